@@ -1,3 +1,57 @@
-"""Apache Pulsar topics as Spark tables and streams, in Python."""
+"""Apache Pulsar topics as Spark tables, in Python.
 
-__version__ = "0.1.0"
+Reading order of the package, along the path of a row::
+
+    spark/datasource.py    options in, a reader out
+    spark/reader.py        driver: one input partition for each topic partition
+    client/planner.py      asks the cluster where topics begin and end
+    plan.py                what to read of each
+    client/range_reader.py executor: the messages of one range
+    client/reader.py       its entries, across broken connections
+    client/connection.py   a socket and a thread
+    wire/protocol.py       bytes in, events out
+    wire/entries.py        one entry -> its messages
+    arrow/decode.py        messages -> RecordBatches for Spark
+"""
+
+from pulsar_spark._version import __version__
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    CorruptEntryError,
+    DataLossError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    ReadTimeoutError,
+    SchemaError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pulsar_spark.offsets import (
+    MessageId,
+    decode_message_id,
+    dump_offsets,
+    encode_message_id,
+)
+from pulsar_spark.spark.datasource import PulsarDataSource
+
+__all__ = [
+    "AuthError",
+    "BrokerError",
+    "CorruptEntryError",
+    "DataLossError",
+    "MessageId",
+    "OptionError",
+    "ProtocolError",
+    "PulsarDataSource",
+    "PulsarSparkError",
+    "ReadTimeoutError",
+    "SchemaError",
+    "TopicNotFoundError",
+    "TransportError",
+    "__version__",
+    "decode_message_id",
+    "dump_offsets",
+    "encode_message_id",
+]

@@ -11,7 +11,8 @@
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
     │   └── AuthError          [PULSAR_AUTH]
     ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]       a read got nothing for too long
-    └── DataLossError          [PULSAR_DATA_LOSS]          wanted rows are no longer there
+    ├── DataLossError          [PULSAR_DATA_LOSS]          wanted rows are no longer there
+    └── SchemaError            [PULSAR_SCHEMA]             columns that a topic cannot give
 
 A message says what happened, where, and what to change. Facts are attributes, too. All
 of them survive pickling, because they travel from executors to the driver. None of them
@@ -179,6 +180,15 @@ class BrokerError(PulsarSparkError):
         self.broker = broker
         self.retriable = code in RETRIABLE_SERVER_ERRORS
 
+    def about(self, topic_partition: str) -> BrokerError:
+        """The same error, its message beginning with the topic it is about."""
+        return type(self)(
+            f"{topic_partition}: {self.message}",
+            code=self.code,
+            server_message=self.server_message,
+            broker=self.broker,
+        )
+
 
 class TopicNotFoundError(BrokerError):
     """A topic, or a partition of it, does not exist. We never create one by reading."""
@@ -224,3 +234,9 @@ class DataLossError(PulsarSparkError):
         self.topic_partition = topic_partition
         self.wanted = wanted
         self.available = available
+
+
+class SchemaError(PulsarSparkError, ValueError):
+    """The schema that was asked for does not fit what a topic has."""
+
+    condition = "PULSAR_SCHEMA"

@@ -1,1 +1,1 @@
-
+"""Messages <-> Arrow columns: no socket, no Spark."""

@@ -1,1 +1,1 @@
-
+"""The protocol on blocking sockets: connections, lookups, positions, readers."""

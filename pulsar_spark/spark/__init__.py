@@ -1,1 +1,1 @@
-
+"""The face towards Spark: the only part of the package that imports pyspark."""

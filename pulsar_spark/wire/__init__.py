@@ -1,1 +1,1 @@
-
+"""Bytes <-> commands and entries: no socket, clock, thread or Spark."""

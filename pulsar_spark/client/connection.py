@@ -1,0 +1,322 @@
+"""One connection to a broker: a transport, a ClientProtocol, and a thread that reads.
+
+The thread is what keeps a connection alive while Spark is slow to take rows: it answers
+the broker's probes, completes requests, and hands entries to their consumers' inboxes.
+It never waits for a consumer, with one exception that :class:`Inbox` explains.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from pulsar_spark._version import __version__
+from pulsar_spark.client.transport import Transport, open_transport
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pulsar_spark.options import ClientOptions
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.protocol import (
+    AuthChallenged,
+    ClientProtocol,
+    Connected,
+    ConsumerClosed,
+    Delivery,
+    Event,
+    Refusal,
+    Reply,
+)
+
+logger = logging.getLogger("pulsar_spark.client")
+
+#: How often the reading thread looks at the clock when nothing arrives, in seconds.
+_TICK_S = 1.0
+
+_AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
+
+
+class Inbox(Protocol):
+    """Where a connection puts what arrives for one consumer.
+
+    Both calls come from the reading thread and must return at once. ``deliver`` alone
+    may block it, and only where memory would run over; the broker's probes then wait.
+    """
+
+    def deliver(self, delivery: Delivery) -> None:
+        """An entry arrived."""
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """No more will arrive: the broker let go (None), or the connection broke."""
+
+
+class Connection:
+    """A connection to one broker, shared by everything in this process that needs it.
+
+    Args:
+        address: ``host:port`` to connect to.
+        options: Time limits.
+        proxied_broker: ``host:port`` of the broker meant, where ``address`` is a proxy.
+
+    Raises:
+        TransportError: It cannot be reached, or the handshake is not over in time.
+        ProtocolError: What answered is not a Pulsar broker.
+        AuthError: It does not want us.
+        BrokerError: It refused for another reason.
+    """
+
+    def __init__(
+        self, address: str, options: ClientOptions, *, proxied_broker: str | None = None
+    ) -> None:
+        self.address = address
+        self.broker = proxied_broker or address
+        self._keep_alive_s = options.keep_alive_interval_s
+        self._requests: dict[int, Future[Any]] = {}
+        self._inboxes: dict[int, Inbox] = {}
+        self._request_ids = itertools.count(1)
+        self._consumer_ids = itertools.count(1)
+        self._lock = threading.Lock()  # guards the two maps and _error
+        self._send_lock = threading.Lock()  # frames must not interleave
+        self._error: PulsarSparkError | None = None
+        self._connected: Future[Connected] = Future()
+        self._protocol = ClientProtocol(
+            commands.connect(
+                client_version=f"pulsar-spark-{__version__}",
+                proxy_to_broker_url=proxied_broker or "",
+            )
+        )
+        self._transport: Transport = open_transport(
+            address, options.connection_timeout_s
+        )
+        self._thread = threading.Thread(
+            target=self._run, name=f"pulsar-{self.broker}", daemon=True
+        )
+        self._thread.start()
+        try:
+            connected = self.wait(
+                self._connected, options.connection_timeout_s, "CONNECT"
+            )
+        except TransportError as error:
+            self.close()
+            raise TransportError(
+                f"{error.message} Is this the binary port of a Pulsar broker (usually "
+                "6650), and is the broker up?",
+                broker=self.broker,
+            ) from error
+        except PulsarSparkError:
+            self.close()
+            raise
+        self.max_message_size_bytes = connected.max_message_size_bytes
+        self.server_version = connected.server_version
+
+    def __repr__(self) -> str:
+        return f"Connection({self.broker!r})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+        return self._error is None
+
+    def request(self, build: Callable[..., bytes]) -> Future[Any]:
+        """Sends a request without waiting for its reply; many may be under way.
+
+        Args:
+            build: Makes the frame, given the keyword ``request_id``.
+
+        Returns:
+            A future of the reply's message. It raises a BrokerError for a refusal and a
+            TransportError if the connection breaks first.
+        """
+        request_id = next(self._request_ids)
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._error is not None:
+                future.set_exception(self._error)
+                return future
+            self._requests[request_id] = future
+        try:
+            self.send(build(request_id=request_id))
+        except TransportError as error:
+            self._fail(error)
+        return future
+
+    def wait(self, future: Future[Any], timeout_s: float, what: str) -> Any:
+        """The reply, within ``timeout_s`` seconds.
+
+        Raises:
+            TransportError: No reply in time; ``what`` names the request.
+            BrokerError: A refusal.
+        """
+        try:
+            return future.result(max(0.0, timeout_s))
+        except TimeoutError as error:
+            if isinstance(error, PulsarSparkError):
+                raise
+            raise self.no_answer(what, timeout_s) from None
+
+    def no_answer(self, what: str, timeout_s: float) -> TransportError:
+        """The error to raise when the reply to ``what`` did not come in time."""
+        return TransportError(
+            f"The broker {self.broker} did not answer {what} within {timeout_s:g} s.",
+            broker=self.broker,
+        )
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame that has no reply.
+
+        Raises:
+            TransportError: The connection is broken.
+        """
+        if self._error is not None:
+            raise self._error
+        with self._send_lock:
+            self._transport.send(frame)
+
+    def attach(self, inbox: Inbox) -> int:
+        """Registers a consumer before it subscribes; returns its consumer id."""
+        consumer_id = next(self._consumer_ids)
+        with self._lock:
+            error = self._error
+            self._inboxes[consumer_id] = inbox
+        if error is not None:
+            inbox.closed(error)
+        return consumer_id
+
+    def detach(self, consumer_id: int) -> None:
+        """Forgets a consumer; entries that still arrive for it are dropped."""
+        with self._lock:
+            self._inboxes.pop(consumer_id, None)
+
+    def close(self) -> None:
+        """Ends the connection; everything that waits for it gets a TransportError."""
+        self._fail(
+            TransportError(
+                f"The connection to the broker {self.broker} was closed by this side.",
+                broker=self.broker,
+            )
+        )
+
+    # What follows runs in the reading thread.
+
+    def _run(self) -> None:
+        try:
+            self._flush()
+            self._receive()
+        except ProtocolError as error:
+            self._fail(ProtocolError(f"Broker {self.broker}: {error.message}"))
+        except PulsarSparkError as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("%r: unexpected failure", self)
+            self._fail(
+                ProtocolError(f"Reading from the broker {self.broker}: {error!r}")
+            )
+
+    def _receive(self) -> None:
+        last_heard = time.monotonic()
+        probed = False
+        while self._error is None:
+            data = self._transport.receive(_TICK_S)
+            now = time.monotonic()
+            if data is not None:
+                last_heard, probed = now, False
+                for event in self._protocol.receive_data(data):
+                    self._dispatch(event)
+                self._flush()
+            elif now - last_heard > 2 * self._keep_alive_s:
+                raise TransportError(
+                    f"The broker {self.broker} has been silent for "
+                    f"{now - last_heard:.0f} s and did not answer a probe.",
+                    broker=self.broker,
+                )
+            elif now - last_heard > self._keep_alive_s and not probed:
+                self.send(commands.ping())
+                probed = True
+
+    def _flush(self) -> None:
+        data = self._protocol.data_to_send()
+        if data:
+            with self._send_lock:
+                self._transport.send(data)
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case Delivery():
+                inbox = self._inboxes.get(event.consumer_id)
+                if inbox is not None:
+                    inbox.deliver(event)
+            case Reply():
+                future = self._take(event.request_id)
+                if future is not None:
+                    future.set_result(event.body)
+            case Refusal():
+                self._refused(event)
+            case ConsumerClosed():
+                with self._lock:
+                    inbox = self._inboxes.pop(event.consumer_id, None)
+                if inbox is not None:
+                    inbox.closed(None)
+            case Connected():
+                self._connected.set_result(event)
+            case AuthChallenged():
+                raise AuthError(
+                    f"The broker {self.broker} asks for {event.method or 'some'} "
+                    "authentication, which this version does not support.",
+                    code="AuthenticationError",
+                    broker=self.broker,
+                )
+
+    def _refused(self, refusal: Refusal) -> None:
+        error = refusal_error(refusal, self.broker)
+        if refusal.request_id is None:
+            raise error
+        future = self._take(refusal.request_id)
+        if future is not None:
+            future.set_exception(error)
+
+    def _take(self, request_id: int) -> Future[Any] | None:
+        with self._lock:
+            return self._requests.pop(request_id, None)
+
+    def _fail(self, error: PulsarSparkError) -> None:
+        """Ends the connection once; everything that waits learns why."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+            futures = [self._connected, *self._requests.values()]
+            inboxes = list(self._inboxes.values())
+            self._requests.clear()
+            self._inboxes.clear()
+        logger.debug("%r: %s", self, error)
+        self._transport.close()
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+        for inbox in inboxes:
+            inbox.closed(error)
+
+
+def refusal_error(refusal: Refusal, broker: str) -> BrokerError:
+    """What the broker refused, as the error to raise."""
+    kind = BrokerError
+    if refusal.code == "TopicNotFound":
+        kind = TopicNotFoundError
+    elif refusal.code in _AUTH_CODES:
+        kind = AuthError
+    return kind(
+        f"The broker {broker} answered {refusal.code}: {refusal.message}",
+        code=refusal.code,
+        server_message=refusal.message,
+        broker=broker,
+    )

@@ -1,0 +1,72 @@
+"""Which topic partitions the options mean, as the cluster knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.plan import list_names
+from pulsar_spark.topics import TopicName
+
+
+def find_topic_partitions(
+    lookup: TopicLookup, options: ReadOptions
+) -> list[TopicName]:
+    """The topic partitions to read, in order; a topic without partitions is itself.
+
+    Nothing is created by asking. With ``waitingForNonExistedTopic`` an absent topic is
+    waited for.
+
+    Raises:
+        TopicNotFoundError: A topic, or one partition named, does not exist, or no topic
+            matches the pattern.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    retry = Retry(options.client, options.topic_wait_timeout_s)
+    while True:
+        try:
+            return _find(lookup, options)
+        except TopicNotFoundError as error:
+            if not options.waiting_for_non_existed_topic:
+                raise
+            error.retriable = True  # it may yet be created
+            retry.pause(error)
+
+
+def _find(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
+    if options.topics_pattern is None:
+        return _expand(lookup, options.topics)
+    pattern = options.topics_pattern
+    names = lookup.topics_of_namespace(pattern.namespace_name)
+    # The list has each partition by itself, and may lack those nobody has used yet: so
+    # partitions are counted by the topic's metadata.
+    matching = {
+        TopicName.parse(name).base.full_name for name in names if pattern.matches(name)
+    }
+    if not matching:
+        raise TopicNotFoundError(
+            f"No topic of the namespace {pattern.namespace_name} matches the pattern "
+            f"{pattern} (`topicsPattern`), which must match the whole name after "
+            "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
+            code="TopicNotFound",
+        )
+    return _expand(lookup, [TopicName.parse(name) for name in matching])
+
+
+def _expand(lookup: TopicLookup, topics: Iterable[TopicName]) -> list[TopicName]:
+    counts = lookup.partition_counts({topic.full_name for topic in topics})
+    missing = sorted(name for name, count in counts.items() if count is None)
+    if missing:
+        raise TopicNotFoundError(
+            f"{list_names(missing)} does not exist. Correct the name, create the topic "
+            "(reading never does), or set `waitingForNonExistedTopic` to true.",
+            code="TopicNotFound",
+        )
+    found: set[TopicName] = set()
+    for name, count in counts.items():
+        topic = TopicName.parse(name)
+        found.update(topic.partition(i) for i in range(count)) if count else found.add(topic)
+    return sorted(found)

@@ -1,0 +1,194 @@
+"""Which topics there are, how many partitions they have, and who serves them.
+
+All questions about many topics are asked at once, and the answers awaited together, so
+that a thousand partitions cost a few round trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.client.retry import Retry, ask_all
+from pulsar_spark.errors import BrokerError, PulsarSparkError, TopicNotFoundError
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+
+K = TypeVar("K")
+
+
+class TopicLookup:
+    """Answers questions about topics.
+
+    Args:
+        pool: The cluster's connections.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._options = pool.options
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int | None]:
+        """The number of partitions of each topic, by full name.
+
+        0 stands for a topic that is not partitioned, None for one that does not exist.
+        Asking never creates a topic.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        return ask_all(topics, self._partition_counts, self._retry())
+
+    def _partition_counts(
+        self, topics: list[str]
+    ) -> Mapping[str, int | None | PulsarSparkError]:
+        answers = self._ask_service(
+            {topic: partial(commands.partitioned_metadata, topic) for topic in topics},
+            "PARTITIONED_METADATA",
+        )
+        return {topic: _partition_count(answer) for topic, answer in answers.items()}
+
+    def topics_of_namespace(self, namespace: str) -> list[str]:
+        """Full names of the topics in ``tenant/namespace``, each partition by itself.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        answers = ask_all(
+            [namespace],
+            lambda names: self._ask_service(
+                {name: partial(commands.topics_of_namespace, name) for name in names},
+                "GET_TOPICS_OF_NAMESPACE",
+            ),
+            self._retry(),
+        )
+        return list(answers[namespace].topics)
+
+    def brokers(
+        self, topic_partitions: Iterable[str]
+    ) -> dict[str, BrokerAddress | PulsarSparkError]:
+        """Who serves each topic partition now; this makes a broker take it on.
+
+        One try: an answer or an error for each, for the caller to try again.
+        """
+        found: dict[str, BrokerAddress | PulsarSparkError] = {}
+        asking = {topic: _Question() for topic in topic_partitions}
+        for _ in range(self._options.max_lookup_redirects + 1):
+            if not asking:
+                return found
+            answers = self._ask_brokers(asking)
+            redirected = {}
+            for topic, answer in answers.items():
+                result = self._broker(answer)
+                if isinstance(result, _Question):
+                    redirected[topic] = result
+                else:
+                    found[topic] = result
+            asking = redirected
+        for topic in asking:
+            found[topic] = BrokerError(
+                f"The lookup of {topic} was redirected more than "
+                f"{self._options.max_lookup_redirects} times. Raise "
+                "`pulsar.client.maxLookupRedirects` if the cluster is that large.",
+                code="ServiceNotReady",
+            )
+        return found
+
+    def _ask_brokers(self, asking: Mapping[str, _Question]) -> dict[str, Any]:
+        futures: dict[str, _Pending | PulsarSparkError] = {}
+        for topic, question in asking.items():
+            try:
+                connection = (
+                    self._pool.service()
+                    if question.address is None
+                    else self._pool.get(question.address)
+                )
+            except PulsarSparkError as error:
+                futures[topic] = error
+                continue
+            build = partial(
+                commands.lookup,
+                topic,
+                authoritative=question.authoritative,
+                advertised_listener_name=self._options.listener_name or "",
+            )
+            futures[topic] = connection, connection.request(build)
+        return gather(futures, self._options.lookup_timeout_s, "LOOKUP")
+
+    def _broker(self, answer: Any) -> BrokerAddress | _Question | PulsarSparkError:
+        if isinstance(answer, PulsarSparkError):
+            return answer
+        broker = _host_and_port(answer.brokerServiceUrl)
+        if not answer.HasField("response") or not broker:
+            return BrokerError(
+                "The broker's answer to LOOKUP names no broker.", code="ServiceNotReady"
+            )
+        address = BrokerAddress(broker)
+        if answer.proxy_through_service_url:
+            service = self._pool.service_address()
+            if service != broker:
+                address = BrokerAddress(service, broker)
+        if answer.response == pb.CommandLookupTopicResponse.Redirect:
+            return _Question(address, answer.authoritative)
+        return address
+
+    def _ask_service(self, builds: Mapping[K, Any], what: str) -> dict[K, Any]:
+        try:
+            connection = self._pool.service()
+        except PulsarSparkError as error:
+            return dict.fromkeys(builds, error)
+        futures: dict[K, _Pending | PulsarSparkError] = {
+            key: (connection, connection.request(build))
+            for key, build in builds.items()
+        }
+        return gather(futures, self._options.lookup_timeout_s, what)
+
+    def _retry(self) -> Retry:
+        return Retry(self._options, self._options.lookup_timeout_s)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A lookup to be asked: of whom (None: the service URL), and with what authority."""
+
+    address: BrokerAddress | None = None
+    authoritative: bool = False
+
+
+_Pending = tuple[Connection, Future[Any]]
+
+
+def gather(
+    futures: Mapping[K, _Pending | PulsarSparkError], timeout_s: float, what: str
+) -> dict[K, Any]:
+    """Waits for many replies together; gives a reply or an error for each."""
+    waiting = [item[1] for item in futures.values() if isinstance(item, tuple)]
+    wait(waiting, timeout_s)
+    answers: dict[K, Any] = {}
+    for key, pending in futures.items():
+        if isinstance(pending, PulsarSparkError):
+            answers[key] = pending
+            continue
+        connection, future = pending
+        if not future.done():
+            answers[key] = connection.no_answer(what, timeout_s)
+        else:
+            answers[key] = future.exception() or future.result()
+    return answers
+
+
+def _partition_count(answer: Any) -> int | None | PulsarSparkError:
+    if isinstance(answer, TopicNotFoundError):
+        return None
+    if isinstance(answer, PulsarSparkError):
+        return answer
+    return int(answer.partitions)
+
+
+def _host_and_port(url: str) -> str:
+    return url.partition("://")[2].rstrip("/")

@@ -1,0 +1,365 @@
+"""The entries of one topic partition from a start on, whatever happens to the broker.
+
+A reader subscribes without leaving a trace (not durable), grants permits as entries are
+taken, and when the connection breaks or the topic moves it comes back right after the
+last entry it handed on: none is lost, none comes twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.errors import (
+    BrokerError,
+    CorruptEntryError,
+    PulsarSparkError,
+    ReadTimeoutError,
+    TransportError,
+)
+from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.plan import TopicPositions
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
+from pulsar_spark.wire.permits import Permits
+from pulsar_spark.wire.protocol import Delivery
+
+logger = logging.getLogger("pulsar_spark.client")
+
+#: The part of ``memoryLimitBytes`` that permits aim at, and the part at which reading
+#: from the socket stops until entries are taken. The rest is for chunked messages.
+_WINDOW_SHARE = 4
+_QUEUE_SHARE = 2
+
+#: How long a close may wait for the broker's word, in seconds. Nothing depends on it.
+_CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """How to read.
+
+    Attributes:
+        subscription_prefix: Beginning of the name the broker shows for the reader.
+        consumer_name: Name the broker shows for the consumer, "" for a generated one.
+        receiver_queue_messages: Most messages under way or waiting to be taken.
+        read_compacted: Whether to read the compacted topic.
+        poll_timeout_s: Longest time without an entry, reconnecting included.
+    """
+
+    subscription_prefix: str
+    consumer_name: str = ""
+    receiver_queue_messages: int = 1000
+    read_compacted: bool = False
+    poll_timeout_s: float = 120.0
+
+
+class EntryReader:
+    """Reads the entries of one topic partition in order.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name.
+        start: The first entry wanted; its batch index does not matter here.
+        settings: How to read.
+        on_start: Called after each subscribing with the start that was asked for and
+            what the broker says of it; may raise.
+        rollback_s: Instead of at ``start``, begin this many seconds before now.
+
+    Attributes:
+        reconnects: How often it had to come back.
+        waited_s: How long it waited for entries, in seconds.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        topic_partition: str,
+        start: MessageId,
+        settings: ReaderSettings,
+        *,
+        on_start: Callable[[MessageId, TopicPositions], None] | None = None,
+        rollback_s: int | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.reconnects = 0
+        self.waited_s = 0.0
+        self._pool = pool
+        self._lookup = TopicLookup(pool)
+        self._start = start
+        self._settings = settings
+        self._on_start = on_start
+        self._rollback_s = rollback_s
+        self._subscription = f"{settings.subscription_prefix}-{uuid.uuid4()}"
+        self._permits = Permits(
+            settings.receiver_queue_messages,
+            pool.options.memory_limit_bytes // _WINDOW_SHARE,
+        )
+        self._retry = Retry(pool.options, settings.poll_timeout_s)
+        self._consumer: _Consumer | None = None
+        self._last: tuple[int, int] | None = None
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """``(ledger_id, entry_id)`` of the last entry handed on."""
+        return self._last
+
+    def receive(self, timeout_s: float) -> StoredEntry | None:
+        """The next entry, or None if there is none within ``timeout_s`` seconds.
+
+        Comes back after broken connections by itself, for as long as
+        ``poll_timeout_s``.
+
+        Raises:
+            CorruptEntryError: The entry is damaged; names it.
+            ReadTimeoutError: The topic partition cannot be reached for too long.
+            PulsarSparkError: The broker refuses for good.
+        """
+        began = time.monotonic()
+        deadline = began + timeout_s
+        while True:
+            delivery = self._deliver(deadline)
+            if delivery is None:
+                self.waited_s += time.monotonic() - began
+                return None
+            stored = self._read(delivery)
+            if self._last is None or stored.position > self._last:
+                self._last = stored.position
+                self._retry.restart()
+                self.waited_s += time.monotonic() - began
+                return stored
+
+    def positions(self) -> TopicPositions | None:
+        """What the broker says of the topic now, None if it cannot be asked now."""
+        try:
+            consumer = self._connected()
+            return read_positions(consumer.ask(commands.get_last_message_id))
+        except PulsarSparkError as error:
+            self._lost(error)
+            return None
+
+    def close(self) -> None:
+        """Ends the reader; the broker forgets it."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(PulsarSparkError):
+                consumer.close()
+
+    def _deliver(self, deadline: float) -> Delivery | None:
+        """The next delivery; reconnects until there is one or time is up."""
+        while True:
+            try:
+                consumer = self._connected()
+                delivery = consumer.take(deadline - time.monotonic())
+            except PulsarSparkError as error:
+                self._lost(error)
+                continue
+            return delivery
+
+    def _lost(self, error: PulsarSparkError) -> None:
+        """Lets go of a broken consumer and waits a little before the next try."""
+        if self._consumer is not None:
+            logger.debug("%s: lost the reader: %s", self.topic_partition, error)
+            self._consumer.abandon()
+            self._consumer = None
+            self.reconnects += 1
+        try:
+            self._retry.pause(error)
+        except PulsarSparkError:
+            if not error.retriable:
+                raise
+            raise ReadTimeoutError(
+                f"{self.topic_partition} could not be read for "
+                f"{self._settings.poll_timeout_s:g} s (`pollTimeoutMs`). The last "
+                f"reason: {error.message}",
+                topic_partition=self.topic_partition,
+            ) from error
+
+    def _read(self, delivery: Delivery) -> StoredEntry:
+        try:
+            stored = read_stored_entry(
+                delivery.ledger_id,
+                delivery.entry_id,
+                delivery.headers_and_payload,
+                redelivery_count=delivery.redelivery_count,
+            )
+        except CorruptEntryError as error:
+            raise CorruptEntryError(
+                error.reason,
+                topic_partition=self.topic_partition,
+                message_id=f"{delivery.ledger_id}:{delivery.entry_id}",
+            ) from None
+        self._refund(stored.charged_messages, len(delivery.headers_and_payload))
+        return stored
+
+    def _refund(self, messages: int, size_bytes: int) -> None:
+        # Arrived and taken in one: what waits in the queue still counts as granted.
+        self._permits.entry_arrived(messages, size_bytes)
+        self._permits.messages_taken(messages, size_bytes)
+        grant = self._permits.next_grant()
+        if grant and self._consumer is not None:
+            # If the connection is broken, the next take() says so.
+            with contextlib.suppress(PulsarSparkError):
+                self._consumer.grant(grant)
+
+    def _connected(self) -> _Consumer:
+        """The consumer, subscribed again where it was lost."""
+        if self._consumer is None:
+            self._consumer = self._subscribe()
+        return self._consumer
+
+    def _subscribe(self) -> _Consumer:
+        topic = self.topic_partition
+        address = self._lookup.brokers([topic])[topic]
+        if isinstance(address, PulsarSparkError):
+            raise address
+        consumer = _Consumer(
+            self._pool.get(address),
+            self._pool.options.operation_timeout_s,
+            self._pool.options.memory_limit_bytes // _QUEUE_SHARE,
+        )
+        start = self._start if self._last is None else MessageId(*self._last)
+        by_time = self._rollback_s is not None and self._last is None
+        try:
+            consumer.ask(
+                partial(
+                    commands.subscribe,
+                    topic=topic,
+                    subscription=self._subscription,
+                    durable=False,
+                    start=EARLIEST if by_time else start,
+                    read_compacted=self._settings.read_compacted,
+                    consumer_name=self._settings.consumer_name,
+                    start_message_rollback_duration_s=(
+                        self._rollback_s if by_time else None
+                    ),
+                )
+            )
+            positions = read_positions(consumer.ask(commands.get_last_message_id))
+            if self._on_start is not None and not by_time:
+                self._on_start(start, positions)
+            self._permits.reset()
+            consumer.grant(self._permits.initial_grant())
+        except BrokerError as error:
+            consumer.abandon()
+            raise error.about(topic) from error
+        except PulsarSparkError:
+            consumer.abandon()
+            raise
+        return consumer
+
+
+class _Consumer:
+    """One subscribing on one connection, and its inbox.
+
+    Args:
+        connection: To the broker that serves the topic partition.
+        timeout_s: Longest wait for a reply.
+        max_queued_bytes: When this much waits to be taken, the connection stops reading
+            from its socket. Permits normally keep well below; only a topic whose
+            messages suddenly become much larger gets here.
+    """
+
+    def __init__(
+        self, connection: Connection, timeout_s: float, max_queued_bytes: int
+    ) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._max_queued_bytes = max_queued_bytes
+        self._changed = threading.Condition()
+        self._queue: deque[Delivery] = deque()
+        self._queued_bytes = 0
+        self._error: PulsarSparkError | None = None
+        self._consumer_id = connection.attach(self)
+
+    def ask(self, build: Callable[..., bytes]) -> Any:
+        """Sends a request about this consumer and waits for its reply."""
+        name = getattr(build, "func", build).__name__.upper()
+        return self._connection.wait(self._request(build), self._timeout_s, name)
+
+    def grant(self, permits: int) -> None:
+        """Lets the broker send this many more messages."""
+        self._connection.send(commands.flow(self._consumer_id, permits))
+
+    def take(self, timeout_s: float) -> Delivery | None:
+        """The next delivery, None if there is none in time; raises if it is closed."""
+        with self._changed:
+            if not self._queue and self._error is None:
+                self._changed.wait_for(
+                    lambda: self._queue or self._error is not None, max(0.0, timeout_s)
+                )
+            if not self._queue:
+                if self._error is not None:
+                    raise self._error
+                return None
+            delivery = self._queue.popleft()
+            self._queued_bytes -= len(delivery.headers_and_payload)
+            if self._queued_bytes < self._max_queued_bytes:
+                self._changed.notify_all()
+            return delivery
+
+    def close(self) -> None:
+        """Tells the broker, and waits for a moment until it has forgotten us."""
+        self.abandon_queue()
+        future = self._request(commands.close_consumer)
+        self._connection.detach(self._consumer_id)
+        self._connection.wait(future, _CLOSE_TIMEOUT_S, "CLOSE_CONSUMER")
+
+    def abandon(self) -> None:
+        """Lets go without waiting. A late SUBSCRIBE must not come true for nobody."""
+        self.abandon_queue()
+        self._connection.detach(self._consumer_id)
+        if self._connection.is_open:
+            self._request(commands.close_consumer)
+
+    def abandon_queue(self) -> None:
+        """Drops what was not taken, and what still comes."""
+        self.closed(None)
+        with self._changed:
+            self._queue.clear()
+
+    def _request(self, build: Callable[..., bytes]) -> Future[Any]:
+        return self._connection.request(
+            partial(build, consumer_id=self._consumer_id)
+        )
+
+    # What follows is called by the connection's reading thread.
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Queues an entry; waits where too much waits already."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._queued_bytes < self._max_queued_bytes
+                    or self._error is not None
+                )
+            )
+            if self._error is None:
+                self._queue.append(delivery)
+                self._queued_bytes += len(delivery.headers_and_payload)
+                self._changed.notify_all()
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """No more will come. What is queued can still be taken."""
+        with self._changed:
+            if self._error is None:
+                self._error = error or TransportError(
+                    f"The broker {self._connection.broker} closed the reader: the "
+                    "topic moves or was deleted.",
+                    broker=self._connection.broker,
+                )
+            self._changed.notify_all()

@@ -1,0 +1,90 @@
+"""Trying again, in one place: pauses that double, jitter, and a deadline."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.options import ClientOptions
+
+logger = logging.getLogger("pulsar_spark.client")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Retry:
+    """A budget of time for one operation and the pauses between its tries.
+
+    Args:
+        options: The first and the longest pause.
+        timeout_s: The whole budget, in seconds, from now.
+    """
+
+    def __init__(self, options: ClientOptions, timeout_s: float) -> None:
+        self._first_pause_s = self._pause_s = options.initial_backoff_s
+        self._max_pause_s = options.max_backoff_s
+        self._timeout_s = timeout_s
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins anew: there was progress."""
+        self._pause_s = self._first_pause_s
+        self._deadline = time.monotonic() + self._timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """What is left of the budget, in seconds, never negative."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def pause(self, error: PulsarSparkError) -> None:
+        """Waits before the next try.
+
+        Raises:
+            PulsarSparkError: ``error`` itself, where another try is useless or the
+                budget is spent.
+        """
+        if not error.retriable or self.remaining_s == 0:
+            raise error
+        # Half to all of the pause, so that many tasks do not come back in step.
+        pause_s = min(self._pause_s * random.uniform(0.5, 1.0), self.remaining_s)
+        logger.debug("trying again in %.2f s after: %s", pause_s, error)
+        time.sleep(pause_s)
+        self._pause_s = min(self._pause_s * 2, self._max_pause_s)
+
+
+def ask_all(
+    keys: Iterable[K],
+    ask: Callable[[list[K]], Mapping[K, V | PulsarSparkError]],
+    retry: Retry,
+) -> dict[K, V]:
+    """Answers for all keys: asked at once, and again for those that failed for now.
+
+    Args:
+        keys: What to ask about.
+        ask: Asks about some keys and gives an answer or an error for each.
+        retry: How long to go on.
+
+    Raises:
+        PulsarSparkError: A final error, or one that lasted as long as ``retry`` does.
+    """
+    answers: dict[K, V] = {}
+    pending = list(keys)
+    while pending:
+        failed: dict[K, PulsarSparkError] = {}
+        for key, answer in ask(pending).items():
+            if isinstance(answer, PulsarSparkError):
+                failed[key] = answer
+            else:
+                answers[key] = answer
+        for error in failed.values():
+            if not error.retriable:
+                raise error
+        pending = list(failed)
+        if pending:
+            retry.pause(failed[pending[0]])
+    return answers

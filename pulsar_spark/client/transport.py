@@ -1,0 +1,96 @@
+"""TCP to a broker; the one place where the system's errors become ours.
+
+TLS belongs here, too: :func:`open_transport` is where a wrapped socket would be made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterator
+from typing import Protocol
+
+from pulsar_spark.errors import TransportError
+
+#: Bytes asked of the system at a time: a few entries of the default batch size.
+RECEIVE_BYTES = 256 * 1024
+
+#: A peer that takes nothing for this long is as good as gone, in seconds.
+SEND_TIMEOUT_S = 60.0
+
+
+class Transport(Protocol):
+    """A stream of bytes in both directions."""
+
+    def send(self, data: bytes) -> None:
+        """Sends all of it. Raises TransportError."""
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """What has come, or None after ``timeout_s``. Raises TransportError."""
+
+    def close(self) -> None:
+        """Ends both directions; a thread inside :meth:`receive` comes back."""
+
+
+class TcpTransport:
+    """A plain TCP connection.
+
+    Args:
+        sock: A connected socket.
+        peer: ``host:port``, for messages.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._socket = sock
+        self._peer = peer
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Reading and writing happen in different threads with different limits, and
+        # a socket object has but one timeout: so the receiver waits in poll.
+        sock.settimeout(SEND_TIMEOUT_S)
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+
+    def send(self, data: bytes) -> None:
+        with _as_transport_error(self._peer):
+            self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        with _as_transport_error(self._peer):
+            if not self._readable.poll(timeout_s * 1000):
+                return None
+            data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise TransportError(
+                f"The broker {self._peer} closed the connection.", broker=self._peer
+            )
+        return data
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def open_transport(address: str, timeout_s: float) -> Transport:
+    """Connects to ``host:port``.
+
+    Raises:
+        TransportError: The name does not resolve, nobody listens, or there is no
+            answer within ``timeout_s`` seconds.
+    """
+    host, _, port = address.rpartition(":")
+    with _as_transport_error(address):
+        sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    return TcpTransport(sock, address)
+
+
+@contextlib.contextmanager
+def _as_transport_error(peer: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: the socket is closed already
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TransportError(
+            f"The connection to the broker {peer} failed: {reason}.", broker=peer
+        ) from error

@@ -1,0 +1,63 @@
+"""``format("pulsar")``: options in, readers out. Runs on the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import parse_read_options
+
+if TYPE_CHECKING:
+    from pulsar_spark.options import ReadOptions
+
+
+class PulsarDataSource(DataSource):
+    """Apache Pulsar topics.
+
+    ``spark.read.format("pulsar").option("service.url", "pulsar://host:6650")
+    .option("topic", "my-topic").load()`` gives ``value`` as BINARY and the metadata
+    columns that ``metadataColumns`` names. The README lists all options.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        """``value`` and the metadata columns asked for.
+
+        Raises:
+            OptionError: An option is unknown or wrong.
+        """
+        from pulsar_spark.spark.schema import spark_schema
+
+        return spark_schema(("value", *self._options_of_either_kind().metadata_columns))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of a batch query.
+
+        Args:
+            schema: The columns wanted: the above, or what the user asked for.
+
+        Raises:
+            OptionError: An option is unknown or wrong.
+            SchemaError: ``schema`` has columns that a topic does not have.
+        """
+        from pulsar_spark.spark.reader import PulsarReader
+
+        return PulsarReader(parse_read_options(self.options), schema)
+
+    def _options_of_either_kind(self) -> ReadOptions:
+        """Options of a batch query or a stream: Spark does not say which it will be."""
+        try:
+            return parse_read_options(self.options)
+        except OptionError:
+            try:
+                return parse_read_options(self.options, streaming=True)
+            except OptionError:
+                pass
+            raise

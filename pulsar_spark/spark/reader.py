@@ -1,0 +1,119 @@
+"""Batch reads: the plan is made on the driver, the rows are read on executors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.client.planner import plan_batch
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.client.range_reader import RangeReader, RangeSettings
+from pulsar_spark.client.reader import ReaderSettings
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.plan import TopicRange
+from pulsar_spark.spark.schema import checked_arrow_schema
+
+logger = logging.getLogger("pulsar_spark.spark")
+
+
+class PulsarInputPartition(InputPartition):
+    """The part of a query that one task reads: a range of one topic partition."""
+
+    value: TopicRange
+
+    def __init__(self, value: TopicRange) -> None:
+        super().__init__(value)
+
+
+class PulsarReader(DataSourceReader):
+    """Reads topics once, from fixed starts to fixed ends.
+
+    Args:
+        options: What to read.
+        schema: The columns wanted.
+
+    Raises:
+        SchemaError: A topic has no such columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = checked_arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """One input partition for each topic partition that has rows. On the driver.
+
+        Raises:
+            PulsarSparkError: As ``client.planner.plan_batch`` does.
+        """
+        ranges = plan_batch(shared_pool(self._options.client), self._options)
+        return [PulsarInputPartition(range_) for range_ in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one input partition, in order. On an executor.
+
+        Raises:
+            PulsarSparkError: As ``client.range_reader.RangeReader.entries`` does.
+        """
+        # Spark plans one partition of None where a plan is empty.
+        if partition.value is None:
+            return iter(())
+        return read_range(partition.value, self._options, self._schema)
+
+
+def read_range(
+    range_: TopicRange, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a range as RecordBatches of ``schema``, in order.
+
+    Each has at most ``rowsPerArrowBatch`` rows and ``bytesPerArrowBatch`` bytes of
+    messages, or is a single larger message.
+    """
+    builder = RecordBatchBuilder(
+        schema,
+        range_.topic_partition,
+        range_.partition,
+        max_rows=options.rows_per_arrow_batch,
+        max_bytes=options.bytes_per_arrow_batch,
+    )
+    ranged = RangeReader(
+        shared_pool(options.client), range_, range_settings(options)
+    )
+    began = time.monotonic()
+    rows = 0
+    for entry in ranged.entries():
+        rows += len(entry)
+        yield from builder.add(entry)
+    if builder.rows:
+        yield builder.finish()
+    logger.debug(
+        "%s: %d rows in %.3f s, %.3f s of them waiting, %d reconnects",
+        range_.topic_partition,
+        rows,
+        time.monotonic() - began,
+        ranged.reader.waited_s,
+        ranged.reader.reconnects,
+    )
+
+
+def range_settings(options: ReadOptions) -> RangeSettings:
+    """What the options say about reading a range."""
+    return RangeSettings(
+        reader=ReaderSettings(
+            subscription_prefix=options.subscription_role_prefix
+            or options.subscription_prefix,
+            consumer_name=options.reader_name or "",
+            receiver_queue_messages=options.receiver_queue_size,
+            read_compacted=options.read_compacted,
+            poll_timeout_s=options.poll_timeout_s,
+        ),
+        fail_on_data_loss=options.fail_on_data_loss,
+        max_pending_chunked_messages=options.max_pending_chunked_message,
+        expire_chunks_ms=int(options.expire_incomplete_chunk_s * 1000),
+    )

@@ -1,0 +1,258 @@
+"""Topic names: every form a user may write, partition suffixes, and patterns.
+
+::
+
+    persistent://public/default/events-partition-3
+                 tenant namespace local name
+                                 base   suffix
+
+A short name ``events`` means ``persistent://public/default/events``. The rules are
+those of the Java client's ``TopicName``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+
+from pulsar_spark.errors import OptionError
+
+PARTITION_SUFFIX = "-partition-"
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+
+_SCHEME = "persistent://"
+_NON_PERSISTENT_SCHEME = "non-persistent://"
+_NAMESPACE_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+# Canonical decimals only: "t-partition-01" is a plain topic, for the broker, too.
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
+_MAX_PARTITION = 2**31 - 1
+_FORMS = (
+    'Write "topic", "tenant/namespace/topic" or "persistent://tenant/namespace/topic".'
+)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """The name of a persistent topic, or of one of its partitions.
+
+    Names sort naturally: partition 2 comes before partition 10.
+
+    Attributes:
+        tenant: The tenant.
+        namespace: The namespace without its tenant. For a legacy (v1) name
+            ``tenant/cluster/ns/topic`` this is ``cluster/ns``.
+        local_name: What follows the namespace, partition suffix included.
+    """
+
+    tenant: str
+    namespace: str
+    local_name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Read a name in any of its forms.
+
+        Args:
+            text: ``t``, ``tenant/ns/t`` or ``persistent://tenant/ns/t``. Legacy names
+                with a cluster are accepted in the full form only, as in Java.
+
+        Raises:
+            OptionError: The text is no topic name, or names a non-persistent topic.
+        """
+        name = text.strip()
+        full, name = _without_scheme(name)
+        parts = name.split("/", 3) if full else name.split("/")
+        if not full and len(parts) == 1:
+            parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, name]
+        *namespace_parts, local_name = parts
+        if (
+            len(parts) not in ((3, 4) if full else (3,))
+            or not local_name
+            or not all(map(_NAMESPACE_PART.fullmatch, namespace_parts))
+            or not _is_unicode(name)
+        ):
+            raise OptionError(f"{text!r} is not a topic name. {_FORMS}")
+        return cls(parts[0], "/".join(parts[1:-1]), local_name)
+
+    @property
+    def full_name(self) -> str:
+        """``persistent://tenant/namespace/local_name``, as brokers print it."""
+        return f"{_SCHEME}{self.tenant}/{self.namespace}/{self.local_name}"
+
+    @property
+    def namespace_name(self) -> str:
+        """``tenant/namespace``."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def partition_index(self) -> int | None:
+        """The number after the last ``-partition-``, None for a whole topic."""
+        return _split_partition(self.local_name)[1]
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic this partition belongs to; any other name itself."""
+        base, index = _split_partition(self.local_name)
+        return self if index is None else TopicName(self.tenant, self.namespace, base)
+
+    @property
+    def is_system_topic(self) -> bool:
+        """Whether Pulsar keeps its own records here instead of users' messages."""
+        local_name = self.base.local_name
+        return local_name.startswith("__") or local_name.endswith(
+            "__transaction_pending_ack"
+        )
+
+    def partition(self, index: int) -> TopicName:
+        """Name one partition of this topic.
+
+        Raises:
+            ValueError: The index is negative or too large for Pulsar.
+        """
+        if not 0 <= index <= _MAX_PARTITION:
+            raise ValueError(f"{index} is not a partition number")
+        local_name = f"{self.local_name}{PARTITION_SUFFIX}{index}"
+        return TopicName(self.tenant, self.namespace, local_name)
+
+    def __str__(self) -> str:
+        return self.full_name
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, TopicName):
+            return NotImplemented
+        return self._sort_key() < other._sort_key()
+
+    def _sort_key(self) -> tuple[str, str, str, int]:
+        base, index = _split_partition(self.local_name)
+        # A whole topic comes right before its partitions.
+        return self.tenant, self.namespace, base, -1 if index is None else index
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPattern:
+    """A regular expression over the topics of one namespace.
+
+    Attributes:
+        text: The pattern as the user wrote it.
+        namespace_name: ``tenant/namespace`` whose topics are to be listed.
+        regex: What a local name without partition suffix must match entirely.
+    """
+
+    text: str
+    namespace_name: str
+    regex: re.Pattern[str]
+
+    def matches(self, full_topic_name: str) -> bool:
+        """Whether a topic, or the topic that a partition belongs to, is meant.
+
+        Args:
+            full_topic_name: A name as a broker lists it. Non-persistent and system
+                topics never match.
+        """
+        try:
+            topic = TopicName.parse(full_topic_name)
+        except OptionError:
+            return False
+        return (
+            topic.namespace_name == self.namespace_name
+            and not topic.is_system_topic
+            and self.regex.fullmatch(topic.base.local_name) is not None
+        )
+
+
+def compile_topics_pattern(
+    text: str, *, option: str = "topicsPattern"
+) -> TopicsPattern:
+    """Read a pattern over topic names.
+
+    The expression covers the whole name, as in Java. It is applied to the local name
+    alone, so that ``a|b`` means both topics; Java would put the namespace before ``a``
+    only, and never find ``b``.
+
+    Args:
+        text: ``tenant/ns/regex``, with or without ``persistent://``, or only ``regex``
+            for the namespace ``public/default``.
+        option: The option that errors name.
+
+    Raises:
+        OptionError: The namespace is not literal, or the expression is not valid.
+    """
+    pattern = text.strip()
+    full, rest = _without_scheme(pattern.removeprefix("^"), option=option)
+    parts = rest.split("/", 2)
+    if len(parts) == 1 and not full:
+        # The "^" of a short pattern stays in the expression, where it does no harm.
+        parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, pattern]
+    if len(parts) != 3 or not parts[2] or "" in parts:
+        raise OptionError(
+            f"{option}: {text!r} is not a pattern of topic names. Write"
+            ' "persistent://tenant/namespace/regex", "tenant/namespace/regex", or'
+            ' "regex" for topics of public/default.'
+        )
+    tenant, namespace, expression = parts
+    for part in (tenant, namespace):
+        if not _NAMESPACE_PART.fullmatch(part):
+            raise OptionError(
+                f"{option}: the namespace {tenant}/{namespace} of {text!r} must be"
+                " written literally: a pattern covers the topics of one namespace."
+            )
+    return TopicsPattern(
+        text, f"{tenant}/{namespace}", _compile(expression, text, option=option)
+    )
+
+
+def is_system_topic(full_topic_name: str) -> bool:
+    """Whether a name belongs to a topic in which Pulsar keeps its own records.
+
+    Raises:
+        OptionError: The text is not the name of a persistent topic.
+    """
+    return TopicName.parse(full_topic_name).is_system_topic
+
+
+def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        at = len(text.rstrip()) - len(expression) + (error.pos or 0)
+        reason = f"{error.msg} at position {at}"
+    except (OverflowError, RecursionError) as error:
+        reason = str(error)
+    raise OptionError(
+        f"{option}: {text!r} is not a valid Python regular expression: {reason}."
+        " Java's syntax differs in places."
+    )
+
+
+def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
+    """Whether a name carries ``persistent://``, and what follows it."""
+    where = f"{option}: " if option else ""
+    if name.startswith(_NON_PERSISTENT_SCHEME):
+        raise OptionError(
+            f"{where}{name!r} is a non-persistent topic, which keeps nothing to read."
+            " Name a persistent topic."
+        )
+    if name.startswith(_SCHEME):
+        return True, name.removeprefix(_SCHEME)
+    if "://" in name:
+        raise OptionError(f"{where}{name!r} is not a topic name. {_FORMS}")
+    return False, name
+
+
+def _split_partition(local_name: str) -> tuple[str, int | None]:
+    match = _PARTITION.fullmatch(local_name)
+    if match is None or int(match[2]) > _MAX_PARTITION:
+        return local_name, None
+    return match[1], int(match[2])
+
+
+def _is_unicode(name: str) -> bool:
+    # JSON can smuggle in lone surrogates, which no wire format can carry.
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""Puts messages that were sent in pieces back together.
+
+A producer that may chunk stores one message as several entries of one topic partition::
+
+    entry   ...   41      42     43      44      45     46   ...
+    holds        a 0/3   b 0/2   a 1/3   (batch)  b 1/2  a 2/3
+                                                   │      └ message a: id 46, first 41
+                                                   └ message b: id 45, first 42
+
+All pieces carry the same ``uuid``; ``chunk_id`` counts from 0 to
+``num_chunks_from_msg - 1``. The message's own id is its last chunk's, so that is where
+it stands in the order of the topic. Chunks of several messages interleave, a producer
+that died leaves a set without an end, and a resend may repeat pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.wire.entries import StoredEntry
+
+#: The Java client's default for sets that may be open at once.
+DEFAULT_MAX_PENDING = 10
+#: The Java client's default age at which an open set is given up, in milliseconds.
+DEFAULT_EXPIRE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class MissingChunks:
+    """The last chunk of a message arrived, but not every one before it is at hand.
+
+    They lie before the place where reading began, or were put aside to save memory, or
+    do not exist, because a producer died and its message was never finished.
+
+    Attributes:
+        last: The last chunk.
+    """
+
+    last: StoredEntry
+
+
+@dataclass(slots=True)
+class _OpenSet:
+    first: tuple[int, int]
+    publish_time_ms: int
+    chunks: list[memoryview | bytes] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class ChunkAssembler:
+    """Collects chunks by ``uuid`` and gives each message back when it is whole.
+
+    Holds at most ``max_pending`` open messages of ``max_bytes`` together. Older ones
+    are put aside for newer ones; when their last chunk does come, that is reported as
+    :class:`MissingChunks`, so that nothing is lost without anybody knowing.
+
+    Args:
+        max_pending: Open messages kept at once.
+        max_bytes: Bytes of all open messages together, and of any single one.
+        expire_ms: An open message this much older, by publish time, than the newest
+            chunk is put aside.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        expire_ms: int = DEFAULT_EXPIRE_MS,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_pending = max_pending
+        self._expire_ms = expire_ms
+        self._open: dict[str, _OpenSet] = {}  # oldest first
+        self._size_bytes = 0
+
+    @property
+    def pending(self) -> int:
+        """How many messages are open."""
+        return len(self._open)
+
+    def add(self, chunk: StoredEntry) -> StoredEntry | MissingChunks | None:
+        """Takes the next chunk of the topic partition.
+
+        Returns:
+            The whole message, still compressed, at the position of its last chunk;
+            or MissingChunks; or None where more is to come.
+
+        Raises:
+            CorruptEntryError: The chunk contradicts itself, or belongs to a message
+                larger than ``max_bytes`` that ends here.
+        """
+        metadata = chunk.metadata
+        count, index = metadata.num_chunks_from_msg, metadata.chunk_id
+        if not 0 <= index < count:
+            raise CorruptEntryError(f"it is chunk {index} of only {count}.")
+        is_last = index == count - 1
+        if metadata.total_chunk_msg_size > self._max_bytes:
+            if is_last:
+                raise CorruptEntryError(self._too_large(metadata.total_chunk_msg_size))
+            return None
+        if index == 0:
+            self._drop(metadata.uuid)
+            self._open[metadata.uuid] = _OpenSet(chunk.position, metadata.publish_time)
+        found = self._open.get(metadata.uuid)
+        if found is None or index > len(found.chunks):
+            # A gap: what was collected is of no use, whatever follows.
+            self._drop(metadata.uuid)
+            return MissingChunks(chunk) if is_last else None
+        if index < len(found.chunks):
+            return None  # stored twice by a resend
+        self._append(found, chunk)
+        if is_last:
+            return self._complete(metadata.uuid, chunk)
+        self._make_room(metadata.publish_time)
+        return None
+
+    def _append(self, open_set: _OpenSet, chunk: StoredEntry) -> None:
+        open_set.chunks.append(chunk.payload)
+        open_set.size_bytes += len(chunk.payload)
+        self._size_bytes += len(chunk.payload)
+        total = chunk.metadata.total_chunk_msg_size
+        if open_set.size_bytes > total:
+            raise CorruptEntryError(
+                f"its chunks hold more than the {total} bytes that they promise."
+            )
+
+    def _complete(self, uuid: str, last: StoredEntry) -> StoredEntry:
+        open_set = self._open[uuid]
+        self._drop(uuid)
+        payload = b"".join(open_set.chunks)
+        if len(payload) != last.metadata.total_chunk_msg_size:
+            raise CorruptEntryError(
+                f"its chunks hold {len(payload)} bytes, not the "
+                f"{last.metadata.total_chunk_msg_size} that they promise."
+            )
+        return replace(last, payload=payload, first_chunk=open_set.first)
+
+    def _make_room(self, now_ms: int) -> None:
+        # The last one is what just arrived: it fits, whatever else has to go.
+        for uuid, open_set in list(self._open.items())[:-1]:
+            expired = open_set.publish_time_ms < now_ms - self._expire_ms
+            full = (
+                len(self._open) > self._max_pending
+                or self._size_bytes > self._max_bytes
+            )
+            if not expired and not full:
+                return
+            self._drop(uuid)
+
+    def _drop(self, uuid: str) -> None:
+        open_set = self._open.pop(uuid, None)
+        if open_set is not None:
+            self._size_bytes -= open_set.size_bytes
+
+    def _too_large(self, total: int) -> str:
+        return (
+            f"it is a chunked message of {total} bytes, more than the "
+            f"{self._max_bytes} bytes allowed for one. Raise "
+            "`pulsar.client.memoryLimitBytes`."
+        )

@@ -1,0 +1,534 @@
+"""Commands: one small builder for each that a reader sends, one decoder for all.
+
+A builder returns the frame, ready for the socket. Its arguments have the protocol's
+names; ids are the caller's to choose (``request_id`` and ``consumer_id`` are unique
+for one connection). What could create a topic, or make the broker cut the connection,
+cannot be expressed.
+
+Source: PulsarApi.proto, in our words in proto/pulsar_api.proto.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from pulsar_spark.errors import ProtocolError
+from pulsar_spark.offsets import MessageId
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.frames import encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: What we speak. The broker answers with the lower one of both sides, and features are
+#: decided by that number. 21 is 4.0's.
+PROTOCOL_VERSION = 21
+
+#: What AUTH_CHALLENGE carries when only a fresh credential is wanted.
+AUTH_REFRESH_CHALLENGE = b"PulsarAuthRefresh"
+
+_2_TO_64 = 1 << 64
+_U64_MAX = _2_TO_64 - 1
+_SIGN_BIT = 1 << 63
+_U32_MAX = (1 << 32) - 1
+_WORD_BITS = 64
+
+
+class SubType(IntEnum):
+    """How the consumers of a subscription share it (CommandSubscribe.SubType)."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+class InitialPosition(IntEnum):
+    """Where a new subscription starts (CommandSubscribe.InitialPosition)."""
+
+    LATEST = 0
+    EARLIEST = 1
+
+
+def to_unsigned(value: int) -> int:
+    """Return a signed 64-bit number as the wire's uint64: -1 becomes 2^64-1."""
+    return value & _U64_MAX
+
+
+def to_signed(value: int) -> int:
+    """Return the wire's uint64 as a signed 64-bit number: 2^64-1 becomes -1."""
+    return value - _2_TO_64 if value & _SIGN_BIT else value
+
+
+# -- message ids -----------------------------------------------------------------------
+
+
+def to_message_id_data(message_id: MessageId) -> pb.MessageIdData:
+    """Return a MessageId as it travels; its -1 and 0 defaults are left unset."""
+    data = pb.MessageIdData(
+        ledgerId=to_unsigned(message_id.ledger_id),
+        entryId=to_unsigned(message_id.entry_id),
+    )
+    if message_id.partition >= 0:
+        data.partition = message_id.partition
+    if message_id.batch_index >= 0:
+        data.batch_index = message_id.batch_index
+    if message_id.batch_size > 0:
+        data.batch_size = message_id.batch_size
+    if message_id.first_chunk is not None:
+        data.first_chunk_message_id.CopyFrom(to_message_id_data(message_id.first_chunk))
+    return data
+
+
+def from_message_id_data(data: pb.MessageIdData) -> MessageId:
+    """Return a MessageId of the wire as ours. An empty topic's becomes -1:-1.
+
+    Its ack_set is not part of our ids.
+    """
+    first_chunk = None
+    if data.HasField("first_chunk_message_id"):
+        # Ids do not nest deeper than this; a stream that says otherwise gains nothing.
+        first = data.first_chunk_message_id
+        first_chunk = MessageId(
+            to_signed(first.ledgerId),
+            to_signed(first.entryId),
+            partition=first.partition,
+        )
+    return MessageId(
+        to_signed(data.ledgerId),
+        to_signed(data.entryId),
+        batch_index=data.batch_index,
+        partition=data.partition,
+        batch_size=data.batch_size,
+        first_chunk=first_chunk,
+    )
+
+
+def ack_set_words(batch_index: int, batch_size: int) -> list[int]:
+    """Return the ack_set that acknowledges the first messages of a batch.
+
+    Bit i, least significant first, 64 to a word, says that message i is *not* yet
+    acknowledged::
+
+        ack_set_words(0, 3)  ->  [0b110]     message 0 is done, 1 and 2 are not
+        ack_set_words(2, 3)  ->  []          all done: the field must be absent
+
+    An all-zero word would be taken for "nothing acknowledged", and bits behind the
+    batch's end would come back and spoil the broker's permit balance; neither is built.
+
+    Args:
+        batch_index: Last acknowledged message; -1 for none of them.
+        batch_size: Number of messages in the entry.
+
+    Returns:
+        Signed 64-bit words, as proto's int64 wants them. Empty: the whole entry.
+
+    Raises:
+        ValueError: batch_index is outside of -1 .. batch_size - 1.
+    """
+    if not -1 <= batch_index < batch_size:
+        raise ValueError(f"batch_index {batch_index} is not in a batch of {batch_size}")
+    done = batch_index + 1
+    if done == batch_size:
+        return []
+    pending = ((1 << batch_size) - 1) ^ ((1 << done) - 1)
+    return [
+        to_signed((pending >> shift) & _U64_MAX)
+        for shift in range(0, batch_size, _WORD_BITS)
+    ]
+
+
+def _position(message_id: MessageId) -> pb.MessageIdData:
+    """Return where a reader has to start so that it gets the whole of a message."""
+    if message_id.first_chunk is not None:
+        # The last chunk alone is of no use, nor has a chunk any index.
+        return to_message_id_data(message_id.first_chunk)
+    return to_message_id_data(message_id)
+
+
+def _bare_position(message_id: MessageId, ack_set: Sequence[int]) -> pb.MessageIdData:
+    return pb.MessageIdData(
+        ledgerId=to_unsigned(message_id.ledger_id),
+        entryId=to_unsigned(message_id.entry_id),
+        ack_set=ack_set,
+    )
+
+
+# -- connection ------------------------------------------------------------------------
+
+
+def connect(
+    client_version: str,
+    *,
+    auth_method_name: str = "none",
+    auth_data: bytes | None = None,
+    proxy_to_broker_url: str = "",
+) -> bytes:
+    """Build CONNECT, the first frame on a connection.
+
+    Args:
+        client_version: Free text for the broker's statistics, ``pulsar-spark-1.0``.
+        auth_method_name: ``none``, ``token``, ``basic`` or ``tls``.
+        auth_data: The credential, None if the method has none.
+        proxy_to_broker_url: ``host:port`` of the broker a proxy shall connect to,
+            without a scheme; "" for a direct connection.
+    """
+    body = pb.CommandConnect(
+        client_version=client_version,
+        auth_method_name=auth_method_name,
+        auth_data=auth_data,
+        protocol_version=PROTOCOL_VERSION,
+        proxy_to_broker_url=proxy_to_broker_url or None,
+        feature_flags=pb.FeatureFlags(
+            supports_auth_refresh=True,
+            supports_broker_entry_metadata=True,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+        ),
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=body))
+
+
+def auth_response(
+    client_version: str, *, auth_method_name: str, auth_data: bytes
+) -> bytes:
+    """Build AUTH_RESPONSE, the answer to AUTH_CHALLENGE. Success has no reply."""
+    body = pb.CommandAuthResponse(
+        client_version=client_version,
+        protocol_version=PROTOCOL_VERSION,
+        response=pb.AuthData(auth_method_name=auth_method_name, auth_data=auth_data),
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=body))
+
+
+def ping() -> bytes:
+    """Build PING."""
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+
+
+def pong() -> bytes:
+    """Build PONG, the answer to PING."""
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+
+# -- finding topics --------------------------------------------------------------------
+
+
+def lookup(
+    topic: str,
+    request_id: int,
+    *,
+    authoritative: bool = False,
+    advertised_listener_name: str = "",
+) -> bytes:
+    """Build LOOKUP: which broker serves this topic?
+
+    Args:
+        topic: Full name of a topic partition.
+        request_id: Comes back in LOOKUP_RESPONSE.
+        authoritative: What the Redirect said that is being followed.
+        advertised_listener_name: Which of a cluster's listeners to name, "" for any.
+    """
+    body = pb.CommandLookupTopic(
+        topic=topic,
+        request_id=request_id,
+        authoritative=authoritative,
+        advertised_listener_name=advertised_listener_name or None,
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+
+
+def partitioned_metadata(topic: str, request_id: int) -> bytes:
+    """Build PARTITIONED_METADATA: how many partitions? Never creates the topic."""
+    body = pb.CommandPartitionedTopicMetadata(
+        topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
+    )
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body)
+    )
+
+
+def topics_of_namespace(namespace: str, request_id: int) -> bytes:
+    """Build GET_TOPICS_OF_NAMESPACE for persistent topics.
+
+    Args:
+        namespace: ``tenant/namespace``.
+        request_id: Comes back in GET_TOPICS_OF_NAMESPACE_RESPONSE.
+    """
+    body = pb.CommandGetTopicsOfNamespace(
+        request_id=request_id,
+        namespace=namespace,
+        mode=pb.CommandGetTopicsOfNamespace.PERSISTENT,
+    )
+    return _encode(
+        pb.BaseCommand(
+            type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body
+        )
+    )
+
+
+# -- consumer --------------------------------------------------------------------------
+
+
+def subscribe(
+    *,
+    topic: str,
+    subscription: str,
+    consumer_id: int,
+    request_id: int,
+    durable: bool,
+    start: MessageId | None = None,
+    initial_position: InitialPosition = InitialPosition.LATEST,
+    read_compacted: bool = False,
+    sub_type: SubType = SubType.EXCLUSIVE,
+    consumer_name: str = "",
+    start_message_rollback_duration_s: int | None = None,
+    consumer_epoch: int | None = None,
+) -> bytes:
+    """Build SUBSCRIBE. Never creates the topic.
+
+    Args:
+        topic: Full name of a topic partition.
+        subscription: Created if it is not there. A reader's own is not durable.
+        consumer_id: Of the new consumer, unique on the connection.
+        request_id: Comes back in SUCCESS or ERROR.
+        durable: False for a cursor that vanishes with its consumer.
+        start: First entry to deliver, whole, whatever its batch_index says; of a
+            chunked message its first chunk. None leaves it to initial_position.
+        initial_position: For a subscription that is created by this.
+        read_compacted: Only the last message of each key. EXCLUSIVE or FAILOVER only.
+        sub_type: How consumers share the subscription.
+        consumer_name: For the broker's statistics, "" for a generated one.
+        start_message_rollback_duration_s: Start this many seconds before now. Moves a
+            durable subscription, too, each time it is sent.
+        consumer_epoch: Comes back with each MESSAGE; None for none.
+
+    Raises:
+        ValueError: A start for a durable subscription, which a broker would ignore.
+    """
+    if durable and start is not None:
+        raise ValueError("a durable subscription ignores start: seek instead")
+    body = pb.CommandSubscribe(
+        topic=topic,
+        subscription=subscription,
+        subType=sub_type,
+        consumer_id=consumer_id,
+        request_id=request_id,
+        consumer_name=consumer_name or None,
+        durable=durable,
+        start_message_id=None if start is None else _position(start),
+        read_compacted=read_compacted or None,
+        initialPosition=initial_position,
+        force_topic_creation=False,
+        start_message_rollback_duration_sec=start_message_rollback_duration_s,
+        consumer_epoch=consumer_epoch,
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body))
+
+
+def flow(consumer_id: int, permits: int) -> bytes:
+    """Build FLOW: the broker may send this many more messages. Has no reply.
+
+    Raises:
+        ValueError: permits is not in 1 .. 2^32-1; 0 would cost the connection.
+    """
+    if not 0 < permits <= _U32_MAX:
+        raise ValueError(f"FLOW cannot grant {permits} permits")
+    body = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=body))
+
+
+def ack_cumulative(
+    consumer_id: int, message_id: MessageId, request_id: int | None = None
+) -> bytes:
+    """Build ACK: this message and all before it are done with.
+
+    Args:
+        consumer_id: Of an EXCLUSIVE or FAILOVER consumer; brokers ignore it on others.
+        message_id: Last message that is done with. Inside of a batch, that is with a
+            batch_index, it needs its batch_size; without, its whole entry is meant.
+        request_id: Asks for ACK_RESPONSE; None: there is no reply.
+
+    Raises:
+        ValueError: batch_index without a batch_size that holds it.
+    """
+    ack_set: list[int] = []
+    if message_id.batch_index >= 0:
+        ack_set = ack_set_words(message_id.batch_index, message_id.batch_size)
+    body = pb.CommandAck(
+        consumer_id=consumer_id,
+        ack_type=pb.CommandAck.Cumulative,
+        message_id=[_bare_position(message_id, ack_set)],
+        request_id=request_id,
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=body))
+
+
+def seek_to_message_id(
+    consumer_id: int, request_id: int, message_id: MessageId
+) -> bytes:
+    """Build SEEK by id. Ends the consumer: subscribe again after SUCCESS.
+
+    Args:
+        consumer_id: Of the consumer whose subscription moves.
+        request_id: Comes back in SUCCESS or ERROR.
+        message_id: Next message to deliver. Its place in a batch is sent if batch_size
+            is known, and honoured if the broker keeps such; so drop what is before it.
+    """
+    start = message_id if message_id.first_chunk is None else message_id.first_chunk
+    ack_set: list[int] = []
+    if 0 < start.batch_index < start.batch_size:
+        ack_set = ack_set_words(start.batch_index - 1, start.batch_size)
+    body = pb.CommandSeek(
+        consumer_id=consumer_id,
+        request_id=request_id,
+        message_id=_bare_position(start, ack_set),
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
+
+
+def seek_to_publish_time(
+    consumer_id: int, request_id: int, publish_time_ms: int
+) -> bytes:
+    """Build SEEK to the first entry at or after a time, in ms since 1970."""
+    body = pb.CommandSeek(
+        consumer_id=consumer_id,
+        request_id=request_id,
+        message_publish_time=publish_time_ms,
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
+
+
+def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
+    """Build GET_LAST_MESSAGE_ID: where does this consumer's topic end?"""
+    body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body)
+    )
+
+
+def close_consumer(consumer_id: int, request_id: int) -> bytes:
+    """Build CLOSE_CONSUMER. A subscription that is not durable ends with it."""
+    body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body)
+    )
+
+
+def unsubscribe(consumer_id: int, request_id: int) -> bytes:
+    """Build UNSUBSCRIBE, which deletes the subscription of its only consumer."""
+    body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body))
+
+
+def consumer_stats(consumer_id: int, request_id: int) -> bytes:
+    """Build CONSUMER_STATS. An unknown consumer costs the connection."""
+    body = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS, consumerStats=body)
+    )
+
+
+def redeliver_unacknowledged_messages(
+    consumer_id: int, consumer_epoch: int | None = None
+) -> bytes:
+    """Build REDELIVER_UNACKNOWLEDGED_MESSAGES for all of them. Has no reply.
+
+    Args:
+        consumer_id: Of the consumer.
+        consumer_epoch: One more than before; messages of an older epoch are stale.
+            Only for a consumer that subscribed with one.
+    """
+    body = pb.CommandRedeliverUnacknowledgedMessages(
+        consumer_id=consumer_id, consumer_epoch=consumer_epoch
+    )
+    return _encode(
+        pb.BaseCommand(
+            type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+            redeliverUnacknowledgedMessages=body,
+        )
+    )
+
+
+def _encode(command: pb.BaseCommand) -> bytes:
+    return encode_frame(command.SerializeToString())
+
+
+# -- what the broker sends -------------------------------------------------------------
+
+#: Field of BaseCommand that holds the body of each type we know, by the type's number,
+#: which is the field's, too.
+_BODY_FIELDS = {
+    field.number: field.name
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.name != "type"
+}
+
+#: Whose body has nothing in it and may be left out.
+_BODILESS = frozenset({pb.BaseCommand.PING, pb.BaseCommand.PONG})
+
+#: What says whom a command is for. Each of these that a body has is required, but for
+#: the request_id of ACK and of its answer.
+_IDS = ("request_id", "consumer_id", "producer_id", "resource_id")
+_REQUIRED_IDS = {
+    field.number: tuple(
+        name
+        for name in _IDS
+        if name in field.message_type.fields_by_name
+        and not (name == "request_id" and field.name in ("ack", "ackResponse"))
+    )
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+def command_name(command_type: int) -> str:
+    """Return the protocol's name of a type, such as ``LOOKUP_RESPONSE``."""
+    if command_type in pb.BaseCommand.Type.values():
+        return pb.BaseCommand.Type.Name(pb.BaseCommand.Type.ValueType(command_type))
+    return f"unknown type {command_type}"
+
+
+def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
+    """Return the command of a frame.
+
+    Its type may be one that we do not know; such commands are to be ignored.
+
+    Args:
+        data: `Frame.command`.
+
+    Raises:
+        ProtocolError: The bytes are no BaseCommand; or it lacks its type, its body or
+            an id that says whom it is for.
+    """
+    try:
+        command = pb.BaseCommand.FromString(bytes(data))
+    except DecodeError as error:
+        raise ProtocolError(
+            f"A command of {len(data)} bytes cannot be decoded: {error}."
+        ) from None
+    if not command.HasField("type"):
+        raise ProtocolError(f"A command of {len(data)} bytes has no type.")
+    _check_body(command)
+    return command
+
+
+def _check_body(command: pb.BaseCommand) -> None:
+    body_field = _BODY_FIELDS.get(command.type)
+    if body_field is None or command.type in _BODILESS:
+        return
+    # Its name is data here, not a literal as the stubs would have it.
+    if not command.HasField(body_field):  # type: ignore[arg-type]
+        raise ProtocolError(f"{command_name(command.type)} came without its body.")
+    body = getattr(command, body_field)
+    for name in _REQUIRED_IDS[command.type]:
+        if not body.HasField(name):
+            raise ProtocolError(
+                f"{command_name(command.type)} came without its {name}."
+            )
+    if command.type == pb.BaseCommand.MESSAGE:
+        place = command.message.message_id
+        if not (place.HasField("ledgerId") and place.HasField("entryId")):
+            raise ProtocolError("MESSAGE came without its message_id.")

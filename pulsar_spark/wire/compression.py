@@ -1,0 +1,170 @@
+"""Codecs of a payload, under the wire's names and numbers, both directions.
+
+======  ===  ======================================================================
+codec   no.  form on the wire
+======  ===  ======================================================================
+NONE    0    the payload itself
+LZ4     1    raw block: no frame, no size in front
+ZLIB    2    zlib stream; Java flushes it but leaves out its trailer
+ZSTD    3    standard frame
+SNAPPY  4    raw block that starts with its uncompressed length as a varint
+======  ===  ======================================================================
+
+None of them is trusted about its size: the metadata's uncompressed_size is checked
+against the caller's limit before there is room made for it, and the result against
+uncompressed_size afterwards.
+
+Source: CompressionType in PulsarApi.proto; the forms were seen on the wire.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from enum import IntEnum
+from typing import Protocol, cast
+
+import lz4.block
+
+from pulsar_spark.errors import CorruptEntryError
+
+
+class CompressionType(IntEnum):
+    """Numbers of the codecs in MessageMetadata.compression."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+#: lz4 takes sizes as a C int and no block format goes further.
+_MAX_SIZE_BYTES = 2**31 - 1
+
+
+class _ArrowCodec(Protocol):
+    """What we use of a pyarrow.Codec."""
+
+    def compress(self, buf: bytes | memoryview, asbytes: bool) -> bytes: ...
+
+    def decompress(
+        self, buf: bytes | memoryview, decompressed_size: int, asbytes: bool
+    ) -> bytes: ...
+
+
+@functools.cache
+def _arrow_codec(name: str) -> _ArrowCodec:
+    # Imported late: most topics need none of these, and the import is slow.
+    import pyarrow as pa
+
+    return cast("_ArrowCodec", pa.Codec(name))
+
+
+def decompress(
+    kind: int, data: bytes | memoryview, uncompressed_size: int, max_bytes: int
+) -> bytes | memoryview:
+    """Return a payload as it was before compression.
+
+    Args:
+        kind: MessageMetadata.compression, a CompressionType or any other number.
+        data: The payload as it was transmitted, decrypted.
+        uncompressed_size: MessageMetadata.uncompressed_size, in bytes. Without
+            compression it may be missing and is not looked at.
+        max_bytes: Largest uncompressed payload to make room for.
+
+    Returns:
+        Exactly uncompressed_size bytes; for NONE `data` itself.
+
+    Raises:
+        CorruptEntryError: The codec is unknown, the payload is damaged or has another
+            size than its metadata says, or it is larger than max_bytes.
+    """
+    if kind == CompressionType.NONE:
+        return data
+    try:
+        codec = CompressionType(kind)
+    except ValueError:
+        raise CorruptEntryError(
+            f"its payload is compressed with codec number {kind}, which this version "
+            "of pulsar_spark does not know."
+        ) from None
+    if uncompressed_size > min(max_bytes, _MAX_SIZE_BYTES):
+        raise CorruptEntryError(
+            f"its payload needs {uncompressed_size} bytes when decompressed, more than "
+            f"the {max_bytes} bytes that are allowed. If its size is right, raise "
+            "pulsar.client.memoryLimitBytes."
+        )
+    result = _decompress(codec, data, uncompressed_size)
+    if len(result) != uncompressed_size:
+        raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
+    return result
+
+
+def _decompress(
+    codec: CompressionType, data: bytes | memoryview, uncompressed_size: int
+) -> bytes:
+    try:
+        if codec == CompressionType.LZ4:
+            return bytes(
+                lz4.block.decompress(data, uncompressed_size=uncompressed_size)
+            )
+        if codec == CompressionType.ZLIB:
+            # One byte more than wanted tells a longer result, at no cost; and 0 would
+            # mean "no limit". An object, unlike zlib.decompress, needs no trailer.
+            return zlib.decompressobj().decompress(data, uncompressed_size + 1)
+        if codec == CompressionType.ZSTD:
+            # Arrow makes room for exactly this size and refuses any other result.
+            return _arrow_codec("zstd").decompress(data, uncompressed_size, True)
+        if _snappy_size(data) != uncompressed_size:
+            raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
+        return _arrow_codec("snappy").decompress(data, uncompressed_size, True)
+    except (lz4.block.LZ4BlockError, zlib.error, OSError, ValueError) as error:
+        # pyarrow's errors are OSError and ValueError.
+        raise CorruptEntryError(
+            f"its payload cannot be decompressed with {codec.name} to the "
+            f"{uncompressed_size} bytes that its metadata says: {error}."
+        ) from None
+
+
+def _wrong_size(codec: CompressionType, uncompressed_size: int) -> str:
+    return (
+        f"its payload, decompressed with {codec.name}, does not have the "
+        f"{uncompressed_size} bytes that its metadata says."
+    )
+
+
+def _snappy_size(data: bytes | memoryview) -> int:
+    """Return the uncompressed length that a Snappy block starts with, -1 for none.
+
+    Arrow takes a block that is shorter than promised for good, and leaves whatever was
+    in memory behind it.
+    """
+    size = 0
+    for place, byte in enumerate(bytes(data[:5])):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return size
+    return -1
+
+
+def compress(kind: int, data: bytes | memoryview) -> bytes:
+    """Return a payload compressed, in the form that other clients read.
+
+    Args:
+        kind: A CompressionType.
+        data: The payload; its length goes to MessageMetadata.uncompressed_size.
+
+    Raises:
+        ValueError: There is no such codec.
+    """
+    codec = CompressionType(kind)
+    if codec == CompressionType.LZ4:
+        return bytes(lz4.block.compress(data, store_size=False))
+    if codec == CompressionType.ZLIB:
+        return zlib.compress(data)
+    if codec == CompressionType.ZSTD:
+        return _arrow_codec("zstd").compress(data, True)
+    if codec == CompressionType.SNAPPY:
+        return _arrow_codec("snappy").compress(data, True)
+    return bytes(data)

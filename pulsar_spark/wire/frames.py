@@ -1,0 +1,317 @@
+"""Frames of the binary protocol: sizes, magic numbers and checksums, both directions.
+
+Every integer outside of protobuf is unsigned and big-endian. A simple command::
+
+    | totalSize 4 | cmdSize 4 | BaseCommand |
+                  '------- totalSize -------'
+
+MESSAGE and SEND carry one entry behind their command::
+
+    | totalSize 4 | cmdSize 4 | BaseCommand | headers and payload      |
+                                            /                          |
+    | 0x0e02 2 | size 4 | BrokerEntryMetadata | 0x0e01 2 | crc 4 | mdSize 4 |
+    '----- only if the broker exposes it -----'-- optional ------'          |
+                                         | MessageMetadata | payload        |
+
+``crc`` is the CRC-32C of everything behind it: mdSize, MessageMetadata and payload as
+they were transmitted, that is compressed and encrypted. The payload has no size of its
+own, it is what is left of the frame.
+
+Source: "Pulsar binary protocol specification", section "Framing".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pulsar_spark.errors import CorruptEntryError, ProtocolError
+
+#: Metadata and payload of one entry, when CONNECTED names no other limit. The broker's
+#: maxMessageSize default.
+DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
+
+#: What a frame may hold besides. The broker's decoder allows exactly this much, its
+#: totalSize field included, and cuts the connection one byte later.
+FRAME_HEADROOM_BYTES = 10 * 1024
+
+_MAGIC_CHECKSUM = 0x0E01
+_MAGIC_BROKER_ENTRY_METADATA = 0x0E02
+
+_MAGIC = struct.Struct(">H")
+_SIZE = struct.Struct(">I")
+_TWO_SIZES = struct.Struct(">II")
+_CHECKSUM_PART = struct.Struct(">HI")
+
+#: Smaller pieces of input are gathered in one buffer: a Python object for each would
+#: weigh many times what it holds.
+_SMALL_PIECE_BYTES = 4096
+
+#: Such a buffer is closed at this size, so that it can be let go once it is used up.
+_GATHERED_BYTES = 64 * 1024
+
+
+class Frame(NamedTuple):
+    """One frame, split into its two halves. Both view the same immutable bytes.
+
+    Attributes:
+        command: Serialized BaseCommand, for `commands.decode_command`.
+        payload: "Headers and payload", for `split_entry`. Empty for a simple command.
+    """
+
+    command: memoryview
+    payload: memoryview
+
+
+class EntryParts(NamedTuple):
+    """One entry, split into its parts. All of them view the frame's bytes.
+
+    Attributes:
+        broker_entry_metadata: Serialized BrokerEntryMetadata, None if there is none.
+        metadata: Serialized MessageMetadata.
+        payload: Compressed and encrypted as metadata says.
+    """
+
+    broker_entry_metadata: memoryview | None
+    metadata: memoryview
+    payload: memoryview
+
+
+class FrameReader:
+    """Splits a byte stream into frames.
+
+    Feed it with `receive_data`, then call `next_frame` until it answers None. Input is
+    kept in the pieces it came in and joined once a frame is complete, so that a byte is
+    copied once, whatever the pieces' sizes; they are let go as they are used up. The
+    joined bytes belong to that one frame alone and stay valid as long as it is held.
+
+    Measured (x86-64, CPython 3.11, pieces of 64 and 256 KiB): 8 GB/s for frames of
+    100 KB, 2 us for a frame of 100 bytes.
+
+    Attributes:
+        max_frame_bytes: Largest frame accepted, its totalSize field included. May be
+            set anew at any time: CONNECTED tells the broker's max_message_size.
+    """
+
+    def __init__(
+        self,
+        max_frame_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES,
+    ) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._pieces: deque[bytes | bytearray] = deque()
+        self._tail: bytearray | None = None  # last piece while it may still grow
+        self._offset = 0  # bytes of the first piece that are used up
+        self._buffered = 0  # bytes in all pieces that are not used up
+        self._total_size = -1  # of the frame being read, -1 before its first 4 bytes
+        self._at_start = True
+        self._failure = ""
+
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Take the next bytes of the stream.
+
+        Args:
+            data: Any number of bytes. A `bytes` object is kept, not copied; anything
+                else is copied at once, its owner may reuse it.
+        """
+        size = len(data)
+        if self._failure:
+            return
+        if size >= _SMALL_PIECE_BYTES:
+            self._pieces.append(data if isinstance(data, bytes) else bytes(data))
+            self._tail = None
+        elif self._tail is not None and len(self._tail) < _GATHERED_BYTES:
+            self._tail += data
+        elif size:
+            self._tail = bytearray(data)
+            self._pieces.append(self._tail)
+        self._buffered += size
+
+    def next_frame(self) -> Frame | None:
+        """Return the next complete frame, or None if more data is needed.
+
+        Raises:
+            ProtocolError: The stream is not Pulsar's, or a size in it is impossible.
+                The stream cannot be read on: every later call raises the same.
+        """
+        if self._failure:
+            raise ProtocolError(self._failure)
+        try:
+            return self._next_frame()
+        except ProtocolError as error:
+            self._failure = error.message
+            self._pieces.clear()
+            raise
+
+    def _next_frame(self) -> Frame | None:
+        if self._total_size < 0:
+            if self._buffered < 4:
+                return None
+            self._total_size = self._checked_total_size(self._take(4))
+        if self._buffered < self._total_size:
+            return None
+        body = self._take(self._total_size)
+        self._total_size = -1
+        (command_size,) = _SIZE.unpack_from(body)
+        command_end = 4 + command_size
+        if command_size == 0 or command_end > len(body):
+            raise ProtocolError(
+                f"A frame of {len(body)} bytes claims to hold a command of "
+                f"{command_size} bytes. The stream of bytes is damaged."
+            )
+        view = memoryview(body)
+        return Frame(view[4:command_end], view[command_end:])
+
+    def _checked_total_size(self, head: bytes) -> int:
+        if self._at_start:
+            _refuse_other_protocols(head)
+            self._at_start = False
+        (total_size,) = _SIZE.unpack(head)
+        if total_size <= 4:
+            raise ProtocolError(
+                f"A frame claims to be {total_size} bytes long, too short for a "
+                "command. The stream of bytes is damaged."
+            )
+        if 4 + total_size > self.max_frame_bytes:
+            raise ProtocolError(
+                f"A frame of {4 + total_size} bytes is larger than this connection's "
+                f"limit of {self.max_frame_bytes} bytes. The stream of bytes is "
+                "damaged, or what answered is not a Pulsar broker port."
+            )
+        return int(total_size)
+
+    def _take(self, size: int) -> bytes:
+        """Remove and return the first bytes; the caller knows that they are there."""
+        self._buffered -= size
+        start, end = self._offset, self._offset + size
+        first = self._pieces[0]
+        if end < len(first):
+            self._offset = end
+            return bytes(first[start:end])
+        parts = []
+        while size:
+            piece = self._pieces[0]
+            part = memoryview(piece)[self._offset : self._offset + size]
+            parts.append(part)
+            size -= len(part)
+            self._offset += len(part)
+            if self._offset == len(piece):
+                self._pieces.popleft()
+                self._offset = 0
+                if piece is self._tail:
+                    self._tail = None
+        return b"".join(parts)
+
+
+def _refuse_other_protocols(head: bytes) -> None:
+    """Raise ProtocolError if a stream begins as HTTP, HTML or TLS do.
+
+    As a size, each of these is above 300 MB, so that no frame is mistaken for them.
+    """
+    advice = "Use the broker's binary port in service.url, 6650 if it is the default."
+    if head[:1] == b"<" or head == b"HTTP":
+        kind = "an HTTP server"
+    elif head[:2] in (b"\x15\x03", b"\x16\x03"):  # alert or handshake record
+        kind = "a TLS server"
+        advice += " A broker's TLS port needs a URL that starts with pulsar+ssl://."
+    else:
+        return
+    raise ProtocolError(
+        f"What answered is not a Pulsar broker port: it looks like {kind}. {advice}"
+    )
+
+
+def encode_frame(command: bytes) -> bytes:
+    """Return the frame of a simple command.
+
+    Args:
+        command: Serialized BaseCommand.
+    """
+    return _TWO_SIZES.pack(4 + len(command), len(command)) + command
+
+
+def encode_payload_frame(
+    command: bytes, metadata: bytes, payload: bytes | memoryview
+) -> bytes:
+    """Return the frame of a command with one entry behind it, checksum included.
+
+    Args:
+        command: Serialized BaseCommand with a CommandSend (or CommandMessage).
+        metadata: Serialized MessageMetadata.
+        payload: Compressed and encrypted as metadata says.
+    """
+    metadata_size = _SIZE.pack(len(metadata))
+    checksum = crc32c(payload, crc32c(metadata, crc32c(metadata_size)))
+    entry_size = _CHECKSUM_PART.size + 4 + len(metadata) + len(payload)
+    return b"".join(
+        (
+            _TWO_SIZES.pack(4 + len(command) + entry_size, len(command)),
+            command,
+            _CHECKSUM_PART.pack(_MAGIC_CHECKSUM, checksum),
+            metadata_size,
+            metadata,
+            payload,
+        )
+    )
+
+
+def split_entry(
+    headers_and_payload: memoryview, *, verify_checksum: bool = True
+) -> EntryParts:
+    """Split what follows a command into the parts of its entry, copying nothing.
+
+    Args:
+        headers_and_payload: `Frame.payload`.
+        verify_checksum: False skips the CRC-32C. An entry that was published without a
+            checksum has none to verify.
+
+    Raises:
+        CorruptEntryError: The checksum does not match, or a part ends too early. The
+            caller adds the message id.
+    """
+    rest = headers_and_payload
+    broker_entry_metadata = None
+    magic = _magic(rest)
+    if magic == _MAGIC_BROKER_ENTRY_METADATA:
+        broker_entry_metadata, rest = _sized_part(rest[2:], "broker entry metadata")
+        magic = _magic(rest)
+    # Without the magic, mdSize starts right here. No mdSize looks like the magic: it
+    # would be above 234 MB.
+    if magic == _MAGIC_CHECKSUM:
+        rest = _without_checksum(rest, verify_checksum)
+    metadata, payload = _sized_part(rest, "metadata")
+    return EntryParts(broker_entry_metadata, metadata, payload)
+
+
+def _magic(data: memoryview) -> int:
+    """Return the first two bytes as a number, -1 where there are less."""
+    return int(_MAGIC.unpack_from(data)[0]) if len(data) >= 2 else -1
+
+
+def _sized_part(data: memoryview, name: str) -> tuple[memoryview, memoryview]:
+    """Return a part that starts with its size, and what follows it."""
+    if len(data) < 4:
+        raise CorruptEntryError(f"it ends before the size of its {name}.")
+    (size,) = _SIZE.unpack_from(data)
+    if size > len(data) - 4:
+        raise CorruptEntryError(
+            f"its {name} should have {size} bytes, only {len(data) - 4} are left."
+        )
+    return data[4 : 4 + size], data[4 + size :]
+
+
+def _without_checksum(data: memoryview, verify: bool) -> memoryview:
+    """Return what follows ``0x0e01 crc``, after checking it if that is wanted."""
+    if len(data) < _CHECKSUM_PART.size:
+        raise CorruptEntryError("it ends inside of its checksum.")
+    _, expected = _CHECKSUM_PART.unpack_from(data)
+    rest = data[_CHECKSUM_PART.size :]
+    found = crc32c(rest) if verify else expected
+    if found != expected:
+        raise CorruptEntryError(
+            f"its checksum should be {expected:#010x}, but its bytes give "
+            f"{found:#010x}."
+        )
+    return rest

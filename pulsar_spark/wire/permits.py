@@ -1,0 +1,169 @@
+"""Flow accounting of one consumer: how many messages are out, when to ask for more.
+
+A broker sends whole entries as long as the balance of permits is above zero, so that
+the last one may take it below. Permits count messages, memory counts bytes; the bridge
+between both is the size of the messages that arrived so far::
+
+    granted to the broker          arrived, not taken
+    |<------ balance ------>|<------ held ------>|
+    |<---------------- window ------------------>|      in messages
+    |<-- balance * average -->|<- held bytes -->|       <= window_bytes
+
+The caller sends what `initial_grant` and `next_grant` say, tells of each entry that
+arrives, and of each message that leaves, whether handed on or dropped.
+
+Source: protocol page "Flow control"; what is charged was seen on the wire.
+"""
+
+from __future__ import annotations
+
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
+
+#: Largest first grant. Enough to learn the size of messages in one round trip.
+_MAX_START_MESSAGES = 16
+
+#: Weight of an entry in the average: about the last eight entries count.
+_SMOOTHING = 1 / 8
+
+
+class Permits:
+    """Decides on the FLOW commands of one consumer.
+
+    The window starts with as many messages as would fit if each were of the largest
+    size, at most 16, and grows by what arrives, so that it doubles in a round trip,
+    until one of both limits is reached. Grants are half a window or more, so that FLOW
+    is rare. Whenever nothing is held and the balance is not above zero, `next_grant`
+    answers with enough to bring one more entry: no schedule of entries can stall.
+
+    Bytes held stay below `window_bytes` plus what a broker sends past the balance: the
+    rest of the entry that used it up, and the rest of the one read (100 entries, 5 MiB)
+    that this entry was in. Permits granted for small messages cannot be called back
+    when suddenly large ones follow; `receiver_queue_messages` bounds these.
+
+    Attributes:
+        generation: Counts connections. Messages of an older one are not refunded.
+    """
+
+    def __init__(self, receiver_queue_messages: int, window_bytes: int) -> None:
+        """Start with nothing granted.
+
+        Args:
+            receiver_queue_messages: Most messages to be out at a time, at least 1.
+            window_bytes: Most bytes to be out at a time, at least 1.
+
+        Raises:
+            ValueError: One of them is below 1.
+        """
+        if receiver_queue_messages < 1 or window_bytes < 1:
+            raise ValueError("a window needs room for at least one message")
+        self.generation = 0
+        self._queue_messages = receiver_queue_messages
+        self._window_bytes = window_bytes
+        start = window_bytes // DEFAULT_MAX_MESSAGE_SIZE_BYTES
+        self._grown = min(receiver_queue_messages, max(1, start), _MAX_START_MESSAGES)
+        self._average_bytes = 0.0  # of a message; 0 until the first one
+        self._balance = 0  # of permits, as the broker has it; may be negative
+        self._held_messages = 0
+        self._held_bytes = 0
+
+    @property
+    def balance(self) -> int:
+        """Permits at the broker; negative after an entry with more messages."""
+        return self._balance
+
+    @property
+    def held_messages(self) -> int:
+        """Messages that arrived and were not taken yet."""
+        return self._held_messages
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that arrived and were not taken yet."""
+        return self._held_bytes
+
+    @property
+    def window_messages(self) -> int:
+        """Messages that may be out at a time, by what is known now; at least 1."""
+        window = min(self._queue_messages, self._grown)
+        if self._average_bytes:
+            window = min(window, int(self._window_bytes / self._average_bytes))
+        return max(1, window)
+
+    def reset(self) -> None:
+        """Begin anew on a new connection, or after a new SUBSCRIBE.
+
+        The broker starts with a balance of zero, and what is held is for the caller to
+        drop. What was learnt about sizes stays.
+        """
+        self.generation += 1
+        self._balance = 0
+        self._held_messages = 0
+        self._held_bytes = 0
+
+    def initial_grant(self) -> int:
+        """Return the permits of the first FLOW after SUBSCRIBE, at least 1."""
+        return self._grant(max(1, self.window_messages - self._balance))
+
+    def entry_arrived(self, messages: int, size_bytes: int) -> None:
+        """Account for an entry as the broker charged it.
+
+        Args:
+            messages: num_messages_in_batch, or 1 where that is absent, also for a
+                chunk; less those that MESSAGE.ack_set says are acknowledged.
+            size_bytes: What the entry takes in memory until its messages are taken.
+        """
+        self._balance -= messages
+        self._held_messages += messages
+        self._held_bytes += size_bytes
+        self._grown = min(self._queue_messages, self._grown + messages)
+        if messages > 0:
+            self._learn(size_bytes / messages)
+
+    def _learn(self, bytes_each: float) -> None:
+        # Up at once, down slowly: too small an average costs memory, too large a one
+        # only some speed.
+        step = _SMOOTHING if bytes_each < self._average_bytes else 1.0
+        self._average_bytes += step * (bytes_each - self._average_bytes)
+
+    def messages_taken(
+        self, messages: int, size_bytes: int, generation: int | None = None
+    ) -> None:
+        """Refund messages that are handed on, or dropped for whatever reason.
+
+        Args:
+            messages: How many of those `entry_arrived` was told of.
+            size_bytes: Their share of the entry's bytes; all shares make the whole.
+            generation: Of the connection they came on, None for the current one. Those
+                of an older one are ignored, the broker has forgotten them.
+
+        Raises:
+            ValueError: More than there is; granting it would flood the reader.
+        """
+        if generation is not None and generation != self.generation:
+            return
+        if messages > self._held_messages or size_bytes > self._held_bytes:
+            raise ValueError(
+                f"{messages} messages, {size_bytes} bytes cannot be taken of "
+                f"{self._held_messages} messages, {self._held_bytes} bytes"
+            )
+        self._held_messages -= messages
+        self._held_bytes -= size_bytes
+
+    def next_grant(self) -> int:
+        """Return the permits to send in a FLOW now; 0: send none yet."""
+        target = min(self._queue_messages, self._grown) - self._held_messages
+        if self._average_bytes:
+            free_bytes = self._window_bytes - self._held_bytes
+            target = min(target, int(free_bytes / self._average_bytes))
+        if self._held_messages == 0:
+            # Nothing is left that could trigger the next grant: bring one more entry.
+            target = max(1, target)
+        # Permits that only pay for what was sent past the balance deliver nothing.
+        gain = target - max(0, self._balance)
+        if gain < max(1, self.window_messages // 2):
+            return 0
+        return self._grant(target - self._balance)
+
+    def _grant(self, messages: int) -> int:
+        self._balance += messages
+        return messages

@@ -1,0 +1,253 @@
+"""One connection to a broker as a value: bytes in, events out, nothing blocks.
+
+The handshake, keep-alive answers, and the sorting of what arrives into events. Whoever
+owns a socket feeds :meth:`ClientProtocol.receive_data`, acts on the events, and sends
+what :meth:`ClientProtocol.data_to_send` gives. Commands that this version does not know
+are passed over, so that newer brokers do no harm.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.frames import (
+    DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+    FRAME_HEADROOM_BYTES,
+    Frame,
+    FrameReader,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+#: What a broker uses as request id where it speaks of no request of ours.
+NO_REQUEST = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The handshake is over.
+
+    Attributes:
+        server_version: Free text, such as ``Pulsar Server4.0.7``.
+        protocol_version: The lower of the broker's and ours.
+        max_message_size_bytes: Limit for metadata and payload of one entry.
+    """
+
+    server_version: str
+    protocol_version: int
+    max_message_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A request succeeded.
+
+    Attributes:
+        request_id: Which one.
+        body: The command's own message, such as a CommandLookupTopicResponse.
+    """
+
+    request_id: int
+    body: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request failed, or, with ``request_id`` None, the whole connection did.
+
+    Attributes:
+        request_id: Which one.
+        code: The protocol's name of the error, such as ``TopicNotFound``.
+        message: The broker's own sentence.
+    """
+
+    request_id: int | None
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One entry for a consumer.
+
+    Attributes:
+        consumer_id: Whose.
+        ledger_id, entry_id: Where it is stored.
+        redelivery_count: How often it had been delivered before.
+        ack_set: Which messages of a batch are still to be acknowledged, as words of 64
+            bits; empty stands for all.
+        headers_and_payload: The entry itself, see ``wire.entries.read_stored_entry``.
+    """
+
+    consumer_id: int
+    ledger_id: int
+    entry_id: int
+    redelivery_count: int
+    ack_set: tuple[int, ...]
+    headers_and_payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClosed:
+    """The broker let go of a consumer: the topic moves, or was deleted, or a seek.
+
+    Attributes:
+        consumer_id: Whose.
+        assigned_broker_url: Where the topic went, "" where that is not known.
+    """
+
+    consumer_id: int
+    assigned_broker_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuthChallenged:
+    """The broker asks for fresh credentials.
+
+    Attributes:
+        method: Name of the authentication method.
+        data: The challenge.
+    """
+
+    method: str
+    data: bytes
+
+
+Event = Connected | Reply | Refusal | Delivery | ConsumerClosed | AuthChallenged
+
+
+class _State(enum.Enum):
+    HANDSHAKE = "handshake"
+    READY = "ready"
+
+
+class ClientProtocol:
+    """The client's side of one connection.
+
+    Args:
+        connect_frame: The CONNECT to open with, see ``wire.commands.connect``.
+    """
+
+    def __init__(self, connect_frame: bytes) -> None:
+        self._state = _State.HANDSHAKE
+        self._to_send = [connect_frame]
+        self._reader = FrameReader(
+            DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES
+        )
+
+    def data_to_send(self) -> bytes:
+        """What must go out now: the handshake, or answers to keep-alive probes."""
+        data = b"".join(self._to_send)
+        self._to_send.clear()
+        return data
+
+    def receive_data(self, data: bytes | memoryview) -> Iterator[Event]:
+        """Takes bytes as they come; yields what they mean, in order.
+
+        Raises:
+            ProtocolError: These bytes are not what a Pulsar broker sends. The
+                connection is of no more use.
+        """
+        self._reader.receive_data(data)
+        while (frame := self._reader.next_frame()) is not None:
+            event = self._event(frame)
+            if event is not None:
+                yield event
+
+    def _event(self, frame: Frame) -> Event | None:
+        command = commands.decode_command(frame.command)
+        if command.type == pb.BaseCommand.MESSAGE:
+            return _delivery(command.message, frame.payload)
+        if self._state is _State.HANDSHAKE:
+            return self._handshake(command)
+        if command.type == pb.BaseCommand.PING:
+            self._to_send.append(commands.pong())
+            return None
+        handler = _HANDLERS.get(command.type)
+        return None if handler is None else handler(command)
+
+    def _handshake(self, command: pb.BaseCommand) -> Event:
+        if command.type == pb.BaseCommand.CONNECTED:
+            self._state = _State.READY
+            body = command.connected
+            limit = body.max_message_size or DEFAULT_MAX_MESSAGE_SIZE_BYTES
+            self._reader.max_frame_bytes = limit + FRAME_HEADROOM_BYTES
+            return Connected(body.server_version, body.protocol_version, limit)
+        if command.type == pb.BaseCommand.ERROR:
+            return Refusal(None, _code(command.error.error), command.error.message)
+        if command.type == pb.BaseCommand.AUTH_CHALLENGE:
+            return _challenge(command)
+        raise ProtocolError(
+            f"The broker answered CONNECT with a command of type {command.type}."
+        )
+
+
+def _code(number: int) -> str:
+    return SERVER_ERRORS.get(number, f"ServerError{number}")
+
+
+def _delivery(body: pb.CommandMessage, payload: memoryview) -> Delivery:
+    return Delivery(
+        body.consumer_id,
+        body.message_id.ledgerId,
+        body.message_id.entryId,
+        body.redelivery_count,
+        tuple(body.ack_set),
+        payload,
+    )
+
+
+def _challenge(command: pb.BaseCommand) -> AuthChallenged:
+    challenge = command.authChallenge.challenge
+    return AuthChallenged(challenge.auth_method_name, challenge.auth_data)
+
+
+def _refusal(command: pb.BaseCommand) -> Refusal:
+    body = command.error
+    request_id = None if body.request_id == NO_REQUEST else body.request_id
+    return Refusal(request_id, _code(body.error), body.message)
+
+
+def _closed_consumer(command: pb.BaseCommand) -> ConsumerClosed:
+    body = command.close_consumer
+    return ConsumerClosed(body.consumer_id, body.assignedBrokerServiceUrl)
+
+
+def _reply(command: pb.BaseCommand) -> Reply | Refusal:
+    """Any reply. In BaseCommand a body's field number equals its type number."""
+    field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
+    body: Any = getattr(command, field.name)
+    error = _error_field(body)
+    if error is None:
+        return Reply(body.request_id, body)
+    message = getattr(body, "error_message", "") or getattr(body, "message", "")
+    return Refusal(body.request_id, _code(getattr(body, error)), message)
+
+
+def _error_field(body: Any) -> str | None:
+    """Replies call their error either ``error`` or ``error_code``."""
+    for name in ("error", "error_code"):
+        if name in body.DESCRIPTOR.fields_by_name and body.HasField(name):
+            return name
+    return None
+
+
+_HANDLERS: dict[int, Callable[[pb.BaseCommand], Event]] = {
+    pb.BaseCommand.ERROR: _refusal,
+    pb.BaseCommand.CLOSE_CONSUMER: _closed_consumer,
+    pb.BaseCommand.AUTH_CHALLENGE: _challenge,
+    pb.BaseCommand.SUCCESS: _reply,
+    pb.BaseCommand.PARTITIONED_METADATA_RESPONSE: _reply,
+    pb.BaseCommand.LOOKUP_RESPONSE: _reply,
+    pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: _reply,
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: _reply,
+    pb.BaseCommand.CONSUMER_STATS_RESPONSE: _reply,
+    pb.BaseCommand.ACK_RESPONSE: _reply,
+}
