@@ -7,12 +7,9 @@ asked for costs nothing.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +21,15 @@ from pulsar_spark.wire.entries import Entry
 
 #: The values of one column for the messages of one entry.
 Values = Sequence[Any]
+
+#: What a column needs read off the messages of a batch, see ``wire.entries.FIELDS``.
+_FIELDS = {
+    "__key": "partition_key",
+    "__orderingKey": "ordering_key",
+    "__eventTime": "event_time",
+    "__sequenceId": "sequence_id",
+    "__messageProperties": "properties",
+}
 
 #: Milliseconds since 1970 that still fit into a timestamp of microseconds.
 _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
@@ -53,7 +59,9 @@ class RecordBatchBuilder:
     ) -> None:
         self.schema = schema
         self._topic_partition = topic_partition
-        self._columns = [_column(name, topic_partition, partition) for name in schema.names]
+        self._columns = [
+            _column(name, topic_partition, partition) for name in schema.names
+        ]
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._clear()
@@ -64,6 +72,11 @@ class RecordBatchBuilder:
         self._entries: list[tuple[int, tuple[int, int]]] = []  # first row, position
         for column in self._columns:
             column.clear()
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """What entries must bring, see ``wire.entries.decode_entry``."""
+        return frozenset(_FIELDS[name] for name in self.schema.names if name in _FIELDS)
 
     @property
     def rows(self) -> int:
@@ -100,11 +113,8 @@ class RecordBatchBuilder:
         self._entries.append((self._rows, entry.position))
         self._rows += len(entry)
         self._size_bytes += entry.size_bytes
-        try:
-            for column in self._columns:
-                column.append(entry)
-        except CorruptEntryError as error:
-            raise self._located(error.reason, entry.position) from None
+        for column in self._columns:
+            column.append(entry)
 
     def _has_room_for(self, entry: Entry) -> bool:
         return (
@@ -129,17 +139,11 @@ class RecordBatchBuilder:
     ) -> CorruptEntryError:
         row = column.first_misfit()
         index = bisect_right(self._entries, row, key=lambda first: first[0]) - 1
-        return self._located(
+        return CorruptEntryError(
             f"its {field.name} does not fit {field.type} ({error}). Leave that column "
             "out with `metadataColumns`.",
-            self._entries[index][1],
-        )
-
-    def _located(self, reason: str, position: tuple[int, int]) -> CorruptEntryError:
-        return CorruptEntryError(
-            reason,
             topic_partition=self._topic_partition,
-            message_id=str(MessageId(*position)),
+            message_id=str(MessageId(*self._entries[index][1])),
         )
 
 
@@ -211,12 +215,10 @@ class _PropertiesColumn(_Column):
 
     def append(self, entry: Entry) -> None:
         offsets, keys = self._offsets, self._keys
-        for field in entry.fields:
-            properties = field.properties
+        for properties in entry.fields["properties"]:
             if properties:
-                pairs = {pair.key: pair.value for pair in properties}
-                keys.extend(pairs)
-                self._items.extend(pairs.values())
+                keys.extend(properties)
+                self._items.extend(properties.values())
             offsets.append(len(keys))
 
     def array(self, rows: int) -> pa.Array:
@@ -244,36 +246,6 @@ def _column(name: str, topic_partition: str, partition: int) -> _Column:
         return _Column(type_, partial(_message_ids, partition))
     kind = _TimestampColumn if type_ == TIMESTAMP else _Column
     return kind(type_, _READERS[name])
-
-
-_is_base64 = attrgetter("partition_key_b64_encoded")
-
-
-def _keys(entry: Entry) -> Values:
-    keys = [field.partition_key for field in entry.fields]
-    if "" in keys or any(map(_is_base64, entry.fields)):
-        return [_key(field) for field in entry.fields]
-    return keys
-
-
-def _key(field: Any) -> str | bytes | None:
-    if not field.HasField("partition_key"):
-        return None
-    if not field.partition_key_b64_encoded:
-        return str(field.partition_key)
-    try:
-        return base64.b64decode(field.partition_key, validate=True)
-    except binascii.Error as error:
-        raise CorruptEntryError(
-            f"its key is marked as base64 but is not ({error})."
-        ) from None
-
-
-def _ordering_keys(entry: Entry) -> Values:
-    return [
-        field.ordering_key if field.HasField("ordering_key") else None
-        for field in entry.fields
-    ]
 
 
 def _message_ids(partition: int, entry: Entry) -> Values:
@@ -323,21 +295,12 @@ def _publish_times(entry: Entry) -> Values:
     return [entry.metadata.publish_time] * len(entry)
 
 
-def _event_times(entry: Entry) -> Values:
-    fallback = entry.metadata.event_time or None
-    return [field.event_time or fallback for field in entry.fields]
-
-
 def _producer_names(entry: Entry) -> Values:
     return [entry.metadata.producer_name] * len(entry)
 
 
 def _sequence_ids(entry: Entry) -> Values:
-    fallback = entry.metadata.sequence_id
-    return [
-        _signed(field.sequence_id if field.HasField("sequence_id") else fallback)
-        for field in entry.fields
-    ]
+    return [_signed(number) for number in entry.fields["sequence_id"]]
 
 
 def _signed(number: int) -> int:
@@ -382,10 +345,10 @@ def _deliver_at_times(entry: Entry) -> Values:
 
 _READERS: dict[str, Callable[[Entry], Values]] = {
     "value": lambda entry: entry.payloads,
-    "__key": _keys,
+    "__key": lambda entry: entry.fields["partition_key"],
     "__publishTime": _publish_times,
-    "__eventTime": _event_times,
-    "__orderingKey": _ordering_keys,
+    "__eventTime": lambda entry: entry.fields["event_time"],
+    "__orderingKey": lambda entry: entry.fields["ordering_key"],
     "__producerName": _producer_names,
     "__sequenceId": _sequence_ids,
     "__schemaVersion": _schema_versions,

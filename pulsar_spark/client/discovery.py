@@ -12,9 +12,7 @@ from pulsar_spark.plan import list_names
 from pulsar_spark.topics import TopicName
 
 
-def find_topic_partitions(
-    lookup: TopicLookup, options: ReadOptions
-) -> list[TopicName]:
+def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
     """The topic partitions to read, in order; a topic without partitions is itself.
 
     Nothing is created by asking. With ``waitingForNonExistedTopic`` an absent topic is
@@ -68,5 +66,7 @@ def _expand(lookup: TopicLookup, topics: Iterable[TopicName]) -> list[TopicName]
     found: set[TopicName] = set()
     for name, count in counts.items():
         topic = TopicName.parse(name)
-        found.update(topic.partition(i) for i in range(count)) if count else found.add(topic)
+        found.update(topic.partition(i) for i in range(count)) if count else found.add(
+            topic
+        )
     return sorted(found)

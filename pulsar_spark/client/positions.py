@@ -70,7 +70,9 @@ class PositionLookup:
             TopicNotFoundError: A topic partition does not exist.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        return ask_all(starts, lambda topics: self._round(topics, starts), self._retry())
+        return ask_all(
+            starts, lambda topics: self._round(topics, starts), self._retry()
+        )
 
     def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
         """The positions of readers that start at the first entry published then or later.
@@ -232,9 +234,7 @@ class _Probes:
         self.open: dict[str, _Probe] = {}
         self.answers: dict[str, TopicPositions | PulsarSparkError] = {}
 
-    def step(
-        self, what: str, request: Callable[[_Probe], _Request]
-    ) -> dict[str, Any]:
+    def step(self, what: str, request: Callable[[_Probe], _Request]) -> dict[str, Any]:
         """Sends a request for each open probe, then waits for all the replies."""
         sent = {
             topic: (probe.connection, probe.connection.request(request(probe)))

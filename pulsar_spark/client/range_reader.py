@@ -28,7 +28,7 @@ from pulsar_spark.wire.chunks import (
     ChunkAssembler,
     MissingChunks,
 )
-from pulsar_spark.wire.entries import Entry, StoredEntry, decode_entry
+from pulsar_spark.wire.entries import FIELDS, Entry, StoredEntry, decode_entry
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -64,17 +64,23 @@ class RangeReader:
         pool: The cluster's connections.
         range_: What to read.
         settings: How to read it.
+        fields: What is wanted beside payloads, see ``wire.entries.decode_entry``.
 
     Attributes:
         reader: The entries underneath, with their counters.
     """
 
     def __init__(
-        self, pool: ConnectionPool, range_: TopicRange, settings: RangeSettings
+        self,
+        pool: ConnectionPool,
+        range_: TopicRange,
+        settings: RangeSettings,
+        fields: frozenset[str] = FIELDS,
     ) -> None:
         self._pool = pool
         self._range = range_
         self._settings = settings
+        self._fields = fields
         self._max_bytes = pool.options.memory_limit_bytes
         self._chunks = self._assembler()
         self.reader = EntryReader(
@@ -184,7 +190,7 @@ class RangeReader:
                 if whole is None:
                     return None
                 stored = whole
-            return decode_entry(stored, max_bytes=self._max_bytes)
+            return decode_entry(stored, fields=self._fields, max_bytes=self._max_bytes)
         except CorruptEntryError as error:
             raise CorruptEntryError(
                 error.reason,

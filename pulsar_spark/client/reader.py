@@ -333,9 +333,7 @@ class _Consumer:
             self._queue.clear()
 
     def _request(self, build: Callable[..., bytes]) -> Future[Any]:
-        return self._connection.request(
-            partial(build, consumer_id=self._consumer_id)
-        )
+        return self._connection.request(partial(build, consumer_id=self._consumer_id))
 
     # What follows is called by the connection's reading thread.
 

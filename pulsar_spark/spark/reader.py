@@ -83,7 +83,7 @@ def read_range(
         max_bytes=options.bytes_per_arrow_batch,
     )
     ranged = RangeReader(
-        shared_pool(options.client), range_, range_settings(options)
+        shared_pool(options.client), range_, range_settings(options), builder.fields
     )
     began = time.monotonic()
     rows = 0

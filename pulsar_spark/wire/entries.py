@@ -13,10 +13,12 @@ whole payload of a batch, or of a message after its chunks were put together.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
@@ -29,8 +31,16 @@ if TYPE_CHECKING:
     from pulsar_spark.offsets import MessageId
 
     #: What describes one message: its own metadata in a batch, else the entry's. Both
-    #: have the fields partition_key, ordering_key, event_time, sequence_id, properties.
+    #: have the same fields for what a single message has.
     MessageFields = pb.SingleMessageMetadata | pb.MessageMetadata
+
+#: What a message has beside its payload, by the protocol's names, and as which type.
+#: ``partition_key``: str, or bytes where it was sent in base64, or None.
+#: ``ordering_key``: bytes or None. ``event_time``: ms since 1970 or None.
+#: ``sequence_id``: int. ``properties``: dict of str, or None where there are none.
+FIELDS = frozenset(
+    {"partition_key", "ordering_key", "event_time", "sequence_id", "properties"}
+)
 
 _read_size = struct.Struct(">I").unpack_from
 
@@ -42,13 +52,14 @@ class Entry:
     Attributes:
         ledger_id, entry_id: Where the entry is stored; for a chunked message, where its
             last chunk is.
-        metadata: The entry's own metadata (of the first chunk for a chunked message).
+        metadata: The entry's own metadata (of the last chunk for a chunked message).
         batch_size: Messages the entry was written with; 0 where it is not a batch.
         batch_indexes: For each message kept, its place in the batch as written;
             ``(0,)`` where the entry is not a batch.
-        fields: For each message kept, the metadata that describes it.
         payloads: For each message kept, its bytes, or None for a null value.
         size_bytes: Uncompressed size of the messages, metadata of a batch included.
+        fields: Further columns of the messages kept, those of ``FIELDS`` that were
+            asked for.
         broker_metadata: What the broker stamped on the entry, where it exposes that.
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message.
@@ -59,9 +70,9 @@ class Entry:
     metadata: pb.MessageMetadata
     batch_size: int
     batch_indexes: Sequence[int]
-    fields: Sequence[MessageFields]
     payloads: Sequence[bytes | None]
     size_bytes: int
+    fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     broker_metadata: pb.BrokerEntryMetadata | None = None
     redelivery_count: int = 0
     first_chunk: tuple[int, int] | None = None
@@ -74,52 +85,30 @@ class Entry:
     def __len__(self) -> int:
         return len(self.payloads)
 
-    def between(self, start: MessageId | None, end: MessageId | None) -> Entry:
+    def between(self, start: MessageId, end: MessageId) -> Entry:
         """Keeps the messages from ``start`` to ``end``, both inclusive.
 
-        Args:
-            start: Only its batch index matters, and only where it names this very
-                entry; -1 stands for the whole entry. None keeps the head.
-            end: Likewise for the tail. A later entry than ``end`` is cut off entirely,
-                as is an earlier one than ``start``.
+        A batch index of -1 stands for the whole entry. Of an earlier entry than
+        ``start``, or a later one than ``end``, nothing is kept.
         """
-        low, high = 0, None
-        if start is not None:
-            if self.position < start.position:
-                return self.cut(0, 0)
-            if self.position == start.position and start.batch_index > 0:
-                low = start.batch_index
-        if end is not None:
-            if self.position > end.position:
-                return self.cut(0, 0)
-            if self.position == end.position and end.batch_index >= 0:
-                high = end.batch_index
-        if low == 0 and (high is None or high >= max(self.batch_size - 1, 0)):
-            return self
-        return self.cut(*self._slice(low, high))
-
-    def _slice(self, low: int, high: int | None) -> tuple[int, int]:
-        """The part of the kept messages whose batch indexes are in ``low..high``."""
-        indexes = self.batch_indexes
-        first = sum(index < low for index in indexes)
-        last = sum(high is None or index <= high for index in indexes)
-        return first, max(first, last)
+        if not start.position <= self.position <= end.position:
+            return self.cut(0, 0)
+        first, last = 0, len(self)
+        if self.position == start.position and start.batch_index > 0:
+            first = sum(index < start.batch_index for index in self.batch_indexes)
+        if self.position == end.position and end.batch_index >= 0:
+            last = sum(index <= end.batch_index for index in self.batch_indexes)
+        return self if (first, last) == (0, len(self)) else self.cut(first, last)
 
     def cut(self, first: int, last: int) -> Entry:
         """The kept messages ``first`` (inclusive) to ``last`` (exclusive)."""
         payloads = self.payloads[first:last]
-        return Entry(
-            self.ledger_id,
-            self.entry_id,
-            self.metadata,
-            self.batch_size,
-            self.batch_indexes[first:last],
-            self.fields[first:last],
-            payloads,
-            sum(len(payload) for payload in payloads if payload),
-            self.broker_metadata,
-            self.redelivery_count,
-            self.first_chunk,
+        return replace(
+            self,
+            batch_indexes=self.batch_indexes[first:last],
+            payloads=payloads,
+            size_bytes=sum(len(payload) for payload in payloads if payload),
+            fields={name: values[first:last] for name, values in self.fields.items()},
         )
 
 
@@ -208,12 +197,14 @@ def read_stored_entry(
 def decode_entry(
     stored: StoredEntry,
     *,
+    fields: frozenset[str] = FIELDS,
     max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
 ) -> Entry:
     """Unpacks an entry into its messages; a marker has none.
 
     Args:
         stored: A whole entry, or a message put together from its chunks.
+        fields: Which of ``FIELDS`` to read; the others cost nothing.
         max_bytes: The largest uncompressed payload to make room for.
 
     Raises:
@@ -222,7 +213,7 @@ def decode_entry(
     """
     metadata = stored.metadata
     if stored.is_marker:
-        return _entry(stored, 0, (), (), (), 0)
+        return _entry(stored, _Columns(fields), size_bytes=0)
     if metadata.encryption_keys:
         name = metadata.encryption_keys[0].key
         raise CorruptEntryError(
@@ -236,96 +227,134 @@ def decode_entry(
                 metadata.compression, payload, metadata.uncompressed_size, max_bytes
             )
         )
+    columns = _Columns(fields)
     if metadata.HasField("num_messages_in_batch"):
-        return _decode_batch(stored, payload)
-    value = None if metadata.null_value and not payload else payload
-    return _entry(stored, 0, (0,), (metadata,), (value,), len(payload))
+        count = metadata.num_messages_in_batch
+        _split_batch(payload, metadata, columns)
+        return _entry(stored, columns, size_bytes=len(payload), batch_size=count)
+    columns.add(0, metadata, payload, metadata)
+    return _entry(stored, columns, size_bytes=len(payload))
 
 
 def _entry(
-    stored: StoredEntry,
-    batch_size: int,
-    batch_indexes: Sequence[int],
-    fields: Sequence[MessageFields],
-    payloads: Sequence[bytes | None],
-    size_bytes: int,
+    stored: StoredEntry, columns: _Columns, *, size_bytes: int, batch_size: int = 0
 ) -> Entry:
     return Entry(
         stored.ledger_id,
         stored.entry_id,
         stored.metadata,
         batch_size,
-        batch_indexes,
-        fields,
-        payloads,
+        columns.batch_indexes,
+        columns.payloads,
         size_bytes,
+        columns.fields,
         stored.broker_metadata,
         stored.redelivery_count,
         stored.first_chunk,
     )
 
 
-def _decode_batch(stored: StoredEntry, payload: bytes) -> Entry:
-    """Splits a batch. Removed messages of a compacted batch keep their index."""
-    metadata = stored.metadata
-    batch_size = metadata.num_messages_in_batch
-    # Brokers newer than 4.0 may store only what compaction retained, and say which.
-    retained = list(metadata.compacted_batch_indexes)
-    count = len(retained) or batch_size
-    fields, payloads = _split_batch(payload, count)
-    indexes: Sequence[int] = retained or range(batch_size)
-    if None not in payloads:
-        return _entry(stored, batch_size, indexes, fields, payloads, len(payload))
-    kept = [i for i, single in enumerate(fields) if not single.compacted_out]
-    return _entry(
-        stored,
-        batch_size,
-        [indexes[i] for i in kept],
-        [fields[i] for i in kept],
-        [_value(fields[i], payloads[i]) for i in kept],
-        len(payload),
-    )
+class _Columns:
+    """Collects the messages of one entry."""
+
+    def __init__(self, fields: frozenset[str]) -> None:
+        self.batch_indexes: list[int] = []
+        self.payloads: list[bytes | None] = []
+        self.fields: dict[str, list[Any]] = {name: [] for name in fields}
+        self._keys = self.fields.get("partition_key")
+        self._ordering_keys = self.fields.get("ordering_key")
+        self._event_times = self.fields.get("event_time")
+        self._sequence_ids = self.fields.get("sequence_id")
+        self._properties = self.fields.get("properties")
+
+    def add(
+        self,
+        index: int,
+        message: MessageFields,
+        payload: bytes,
+        metadata: pb.MessageMetadata,
+    ) -> None:
+        """Takes the next message; what it lacks, ``metadata`` of its entry may have.
+
+        Together with the loop around it: 0.7 us a message of 100 bytes with no field,
+        1.3 us with key, event time and properties (CPython 3.11).
+        """
+        if not payload:
+            if isinstance(message, pb.SingleMessageMetadata) and message.compacted_out:
+                return  # compaction removed it; the others keep their index
+            self.payloads.append(None if message.null_value else b"")
+        else:
+            self.payloads.append(payload)
+        self.batch_indexes.append(index)
+        if self._keys is not None:
+            key = message.partition_key
+            if key and not message.partition_key_b64_encoded:
+                self._keys.append(key)
+            else:
+                self._keys.append(_unusual_key(message))
+        if self._event_times is not None:
+            self._event_times.append(message.event_time or metadata.event_time or None)
+        if self._properties is not None:
+            properties = message.properties
+            self._properties.append(
+                {pair.key: pair.value for pair in properties} if properties else None
+            )
+        if self._ordering_keys is not None:
+            self._ordering_keys.append(
+                message.ordering_key if message.HasField("ordering_key") else None
+            )
+        if self._sequence_ids is not None:
+            self._sequence_ids.append(
+                message.sequence_id
+                if message.HasField("sequence_id")
+                else metadata.sequence_id
+            )
 
 
-def _value(single: pb.SingleMessageMetadata, payload: bytes | None) -> bytes | None:
-    if payload is not None:
-        return payload
-    return None if single.null_value else b""
+def _unusual_key(message: MessageFields) -> str | bytes | None:
+    """A key that is absent, empty, or sent as base64 because it is binary."""
+    if not message.HasField("partition_key"):
+        return None
+    if not message.partition_key_b64_encoded:
+        return message.partition_key
+    try:
+        return base64.b64decode(message.partition_key, validate=True)
+    except binascii.Error as error:
+        raise CorruptEntryError(
+            f"its key is marked as base64 but is not ({error})."
+        ) from None
 
 
 def _split_batch(
-    payload: bytes, count: int
-) -> tuple[list[pb.SingleMessageMetadata], list[bytes | None]]:
-    """Walks ``[size(4) SingleMessageMetadata payload] x count``.
-
-    The hot loop of reading: about 0.8 us a message of 100 bytes. An empty payload comes
-    back as None, so that whoever cares (null, empty or removed) looks only at those.
-    """
-    size = len(payload)
-    if not 0 <= count <= size // 4:
+    payload: bytes, metadata: pb.MessageMetadata, columns: _Columns
+) -> None:
+    """Walks ``[size(4) SingleMessageMetadata payload] x n``. The hot loop of reading."""
+    # Brokers newer than 4.0 may store only what compaction retained, and say which.
+    indexes: Sequence[int] = metadata.compacted_batch_indexes
+    indexes = indexes or range(metadata.num_messages_in_batch)
+    count, size = len(indexes), len(payload)
+    if metadata.num_messages_in_batch < 0 or count > size // 4:
         raise CorruptEntryError(
-            f"its metadata promises a batch of {count} messages in {size} bytes."
+            f"its metadata promises a batch of {metadata.num_messages_in_batch} "
+            f"messages in {size} bytes."
         )
-    parse = pb.SingleMessageMetadata.FromString
-    fields: list[pb.SingleMessageMetadata] = []
-    payloads: list[bytes | None] = []
-    position = 0
+    single = pb.SingleMessageMetadata()
+    parse, add = single.ParseFromString, columns.add
+    position = number = 0
     try:
-        for _ in range(count):
+        for number, index in enumerate(indexes):
             start = position + 4
             end = start + _read_size(payload, position)[0]
-            single = parse(payload[start:end])
-            length = single.payload_size
-            position = end + length
-            if length < 0 or position > size:
-                raise CorruptEntryError(_past_the_end(len(fields), count))
-            fields.append(single)
-            payloads.append(payload[end:position] if length else None)
+            parse(payload[start:end])
+            position = end + single.payload_size
+            if position < end or position > size:
+                raise CorruptEntryError(_past_the_end(number, count))
+            add(index, single, payload[end:position], metadata)
     except struct.error:
-        raise CorruptEntryError(_past_the_end(len(fields), count)) from None
+        raise CorruptEntryError(_past_the_end(number, count)) from None
     except DecodeError as error:
         raise CorruptEntryError(
-            f"the metadata of message {len(fields)} of {count} in its batch is damaged "
+            f"the metadata of message {number} of {count} in its batch is damaged "
             f"({error})."
         ) from None
     if position != size:
@@ -333,7 +362,6 @@ def _split_batch(
             f"{size - position} bytes follow the last of the {count} messages in its "
             "batch."
         )
-    return fields, payloads
 
 
 def _past_the_end(index: int, count: int) -> str:
