@@ -3,16 +3,16 @@
 ::
 
     PulsarSparkError
-    ├── OptionError            [PULSAR_OPTION]             options that cannot work together
-    ├── TransportError         [PULSAR_CONNECTION]         unreachable, cut, silent (retriable)
-    ├── ProtocolError          [PULSAR_PROTOCOL]           bytes that Pulsar would not send
-    │   └── CorruptEntryError  [PULSAR_CORRUPT_MESSAGE]    one entry is unreadable
-    ├── BrokerError            [PULSAR_BROKER]             the broker said no, with its code
+    ├── OptionError            [PULSAR_OPTION]           options that cannot work
+    ├── SchemaError            [PULSAR_SCHEMA]           columns a topic does not have
+    ├── TransportError         [PULSAR_CONNECTION]       unreachable, cut or silent
+    ├── ProtocolError          [PULSAR_PROTOCOL]         bytes Pulsar would not send
+    │   └── CorruptEntryError  [PULSAR_CORRUPT_MESSAGE]  one entry is unreadable
+    ├── BrokerError            [PULSAR_BROKER]           the broker said no
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
     │   └── AuthError          [PULSAR_AUTH]
-    ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]       a read got nothing for too long
-    ├── DataLossError          [PULSAR_DATA_LOSS]          wanted rows are no longer there
-    └── SchemaError            [PULSAR_SCHEMA]             columns that a topic cannot give
+    ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]     nothing came for too long
+    └── DataLossError          [PULSAR_DATA_LOSS]        wanted rows are not there
 
 A message says what happened, where, and what to change. Facts are attributes, too. All
 of them survive pickling, because they travel from executors to the driver. None of them
@@ -136,7 +136,7 @@ class ProtocolError(PulsarSparkError):
 
 
 class CorruptEntryError(ProtocolError):
-    """One entry of a topic cannot be decoded: checksum, metadata, codec or batch layout.
+    """One entry of a topic cannot be decoded: checksum, metadata, codec or batch.
 
     Attributes:
         topic_partition: Full name of the topic partition, "" where it is not known yet.

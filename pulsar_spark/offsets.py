@@ -111,22 +111,22 @@ def encode_message_id(message_id: MessageId, *, java: bool = False) -> bytes:
             ``serialize``; the difference only matters to who compares bytes.
     """
     out = bytearray(b"\x08")
-    _write_varint(out, message_id.ledger_id)
+    out += encode_varint(message_id.ledger_id)
     out.append(0x10)
-    _write_varint(out, message_id.entry_id)
+    out += encode_varint(message_id.entry_id)
     if message_id.partition >= 0:
         out.append(0x18)
-        _write_varint(out, message_id.partition)
+        out += encode_varint(message_id.partition)
     if message_id.batch_index >= 0:
         out.append(0x20)
-        _write_varint(out, message_id.batch_index)
+        out += encode_varint(message_id.batch_index)
     if message_id.batch_size > 0 or java:
         out.append(0x30)
-        _write_varint(out, message_id.batch_size)
+        out += encode_varint(message_id.batch_size)
     if message_id.first_chunk is not None:
         first_chunk = encode_message_id(message_id.first_chunk, java=java)
         out.append(0x3A)
-        _write_varint(out, len(first_chunk))
+        out += encode_varint(len(first_chunk))
         out += first_chunk
     return bytes(out)
 
@@ -217,12 +217,19 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number of a message id is longer than 64 bits")
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    value &= 2**64 - 1  # two's complement: -1 takes ten bytes
+def encode_varint(value: int) -> bytes:
+    """A number in protobuf's form: 7 bits a byte, lowest first, the top bit for more.
+
+    Args:
+        value: At most 64 bits; -1 travels as 2^64-1.
+    """
+    value &= 2**64 - 1
+    out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+    return bytes(out)
 
 
 def _signed(value: int, number: int) -> int:
@@ -386,7 +393,7 @@ def _parse_topics(
     for topic_text, value in _load_object(text, option, example):
         try:
             add(topic_text, value)
-        except OptionError as error:  # noqa: PERF203 - each problem is reported
+        except OptionError as error:
             problems.extend(f"{option}: {problem}" for problem in error.problems)
         except ValueError as error:
             problems.append(f"{option}: {error}.")

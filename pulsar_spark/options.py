@@ -301,7 +301,7 @@ def _topics(text: str, option: str) -> tuple[TopicName, ...]:
     for part in filter(str.strip, text.split(",")):
         try:
             names[TopicName.parse(part)] = None
-        except OptionError as error:  # noqa: PERF203 - each problem is reported
+        except OptionError as error:
             problems += [f"{option}: {problem}" for problem in error.problems]
     if problems:
         raise OptionError(*problems)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
-from pulsar_spark.offsets import EARLIEST, Edge, MessageId, OffsetsSpec, Position
+from pulsar_spark.offsets import EARLIEST, MessageId, OffsetsSpec, Position
 from pulsar_spark.topics import TopicName
 
 logger = logging.getLogger("pulsar_spark.plan")
@@ -189,7 +189,7 @@ def check_start(
         return wanted
     available = "" if found.is_empty else str(found.first)
     message = (
-        f"{topic_partition} no longer has the message {wanted} that the read starts at; "
+        f"{topic_partition} no longer has {wanted}, where the read should start; "
         + (f"the first one available is {available}" if available else "it is empty")
         + ". Retention or expiry removed what was before."
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.offsets import MessageId, encode_message_id
+from pulsar_spark.offsets import MessageId, encode_message_id, encode_varint
 from pulsar_spark.wire.entries import Entry
 
 #: The values of one column for the messages of one entry.
@@ -123,7 +123,7 @@ class RecordBatchBuilder:
         )
 
     def _pieces(self, entry: Entry) -> Iterable[Entry]:
-        """The entry itself, or, where it is too large for one RecordBatch, its parts."""
+        """The entry itself, or its parts where it is too large for a RecordBatch."""
         if len(entry) <= self._max_rows and (
             entry.size_bytes <= self._max_bytes or len(entry) <= 1
         ):
@@ -256,29 +256,35 @@ def _message_ids(partition: int, entry: Entry) -> Values:
         ledger entry [partition] | batch_index   | batch_size
         head, one an entry       | one an index  | tail, one an entry
     """
-    ledger_id, entry_id = entry.position
-    if not entry.batch_size:
-        first = (
-            MessageId(*entry.first_chunk, partition=partition)
-            if entry.first_chunk
-            else None
-        )
-        message_id = MessageId(
-            ledger_id, entry_id, partition=partition, first_chunk=first
-        )
-        return [encode_message_id(message_id, java=True)] * len(entry)
-    head = encode_message_id(MessageId(ledger_id, entry_id, partition=partition))
+    if entry.first_chunk:
+        first = MessageId(*entry.first_chunk, partition=partition)
+        last = MessageId(*entry.position, partition=partition, first_chunk=first)
+        return [encode_message_id(last, java=True)] * len(entry)
+    head = (
+        _encoded_ledger(entry.ledger_id)
+        + b"\x10"
+        + encode_varint(entry.entry_id)
+        + _encoded_part(partition=partition)
+    )
     tail = _encoded_part(batch_size=entry.batch_size)
+    if not entry.batch_size:
+        return [head + tail] * len(entry)
     indexes = _encoded_indexes(entry.batch_size)
     if len(entry) == entry.batch_size:
         return [head + index + tail for index in indexes[: entry.batch_size]]
     return [head + indexes[index] + tail for index in entry.batch_indexes]
 
 
-def _encoded_part(**fields: Any) -> bytes:
-    """Some fields of a message id alone, to be appended to those before them."""
-    empty = encode_message_id(MessageId(0, 0))
-    return encode_message_id(MessageId(0, 0, **fields))[len(empty) :]
+@lru_cache(maxsize=16)
+def _encoded_ledger(ledger_id: int) -> bytes:
+    return b"\x08" + encode_varint(ledger_id)
+
+
+@lru_cache(maxsize=4096)
+def _encoded_part(**field: Any) -> bytes:
+    """One field of a message id alone, to be appended to those before it."""
+    with_field = encode_message_id(MessageId(0, 0, **field), java="batch_size" in field)
+    return with_field[len(encode_message_id(MessageId(0, 0))) :]
 
 
 _known_indexes: list[bytes] = []
@@ -286,8 +292,8 @@ _known_indexes: list[bytes] = []
 
 def _encoded_indexes(count: int) -> list[bytes]:
     """The field ``batch_index`` for 0 to at least ``count - 1``, encoded."""
-    for index in range(len(_known_indexes), count):
-        _known_indexes.append(_encoded_part(batch_index=index))
+    missing = range(len(_known_indexes), count)
+    _known_indexes.extend(_encoded_part(batch_index=index) for index in missing)
     return _known_indexes
 
 

@@ -7,12 +7,13 @@ It never waits for a consumer, with one exception that :class:`Inbox` explains.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 from pulsar_spark._version import __version__
@@ -43,6 +44,9 @@ logger = logging.getLogger("pulsar_spark.client")
 #: How often the reading thread looks at the clock when nothing arrives, in seconds.
 _TICK_S = 1.0
 
+#: Where the handshake waits among the requests, whose own ids start at 1.
+_CONNECT = 0
+
 _AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
 
 
@@ -53,8 +57,8 @@ class Inbox(Protocol):
     may block it, and only where memory would run over; the broker's probes then wait.
     """
 
-    def deliver(self, delivery: Delivery) -> None:
-        """An entry arrived."""
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Some entries arrived, in order."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
         """No more will arrive: the broker let go (None), or the connection broke."""
@@ -81,14 +85,14 @@ class Connection:
         self.address = address
         self.broker = proxied_broker or address
         self._keep_alive_s = options.keep_alive_interval_s
-        self._requests: dict[int, Future[Any]] = {}
+        connected: Future[Any] = Future()
+        self._requests: dict[int, Future[Any]] = {_CONNECT: connected}
         self._inboxes: dict[int, Inbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
         self._lock = threading.Lock()  # guards the two maps and _error
         self._send_lock = threading.Lock()  # frames must not interleave
         self._error: PulsarSparkError | None = None
-        self._connected: Future[Connected] = Future()
         self._protocol = ClientProtocol(
             commands.connect(
                 client_version=f"pulsar-spark-{__version__}",
@@ -103,21 +107,18 @@ class Connection:
         )
         self._thread.start()
         try:
-            connected = self.wait(
-                self._connected, options.connection_timeout_s, "CONNECT"
-            )
-        except TransportError as error:
+            answer = self.wait(connected, options.connection_timeout_s, "CONNECT")
+        except BaseException as error:  # an interrupt must not leave the thread behind
             self.close()
+            if not isinstance(error, TransportError):
+                raise
             raise TransportError(
                 f"{error.message} Is this the binary port of a Pulsar broker (usually "
                 "6650), and is the broker up?",
                 broker=self.broker,
             ) from error
-        except PulsarSparkError:
-            self.close()
-            raise
-        self.max_message_size_bytes = connected.max_message_size_bytes
-        self.server_version = connected.server_version
+        self.max_message_size_bytes = answer.max_message_size_bytes
+        self.server_version = answer.server_version
 
     def __repr__(self) -> str:
         return f"Connection({self.broker!r})"
@@ -138,15 +139,16 @@ class Connection:
             TransportError if the connection breaks first.
         """
         request_id = next(self._request_ids)
+        frame = build(request_id=request_id)
         future: Future[Any] = Future()
         with self._lock:
             if self._error is not None:
-                future.set_exception(self._error)
+                future.set_exception(copy.copy(self._error))
                 return future
             self._requests[request_id] = future
         try:
-            self.send(build(request_id=request_id))
-        except TransportError as error:
+            self.send(frame)
+        except PulsarSparkError as error:
             self._fail(error)
         return future
 
@@ -157,12 +159,10 @@ class Connection:
             TransportError: No reply in time; ``what`` names the request.
             BrokerError: A refusal.
         """
-        try:
-            return future.result(max(0.0, timeout_s))
-        except TimeoutError as error:
-            if isinstance(error, PulsarSparkError):
-                raise
-            raise self.no_answer(what, timeout_s) from None
+        wait([future], max(0.0, timeout_s))
+        if not future.done():
+            raise self.no_answer(what, timeout_s)
+        return future.result()
 
     def no_answer(self, what: str, timeout_s: float) -> TransportError:
         """The error to raise when the reply to ``what`` did not come in time."""
@@ -175,10 +175,10 @@ class Connection:
         """Sends a frame that has no reply.
 
         Raises:
-            TransportError: The connection is broken.
+            PulsarSparkError: The connection has ended; says why.
         """
         if self._error is not None:
-            raise self._error
+            raise copy.copy(self._error)
         with self._send_lock:
             self._transport.send(frame)
 
@@ -189,7 +189,7 @@ class Connection:
             error = self._error
             self._inboxes[consumer_id] = inbox
         if error is not None:
-            inbox.closed(error)
+            inbox.closed(copy.copy(error))
         return consumer_id
 
     def detach(self, consumer_id: int) -> None:
@@ -206,6 +206,10 @@ class Connection:
             )
         )
 
+    def forget(self) -> None:
+        """In a forked child: frees the socket, which goes on being the parent's."""
+        self._transport.close()
+
     # What follows runs in the reading thread.
 
     def _run(self) -> None:
@@ -221,6 +225,9 @@ class Connection:
             self._fail(
                 ProtocolError(f"Reading from the broker {self.broker}: {error!r}")
             )
+        finally:
+            with self._send_lock:
+                self._transport.close()
 
     def _receive(self) -> None:
         last_heard = time.monotonic()
@@ -229,10 +236,10 @@ class Connection:
             data = self._transport.receive(_TICK_S)
             now = time.monotonic()
             if data is not None:
-                last_heard, probed = now, False
-                for event in self._protocol.receive_data(data):
-                    self._dispatch(event)
+                self._dispatch_all(self._protocol.receive_data(data))
                 self._flush()
+                # Not `now`: a full inbox may have kept us, which is not their silence.
+                last_heard, probed = time.monotonic(), False
             elif now - last_heard > 2 * self._keep_alive_s:
                 raise TransportError(
                     f"The broker {self.broker} has been silent for "
@@ -249,12 +256,30 @@ class Connection:
             with self._send_lock:
                 self._transport.send(data)
 
+    def _dispatch_all(self, events: Iterable[Event]) -> None:
+        # Entries that came together go on together: waking a task for each one of many
+        # small entries would cost more than decoding it.
+        deliveries: list[Delivery] = []
+        for event in events:
+            if isinstance(event, Delivery):
+                if deliveries and deliveries[0].consumer_id != event.consumer_id:
+                    self._deliver(deliveries)
+                    deliveries = []
+                deliveries.append(event)
+            else:
+                self._deliver(deliveries)
+                deliveries = []
+                self._dispatch(event)
+        self._deliver(deliveries)
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        if deliveries:
+            inbox = self._inboxes.get(deliveries[0].consumer_id)
+            if inbox is not None:
+                inbox.deliver(deliveries)
+
     def _dispatch(self, event: Event) -> None:
         match event:
-            case Delivery():
-                inbox = self._inboxes.get(event.consumer_id)
-                if inbox is not None:
-                    inbox.deliver(event)
             case Reply():
                 future = self._take(event.request_id)
                 if future is not None:
@@ -267,7 +292,9 @@ class Connection:
                 if inbox is not None:
                     inbox.closed(None)
             case Connected():
-                self._connected.set_result(event)
+                future = self._take(_CONNECT)
+                if future is not None:
+                    future.set_result(event)
             case AuthChallenged():
                 raise AuthError(
                     f"The broker {self.broker} asks for {event.method or 'some'} "
@@ -294,17 +321,17 @@ class Connection:
             if self._error is not None:
                 return
             self._error = error
-            futures = [self._connected, *self._requests.values()]
+            futures = list(self._requests.values())
             inboxes = list(self._inboxes.values())
             self._requests.clear()
             self._inboxes.clear()
         logger.debug("%r: %s", self, error)
-        self._transport.close()
+        self._transport.shutdown()  # the reading thread, which comes back now, closes
+        # Each gets an exception of its own: they are raised in different threads.
         for future in futures:
-            if not future.done():
-                future.set_exception(error)
+            future.set_exception(copy.copy(error))
         for inbox in inboxes:
-            inbox.closed(error)
+            inbox.closed(copy.copy(error))
 
 
 def refusal_error(refusal: Refusal, broker: str) -> BrokerError:

@@ -47,7 +47,7 @@ def _find(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
     if not matching:
         raise TopicNotFoundError(
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
-            f"{pattern} (`topicsPattern`), which must match the whole name after "
+            f"{pattern.text} (`topicsPattern`), which must match the whole name after "
             "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
             code="TopicNotFound",
         )

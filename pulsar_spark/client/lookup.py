@@ -124,7 +124,8 @@ class TopicLookup:
         if isinstance(answer, PulsarSparkError):
             return answer
         broker = _host_and_port(answer.brokerServiceUrl)
-        if not answer.HasField("response") or not broker:
+        failed = pb.CommandLookupTopicResponse.Failed
+        if not broker or not answer.HasField("response") or answer.response == failed:
             return BrokerError(
                 "The broker's answer to LOOKUP names no broker.", code="ServiceNotReady"
             )

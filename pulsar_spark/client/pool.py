@@ -87,8 +87,13 @@ class ConnectionPool:
         for connection in connections:
             connection.close()
 
+    def forget(self) -> None:
+        """In a forked child: lets go of the parent's connections without a word."""
+        for connection in self._connections.values():
+            connection.forget()
 
-_pools: dict[tuple[int, ClientOptions], ConnectionPool] = {}
+
+_pools: dict[ClientOptions, ConnectionPool] = {}
 _pools_lock = threading.Lock()
 
 
@@ -98,4 +103,17 @@ def shared_pool(options: ClientOptions) -> ConnectionPool:
     A forked child starts with an empty one: sockets and threads are its parent's.
     """
     with _pools_lock:
-        return _pools.setdefault((os.getpid(), options), ConnectionPool(options))
+        return _pools.setdefault(options, ConnectionPool(options))
+
+
+def _forget_parent() -> None:
+    """Runs in a forked child, before anything else does."""
+    global _pools_lock
+    _pools_lock = threading.Lock()  # another thread of the parent may have held it
+    # A copy of a socket left open would keep the parent's connection alive after it.
+    for pool in _pools.values():
+        pool.forget()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

@@ -16,7 +16,7 @@ Seen on 4.0.7, for a topic whose ledger 7 (8 entries) is followed by ledger 11::
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -214,7 +214,7 @@ class _Probe:
     def close(self) -> _Request:
         return partial(commands.close_consumer, self.consumer_id)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Nothing is asked for, so nothing comes."""
 
     def closed(self, error: PulsarSparkError | None) -> None:

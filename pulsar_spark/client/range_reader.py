@@ -105,10 +105,12 @@ class RangeReader:
         try:
             for stored in self._stored_entries():
                 entry = self._decode(stored)
-                if entry is not None:
+                if entry is None:
+                    continue
+                if not start.position < entry.position < end.position:
                     entry = entry.between(start, end)
-                    if len(entry):
-                        yield entry
+                if len(entry):
+                    yield entry
         finally:
             self.reader.close()
 
@@ -214,8 +216,11 @@ class RangeReader:
         if last.position < self._range.start.position:
             return None
         age_s = time.time() - last.metadata.publish_time / 1000
+        # Over connections of its own: where the first reader's inbox is full, its
+        # connection is not read, so no answer for a second reader would come.
+        pool = ConnectionPool(self._pool.options)
         reader = EntryReader(
-            self._pool,
+            pool,
             self._range.topic_partition,
             self._range.start,
             self._settings.reader,
@@ -232,6 +237,7 @@ class RangeReader:
                     whole = chunks.add(stored)
         finally:
             reader.close()
+            pool.close()
         if isinstance(whole, StoredEntry):
             return whole
         logger.warning(

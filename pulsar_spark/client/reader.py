@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,10 @@ logger = logging.getLogger("pulsar_spark.client")
 #: from the socket stops until entries are taken. The rest is for chunked messages.
 _WINDOW_SHARE = 4
 _QUEUE_SHARE = 2
+
+#: Taken from the queue at a time: enough that locking does not show, little enough that
+#: permits are given back smoothly.
+_TAKEN_BYTES = 256 * 1024
 
 #: How long a close may wait for the broker's word, in seconds. Nothing depends on it.
 _CLOSE_TIMEOUT_S = 5.0
@@ -111,7 +115,10 @@ class EntryReader:
         )
         self._retry = Retry(pool.options, settings.poll_timeout_s)
         self._consumer: _Consumer | None = None
+        self._taken: deque[Delivery] = deque()
+        self._charged_messages = self._charged_bytes = 0  # not refunded yet
         self._last: tuple[int, int] | None = None
+        self._is_waiting = False  # since the last entry came
 
     @property
     def position(self) -> tuple[int, int] | None:
@@ -129,18 +136,12 @@ class EntryReader:
             ReadTimeoutError: The topic partition cannot be reached for too long.
             PulsarSparkError: The broker refuses for good.
         """
-        began = time.monotonic()
-        deadline = began + timeout_s
         while True:
-            delivery = self._deliver(deadline)
-            if delivery is None:
-                self.waited_s += time.monotonic() - began
+            if not self._taken and not self._refill(timeout_s):
                 return None
-            stored = self._read(delivery)
+            stored = self._read(self._taken.popleft())
             if self._last is None or stored.position > self._last:
                 self._last = stored.position
-                self._retry.restart()
-                self.waited_s += time.monotonic() - began
                 return stored
 
     def positions(self) -> TopicPositions | None:
@@ -159,16 +160,27 @@ class EntryReader:
             with contextlib.suppress(PulsarSparkError):
                 consumer.close()
 
-    def _deliver(self, deadline: float) -> Delivery | None:
-        """The next delivery; reconnects until there is one or time is up."""
-        while True:
+    def _refill(self, timeout_s: float) -> bool:
+        """Takes what has arrived, or waits for it; whether there is anything."""
+        self._refund()
+        began = time.monotonic()
+        deadline = began + timeout_s
+        if not self._is_waiting:
+            # From now, not from the last entry: Spark may have been busy with its rows.
+            self._retry.restart()
+            self._is_waiting = True
+        while not self._taken:
             try:
                 consumer = self._connected()
-                delivery = consumer.take(deadline - time.monotonic())
+                self._taken = consumer.take(deadline - time.monotonic())
             except PulsarSparkError as error:
                 self._lost(error)
                 continue
-            return delivery
+            if not self._taken:
+                break
+            self._is_waiting = False
+        self.waited_s += time.monotonic() - began
+        return bool(self._taken)
 
     def _lost(self, error: PulsarSparkError) -> None:
         """Lets go of a broken consumer and waits a little before the next try."""
@@ -203,14 +215,19 @@ class EntryReader:
                 topic_partition=self.topic_partition,
                 message_id=f"{delivery.ledger_id}:{delivery.entry_id}",
             ) from None
-        self._refund(stored.charged_messages, len(delivery.headers_and_payload))
+        self._charged_messages += stored.charged_messages
+        self._charged_bytes += len(delivery.headers_and_payload)
         return stored
 
-    def _refund(self, messages: int, size_bytes: int) -> None:
+    def _refund(self) -> None:
+        """Grants permits anew for the entries taken since the last time."""
         # Arrived and taken in one: what waits in the queue still counts as granted.
-        self._permits.entry_arrived(messages, size_bytes)
-        self._permits.messages_taken(messages, size_bytes)
-        grant = self._permits.next_grant()
+        messages, size_bytes = self._charged_messages, self._charged_bytes
+        self._charged_messages = self._charged_bytes = 0
+        if messages:
+            self._permits.entry_arrived(messages, size_bytes)
+            self._permits.messages_taken(messages, size_bytes)
+        grant = self._permits.next_grant() if self._consumer is not None else 0
         if grant and self._consumer is not None:
             # If the connection is broken, the next take() says so.
             with contextlib.suppress(PulsarSparkError):
@@ -253,6 +270,7 @@ class EntryReader:
             if self._on_start is not None and not by_time:
                 self._on_start(start, positions)
             self._permits.reset()
+            self._charged_messages = self._charged_bytes = 0
             consumer.grant(self._permits.initial_grant())
         except BrokerError as error:
             consumer.abandon()
@@ -295,22 +313,23 @@ class _Consumer:
         """Lets the broker send this many more messages."""
         self._connection.send(commands.flow(self._consumer_id, permits))
 
-    def take(self, timeout_s: float) -> Delivery | None:
-        """The next delivery, None if there is none in time; raises if it is closed."""
+    def take(self, timeout_s: float) -> deque[Delivery]:
+        """The next deliveries, none if there are none in time; raises if closed."""
         with self._changed:
             if not self._queue and self._error is None:
                 self._changed.wait_for(
                     lambda: self._queue or self._error is not None, max(0.0, timeout_s)
                 )
-            if not self._queue:
-                if self._error is not None:
-                    raise self._error
-                return None
-            delivery = self._queue.popleft()
-            self._queued_bytes -= len(delivery.headers_and_payload)
-            if self._queued_bytes < self._max_queued_bytes:
-                self._changed.notify_all()
-            return delivery
+            if not self._queue and self._error is not None:
+                raise self._error
+            taken: deque[Delivery] = deque()
+            taken_bytes = 0
+            while self._queue and taken_bytes < _TAKEN_BYTES:
+                taken.append(self._queue.popleft())
+                taken_bytes += len(taken[-1].headers_and_payload)
+            self._queued_bytes -= taken_bytes
+            self._changed.notify_all()
+            return taken
 
     def close(self) -> None:
         """Tells the broker, and waits for a moment until it has forgotten us."""
@@ -337,8 +356,8 @@ class _Consumer:
 
     # What follows is called by the connection's reading thread.
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Queues an entry; waits where too much waits already."""
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Queues entries; waits where too much waits already."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -347,8 +366,10 @@ class _Consumer:
                 )
             )
             if self._error is None:
-                self._queue.append(delivery)
-                self._queued_bytes += len(delivery.headers_and_payload)
+                self._queue.extend(deliveries)
+                self._queued_bytes += sum(
+                    len(delivery.headers_and_payload) for delivery in deliveries
+                )
                 self._changed.notify_all()
 
     def closed(self, error: PulsarSparkError | None) -> None:

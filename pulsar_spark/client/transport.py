@@ -29,8 +29,11 @@ class Transport(Protocol):
     def receive(self, timeout_s: float) -> bytes | None:
         """What has come, or None after ``timeout_s``. Raises TransportError."""
 
+    def shutdown(self) -> None:
+        """Ends both directions; threads inside of the calls above come back."""
+
     def close(self) -> None:
-        """Ends both directions; a thread inside :meth:`receive` comes back."""
+        """Frees the socket, silently. Only when no other thread is inside."""
 
 
 class TcpTransport:
@@ -52,10 +55,12 @@ class TcpTransport:
         self._readable.register(sock, select.POLLIN)
 
     def send(self, data: bytes) -> None:
+        """See :class:`Transport`."""
         with _as_transport_error(self._peer):
             self._socket.sendall(data)
 
     def receive(self, timeout_s: float) -> bytes | None:
+        """See :class:`Transport`."""
         with _as_transport_error(self._peer):
             if not self._readable.poll(timeout_s * 1000):
                 return None
@@ -66,9 +71,13 @@ class TcpTransport:
             )
         return data
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        # Apart from shutdown: the system gives the number of a closed socket to the
+        # next one at once, so a thread still inside of a call could reach that one.
         self._socket.close()
 
 
@@ -80,8 +89,15 @@ def open_transport(address: str, timeout_s: float) -> Transport:
             answer within ``timeout_s`` seconds.
     """
     host, _, port = address.rpartition(":")
-    with _as_transport_error(address):
+    try:
         sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    except (OSError, ValueError) as error:  # ValueError: no name of a host
+        raise TransportError(
+            f"The broker {address} cannot be reached: {_reason(error)}. Check "
+            "`service.url` and the address that the broker advertises, and that it is "
+            "up and can be reached from where Spark's tasks run.",
+            broker=address,
+        ) from error
     return TcpTransport(sock, address)
 
 
@@ -90,7 +106,11 @@ def _as_transport_error(peer: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: the socket is closed already
-        reason = getattr(error, "strerror", None) or str(error)
         raise TransportError(
-            f"The connection to the broker {peer} failed: {reason}.", broker=peer
+            f"The connection to the broker {peer} failed: {_reason(error)}.",
+            broker=peer,
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -167,7 +167,8 @@ def read_stored_entry(
     """Checks an entry's checksum and reads its metadata.
 
     Args:
-        ledger_id, entry_id: From the MESSAGE command.
+        ledger_id: From the MESSAGE command.
+        entry_id: Likewise.
         headers_and_payload: Everything after that command in its frame.
         redelivery_count: From the MESSAGE command.
 
@@ -328,7 +329,7 @@ def _unusual_key(message: MessageFields) -> str | bytes | None:
 def _split_batch(
     payload: bytes, metadata: pb.MessageMetadata, columns: _Columns
 ) -> None:
-    """Walks ``[size(4) SingleMessageMetadata payload] x n``. The hot loop of reading."""
+    """Walks ``[size(4) SingleMessageMetadata payload] x n``: the hot loop."""
     # Brokers newer than 4.0 may store only what compaction retained, and say which.
     indexes: Sequence[int] = metadata.compacted_batch_indexes
     indexes = indexes or range(metadata.num_messages_in_batch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.wire import commands
@@ -73,8 +73,7 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One entry for a consumer.
 
     Attributes:

@@ -1,0 +1,5 @@
+"""Spark finds data sources in modules named ``pyspark_*`` and registers them itself."""
+
+from pulsar_spark import PulsarDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,277 @@
+"""The launcher gives us a real broker, and takes it away again, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pulsar
+import pytest
+
+from tests.support.admin import Admin, AdminError
+from tests.support.embedded_broker import (
+    BrokerStartError,
+    EmbeddedBroker,
+    resolve_classpath,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.link_proxy import LinkProxy
+
+ROOT = Path(__file__).parents[2]
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+@contextlib.contextmanager
+def client(url: str) -> Iterator[pulsar.Client]:
+    """The official client."""
+    one = pulsar.Client(url, operation_timeout_seconds=10, logger=QUIET)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def write(url: str, topic: str, values: list[bytes]) -> None:
+    """Write with the official client, unbatched, each acknowledged."""
+    with client(url) as one:
+        producer = one.create_producer(topic)
+        for value in values:
+            producer.send(value)
+
+
+def read(url: str, topic: str) -> list[bytes]:
+    """All payloads of a topic, read with the official client."""
+    with client(url) as one:
+        reader = one.create_reader(topic, pulsar.MessageId.earliest)
+        values = []
+        while reader.has_message_available():
+            values.append(reader.read_next(10_000).data())
+        return values
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def await_true(condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    """Wait for a condition, and fail the test if it does not come true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_healthy(broker: EmbeddedBroker, admin: Admin, topic: str) -> None:
+    """The broker has its version, and the official client writes and reads."""
+    assert admin.version() == broker.version
+    assert admin.healthy()
+    values = [b"one", b"", "größer".encode()]
+    write(broker.service_url, topic, values)
+    assert read(broker.service_url, topic) == values
+
+
+def test_largest_message(service_url: str, topic: str) -> None:
+    """The bookie takes what the broker takes: 5 MiB less the metadata."""
+    value = bytes(5 * 1024 * 1024 - 1024)
+    write(service_url, topic, [value])
+    assert read(service_url, topic) == [value]
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """One protobuf field, numbers below 128 only."""
+    if isinstance(value, int):
+        return varint(number << 3) + bytes([value])
+    return varint(number << 3 | 2) + bytes([len(value)]) + value
+
+
+def varint(value: int) -> bytes:
+    """Protobuf's integer, up to two bytes of it."""
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
+
+
+def test_transactions_are_on(service_url: str) -> None:
+    """The coordinator opens a transaction at the first request after the start."""
+    host, port = service_url.removeprefix("pulsar://").split(":")
+    connect = (2, field(1, b"test") + field(4, 21))
+    coordinator = (62, field(1, 1) + field(2, 0))
+    new_transaction = (50, field(1, 2) + field(2, 60) + field(3, 0))
+    replies = []
+    with socket.create_connection((host, int(port)), timeout=20) as one:
+        for kind, body in (connect, coordinator, new_transaction):
+            command = field(1, kind) + field(kind, body)
+            size = len(command)
+            one.sendall(struct.pack(">II", size + 4, size) + command)
+            with one.makefile("rb") as stream:
+                (total,) = struct.unpack(">I", stream.read(4))
+                replies.append(stream.read(total)[4:])
+    assert [reply[1] for reply in replies] == [3, 63, 51]  # each the success reply
+    assert field(1, 2) + field(2, 0) in replies[2]  # request 2, no error code
+
+
+def test_admin(admin: Admin, namespace: str) -> None:
+    """The admin helpers do what their names say."""
+    # The odd name has no subscription: 4.0.7 never answers create_subscription there.
+    plain, odd, parted = (f"persistent://{namespace}/{n}" for n in ("a", "ä ö", "p"))
+    admin.create_topic(plain)
+    admin.create_topic(odd)
+    admin.create_partitioned(parted, 2)
+    assert admin.partitions(plain) == 0
+    assert admin.partitions(parted) == 2
+    admin.update_partitions(parted, 3)
+    assert admin.partitions(parted) == 3
+    assert admin.partitioned_topics(namespace) == [parted]
+    assert len(admin.topics(namespace)) == 5
+
+    assert admin.subscriptions(plain) == []
+    admin.create_subscription(plain, "s/1")
+    admin.create_subscription(plain, "s2", "latest")
+    assert admin.subscriptions(plain) == ["s/1", "s2"]
+    admin.delete_subscription(plain, "s2")
+    assert admin.subscriptions(plain) == ["s/1"]
+    assert admin.stats(plain)["msgInCounter"] == 0
+    assert admin.internal_stats(plain)["numberOfEntries"] == 0
+
+    admin.set_deduplication(namespace, True)
+    admin.set_policy(namespace, "messageTTL", 60)
+    admin.delete(parted, partitioned=True)
+    admin.delete(plain)
+    admin.delete(odd)
+    assert admin.topics(namespace) == []
+    with pytest.raises(AdminError, match="404"):
+        admin.stats(plain)
+
+
+def test_admin_ledgers(service_url: str, admin: Admin, topic: str) -> None:
+    """A topic can be unloaded, compacted, trimmed and terminated."""
+    write(service_url, topic, [b"x"])
+    admin.unload(topic)
+    write(service_url, topic, [b"y"])
+    admin.compact(topic)
+    admin.set_retention(topic.split("://")[1].rsplit("/", 1)[0], minutes=-1, size_mb=-1)
+    admin.trim(topic)
+    assert read(service_url, topic) == [b"x", b"y"]
+    ledger, entry = admin.terminate(topic).split(":")
+    assert int(ledger) > 0
+    assert entry == "0"
+
+
+def test_nothing_goes_around_the_link(
+    link: LinkProxy, admin: Admin, topic: str
+) -> None:
+    """All that the official client exchanges with the broker passes the proxy."""
+    admin.create_partitioned(topic, 3)
+    before = link.counters.up_bytes
+    payload = os.urandom(100_000)
+    with client(link.url) as one:
+        producer = one.create_producer(topic)
+        for _ in range(6):
+            producer.send(payload)
+        assert link.counters.up_bytes - before > 6 * len(payload)
+    part = f"{topic}-partition-0"
+    assert admin.lookup(part) != link.url
+    before = link.counters.down_bytes
+    assert set(read(link.url, part)) <= {payload}
+    assert link.counters.down_bytes - before > len(payload)
+
+    link.stop()
+    with client(link.url) as one, pytest.raises(pulsar.PulsarException):
+        one.create_reader(topic, pulsar.MessageId.earliest)
+
+
+def test_random_cuts_lose_nothing(link: LinkProxy, topic: str) -> None:
+    """The official client reads everything across connections that keep breaking."""
+    values = [b"%d" % i for i in range(2000)]
+    write(link.url, topic, values)
+    link.cut_every((2_000, 20_000), seed=3)
+    cut = link.counters.cut
+    with client(link.url) as one:
+        reader = one.create_reader(topic, pulsar.MessageId.earliest)
+        got = []
+        while len(got) < len(values):
+            got.append(reader.read_next(30_000).data())
+        link.pass_through()
+    assert got == values
+    assert link.counters.cut > cut
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_restart_keeps_data(tmp_path: Path) -> None:
+    """Rows survive an orderly restart and a crash; addresses stay the same."""
+    topic = "persistent://public/default/restarted"
+    with EmbeddedBroker(tmp_path, progress=None) as broker:
+        Admin(broker.admin_url).set_retention("public/default", minutes=-1, size_mb=-1)
+        url = broker.service_url
+        for kill, value in ((False, b"one"), (True, b"two")):
+            write(url, topic, [value])
+            before = broker.pid
+            broker.restart(kill=kill)
+            assert broker.pid != before
+            assert broker.service_url == url
+        assert read(url, topic) == [b"one", b"two"]
+        pid = broker.pid
+    assert pid is not None
+    assert not alive(pid)
+    assert broker.log_file.exists()  # the folder was ours to give, so it stays
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_ends_with_its_parent(tmp_path: Path) -> None:
+    """``kill -9`` of the process that started a broker ends it and removes its data."""
+    script = (
+        "import sys, time\n"
+        "from tests.support.embedded_broker import EmbeddedBroker\n"
+        "broker = EmbeddedBroker(progress=None)\n"
+        "broker.start()\n"
+        "print(broker.pid, broker.folder, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid, folder = parent.stdout.readline().split()
+        assert alive(int(pid))
+        os.kill(parent.pid, signal.SIGKILL)
+    await_true(lambda: not alive(int(pid)))
+    await_true(lambda: not Path(folder).exists())
+
+
+@pytest.mark.broker
+def test_settings_win_and_failure_is_told() -> None:
+    """A broker that cannot start says why and leaves nothing behind."""
+    broker = EmbeddedBroker(settings={"numIOThreads": "many"}, progress=None)
+    folder = broker.folder
+    with pytest.raises(BrokerStartError, match="numIOThreads"):
+        broker.start()
+    assert broker.pid is None
+    assert not folder.exists()
+
+
+@pytest.mark.broker
+def test_class_path_is_remembered() -> None:
+    """Maven is asked once; later calls answer from the cache, silently."""
+    first = resolve_classpath(progress=None)
+    progress = io.StringIO()
+    assert resolve_classpath(progress=progress) == first
+    assert progress.getvalue() == ""
+    assert all(Path(jar).exists() for jar in first.split(os.pathsep))

@@ -1,0 +1,175 @@
+"""Fixtures that all tests share. A broker and Spark start only when a test asks.
+
+``PULSAR_SERVICE_URL`` and ``PULSAR_ADMIN_URL`` name a broker that is there already;
+without them one embedded broker serves the whole run. Tests that need to cut its
+connections are skipped with a broker that is not ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.admin import Admin
+from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
+from tests.support.link_proxy import LinkProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+SERVICE_URL = os.environ.get("PULSAR_SERVICE_URL", "")
+ADMIN_URL = os.environ.get("PULSAR_ADMIN_URL", "")
+
+#: Fixtures that bring a broker or Spark with them, and the marker this gives a test.
+MARKERS = {
+    "broker": "broker",
+    "service_url": "broker",
+    "admin": "broker",
+    "namespace": "broker",
+    "topic": "broker",
+    "link": "broker",
+    "spark": "spark",
+}
+
+
+@dataclass(frozen=True)
+class ExternalBroker:
+    """A broker that somebody else runs."""
+
+    service_url: str
+    admin_url: str
+    version: str
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests by the fixtures they use."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for marker in sorted({MARKERS[f] for f in fixtures & MARKERS.keys()}):
+            item.add_marker(marker)
+
+
+def pytest_report_header() -> str:
+    """Say which broker the run is about."""
+    if not SERVICE_URL:
+        return f"broker: Pulsar {DEFAULT_VERSION}, embedded, started on demand"
+    return f"broker: Pulsar {_external().version} at {SERVICE_URL}"
+
+
+def _external() -> ExternalBroker:
+    if not ADMIN_URL:
+        raise pytest.UsageError("PULSAR_SERVICE_URL needs PULSAR_ADMIN_URL beside it")
+    return ExternalBroker(SERVICE_URL, ADMIN_URL, Admin(ADMIN_URL).version())
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedBroker | ExternalBroker]:
+    """The broker of this run."""
+    if SERVICE_URL:
+        yield _external()
+        return
+    with LinkProxy() as link, EmbeddedBroker(link=link) as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="session")
+def service_url(broker: EmbeddedBroker | ExternalBroker) -> str:
+    """``pulsar://host:port``, straight to the broker."""
+    return broker.service_url
+
+
+@pytest.fixture(scope="session")
+def admin(broker: EmbeddedBroker | ExternalBroker) -> Admin:
+    """Admin calls to the broker."""
+    return Admin(broker.admin_url)
+
+
+@pytest.fixture
+def link(broker: EmbeddedBroker | ExternalBroker) -> Iterator[LinkProxy]:
+    """A way to the same broker, ``link.url``, that can fail; it behaves at first."""
+    if not isinstance(broker, EmbeddedBroker) or broker.link is None:
+        pytest.skip("cannot stand between clients and a broker that is not ours")
+    proxy = broker.link
+    yield proxy
+    proxy.pass_through()
+    proxy.cut_all()
+    proxy.start()
+
+
+@pytest.fixture
+def namespace(admin: Admin) -> Iterator[str]:
+    """A fresh namespace, ``public/<name>``, that keeps rows nobody subscribed to.
+
+    Without that the broker drops closed ledgers of a topic without subscriptions at
+    once. Tests about data loss say so with ``admin.set_retention``.
+    """
+    name = f"public/test-{uuid.uuid4().hex[:12]}"
+    admin.create_namespace(name, keep=True)
+    yield name
+    _remove(admin, name)
+
+
+@pytest.fixture(scope="session")
+def _shared_namespace(admin: Admin) -> Iterator[str]:
+    name = f"public/tests-{uuid.uuid4().hex[:12]}"
+    admin.create_namespace(name, keep=True)
+    yield name
+    _remove(admin, name)
+
+
+def _remove(admin: Admin, namespace: str) -> None:
+    if not SERVICE_URL:
+        return  # it goes with the broker
+    for topic in admin.partitioned_topics(namespace):
+        admin.delete(topic, partitioned=True)
+    for topic in admin.topics(namespace):
+        admin.delete(topic)
+    admin.delete_namespace(namespace)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, _shared_namespace: str) -> str:
+    """A topic name that nobody used before; the topic does not exist yet."""
+    test = re.sub(r"[^\w.=-]+", "-", request.node.name)[:60].strip("-")
+    return f"persistent://{_shared_namespace}/{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Local Spark with two task slots."""
+    from pyspark.sql import SparkSession
+
+    # Spark starts Python workers of its own: same interpreter, same packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("pulsar-spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

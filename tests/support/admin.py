@@ -1,0 +1,253 @@
+"""Pulsar's admin REST calls that the tests need, over the standard library.
+
+Topics are full names, ``persistent://tenant/namespace/topic``; namespaces are
+``tenant/namespace``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+
+class AdminError(RuntimeError):
+    """The broker refused an admin call.
+
+    Attributes:
+        status: HTTP status.
+        reason: The broker's own words.
+    """
+
+    def __init__(self, call: str, status: int, reason: str) -> None:
+        super().__init__(f"{call} was answered with {status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class Admin:
+    """Admin calls to one broker. Each call is a connection of its own.
+
+    Args:
+        admin_url: ``http://host:port``.
+        timeout: Seconds for one call.
+    """
+
+    def __init__(self, admin_url: str, timeout: float = 30.0) -> None:
+        self.admin_url = admin_url.rstrip("/")
+        self._timeout = timeout
+        # Loopback must not go through a proxy that the environment may name.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    # -- broker ----------------------------------------------------------------------
+
+    def version(self) -> str:
+        """The broker's release, such as ``4.0.7``."""
+        return str(self._call("GET", "brokers/version")).strip('"')
+
+    def healthy(self) -> bool:
+        """Whether the broker passes its own check: a message written and read back."""
+        return bool(self._call("GET", "brokers/health") == "ok")
+
+    def lookup(self, topic: str) -> str:
+        """Service URL of the broker that serves a topic; a broker takes it over."""
+        url = f"{self.admin_url}/lookup/v2/topic/{_path(topic)}"
+        return str(self._open("GET", url)["brokerUrl"])
+
+    # -- namespaces --------------------------------------------------------------------
+
+    def namespaces(self, tenant: str) -> list[str]:
+        """Namespaces of a tenant."""
+        return _names(self._call("GET", f"namespaces/{tenant}"))
+
+    def create_namespace(self, namespace: str, *, keep: bool = False) -> None:
+        """Create a namespace.
+
+        Args:
+            namespace: Its name.
+            keep: Keep rows that no subscription asks for. Without it the broker drops
+                them as soon as their ledger is closed, its default.
+        """
+        self._call("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 4}})
+        if keep:
+            self.set_retention(namespace, minutes=-1, size_mb=-1)
+
+    def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
+        """Delete a namespace; ``force`` deletes its topics, too, where allowed."""
+        self._call("DELETE", f"namespaces/{namespace}", force=force)
+
+    def set_retention(self, namespace: str, *, minutes: int, size_mb: int) -> None:
+        """How long, and how much of, what all subscriptions acknowledged is kept.
+
+        Args:
+            namespace: Its name.
+            minutes: -1 for ever, 0 for not at all.
+            size_mb: -1 for everything, 0 for nothing.
+        """
+        policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size_mb}
+        self._call("POST", f"namespaces/{namespace}/retention", policy)
+
+    def set_deduplication(self, namespace: str, enabled: bool) -> None:
+        """Whether the broker drops messages that a producer sent before."""
+        self._call("POST", f"namespaces/{namespace}/deduplication", enabled)
+
+    def set_policy(self, namespace: str, policy: str, value: Any) -> None:
+        """Any other policy: POST ``value`` as JSON to ``namespaces/<ns>/<policy>``."""
+        self._call("POST", f"namespaces/{namespace}/{policy}", value)
+
+    def topics(self, namespace: str, *, system: bool = False) -> list[str]:
+        """Persistent topics of a namespace, each partition by itself.
+
+        Args:
+            namespace: Its name.
+            system: With the topics that the broker keeps for itself.
+        """
+        call = f"persistent/{namespace}"
+        return _names(self._call("GET", call, includeSystemTopic=system))
+
+    def partitioned_topics(self, namespace: str) -> list[str]:
+        """Partitioned topics of a namespace, without their partitions."""
+        return _names(self._call("GET", f"persistent/{namespace}/partitioned"))
+
+    # -- topics ------------------------------------------------------------------------
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic without partitions."""
+        self._call("PUT", _path(topic))
+
+    def create_partitioned(self, topic: str, partitions: int) -> None:
+        """Create a partitioned topic and its partitions."""
+        self._call("PUT", f"{_path(topic)}/partitions", partitions)
+
+    def update_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions."""
+        self._call("POST", f"{_path(topic)}/partitions", partitions)
+
+    def partitions(self, topic: str) -> int:
+        """Number of partitions, 0 for a topic without. Creates nothing."""
+        call = f"{_path(topic)}/partitions"
+        answer = self._call("GET", call, checkAllowAutoCreation=False)
+        return int(answer.get("partitions", 0))
+
+    def delete(
+        self, topic: str, *, partitioned: bool = False, force: bool = True
+    ) -> None:
+        """Delete a topic, or a partitioned topic with all partitions.
+
+        Args:
+            topic: Its name.
+            partitioned: The topic has partitions.
+            force: Even while clients are connected to it.
+        """
+        suffix = "/partitions" if partitioned else ""
+        self._call("DELETE", _path(topic) + suffix, force=force)
+
+    def unload(self, topic: str) -> None:
+        """Close a topic on its broker. Clients look it up anew; a new ledger begins."""
+        self._call("PUT", f"{_path(topic)}/unload")
+
+    def terminate(self, topic: str) -> str:
+        """End a topic for good: no more messages. Returns its last ``ledger:entry``."""
+        last = self._call("POST", f"{_path(topic)}/terminate")
+        return f"{last['ledgerId']}:{last['entryId']}"
+
+    def trim(self, topic: str) -> None:
+        """Drop, now, the closed ledgers that retention and subscriptions release."""
+        self._call("POST", f"{_path(topic)}/trim")
+
+    def compact(self, topic: str, timeout: float = 60.0) -> None:
+        """Compact a topic and wait for the end of it.
+
+        Args:
+            topic: Its name.
+            timeout: Seconds to wait.
+
+        Raises:
+            TimeoutError: It still ran after that.
+            AdminError: It failed.
+        """
+        call = f"{_path(topic)}/compaction"
+        self._call("PUT", call)
+        deadline = time.monotonic() + timeout
+        while (status := self._call("GET", call))["status"] == "RUNNING":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} is not compacted after {timeout} s")
+            time.sleep(0.05)
+        if status["status"] != "SUCCESS":
+            raise AdminError(call, 200, str(status))
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Names of the subscriptions, sorted."""
+        return sorted(_names(self._call("GET", f"{_path(topic)}/subscriptions")))
+
+    def create_subscription(
+        self, topic: str, subscription: str, position: str = "earliest"
+    ) -> None:
+        """Create a durable subscription at ``earliest`` or ``latest``."""
+        call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
+        ends = {"earliest": -1, "latest": 2**63 - 1}  # MessageId.earliest, .latest
+        start = {"ledgerId": ends[position], "entryId": ends[position]}
+        self._call("PUT", call, start)
+
+    def delete_subscription(
+        self, topic: str, subscription: str, *, force: bool = True
+    ) -> None:
+        """Delete a subscription, with ``force`` even while a consumer is connected."""
+        call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
+        self._call("DELETE", call, force=force)
+
+    def stats(self, topic: str) -> dict[str, Any]:
+        """The broker's figures of a topic or a partition."""
+        return cast("dict[str, Any]", self._call("GET", f"{_path(topic)}/stats"))
+
+    def internal_stats(self, topic: str) -> dict[str, Any]:
+        """Ledgers and cursors of a topic or a partition."""
+        return cast(
+            "dict[str, Any]", self._call("GET", f"{_path(topic)}/internalStats")
+        )
+
+    # -- one call ----------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: Any = None, **query: bool) -> Any:
+        url = f"{self.admin_url}/admin/v2/{path}"
+        if query:
+            url += "?" + urlencode({k: str(v).lower() for k, v in query.items()})
+        return self._open(method, url, body)
+
+    def _open(self, method: str, url: str, body: Any = None) -> Any:
+        request = urllib.request.Request(url, method=method)
+        if body is not None:
+            request.data = json.dumps(body).encode()
+        if method != "GET":
+            request.add_header("Content-Type", "application/json")
+        try:
+            with self._opener.open(request, timeout=self._timeout) as response:
+                answer = response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                reason = error.read().decode(errors="replace")
+            raise AdminError(f"{method} {url}", error.code, _reason(reason)) from None
+        try:
+            return json.loads(answer)
+        except json.JSONDecodeError:
+            return answer
+
+
+def _path(topic: str) -> str:
+    domain, _, rest = topic.partition("://")
+    tenant, namespace, name = rest.split("/", 2)
+    return f"{domain}/{tenant}/{namespace}/{quote(name, safe='')}"
+
+
+def _reason(body: str) -> str:
+    try:
+        return str(json.loads(body)["reason"])[:500]  # may hold a stack trace
+    except (ValueError, KeyError, TypeError):
+        return body[:500]
+
+
+def _names(answer: Any) -> list[str]:
+    return [str(name) for name in answer]

@@ -1,0 +1,564 @@
+"""A real Pulsar broker on this machine, for the tests, the benchmarks and the demo.
+
+``EmbeddedBroker`` starts Pulsar's own standalone class (broker, bookie and metadata in
+one JVM) out of jars that Maven resolves. Needed: a JDK 17 or newer and Maven. Every
+port is free and on loopback, every file is in one folder, and the JVM ends with the
+process that started it (see ``guard.py``).
+
+    python -m tests.support.embedded_broker
+
+runs one in the foreground, to play with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TextIO
+
+from tests.support.admin import Admin, AdminError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from tests.support.link_proxy import LinkProxy
+
+DEFAULT_VERSION = "4.0.7"
+LOOPBACK = "127.0.0.1"
+POM = Path(__file__).with_name("pom.xml")
+GUARD = Path(__file__).with_name("guard.py")
+
+#: Other programs pick free ports, too. A start that lost the race is repeated.
+PORT_ATTEMPTS = 5
+
+#: Clients look it up to find the coordinators. These themselves start on the first
+#: client that connects to them.
+COORDINATOR_TOPIC = "persistent://pulsar/system/transaction_coordinator_assign"
+
+#: What the broker and its libraries reach for inside the JDK.
+ADD_OPENS = (
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+
+#: Broker and bookie read the same file. Where nothing is said, Pulsar's default holds.
+SETTINGS: Mapping[str, str] = {
+    "clusterName": "standalone",
+    "bindAddress": LOOPBACK,
+    "advertisedAddress": LOOPBACK,
+    # One bookie, so one copy.
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    # The features that the tests are about.
+    "transactionCoordinatorEnabled": "true",
+    "systemTopicEnabled": "true",
+    "topicLevelPoliciesEnabled": "true",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # On, as in production: a reader that creates topics by accident must be caught.
+    "allowAutoTopicCreation": "true",
+    # Nothing may vanish while a test looks away.
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "loadBalancerEnabled": "false",
+    # The bookie keeps the port we give it (its identity contains the port, so a restart
+    # elsewhere could not find its ledgers) and listens on loopback.
+    "allowEphemeralPorts": "true",
+    "allowLoopback": "true",
+    # Above maxMessageSize with its metadata; the bookie's own default is exactly 5 MiB.
+    "nettyMaxFrameSizeBytes": str(6 * 1024 * 1024),
+    # A killed JVM loses nothing that is in the page cache; only a power cut would.
+    "journalSyncData": "false",
+    "journalPreAllocSizeMB": "4",
+    # A developer's disk may be nearly full, and a bookie refuses writes at 95 %.
+    "diskUsageThreshold": "0.998",
+    "diskUsageWarnThreshold": "0.997",
+    # Threads for one machine's tests, whatever its number of cores.
+    "numIOThreads": "4",
+    "numHttpServerThreads": "8",
+    "numOrderedExecutorThreads": "4",
+    "managedLedgerNumSchedulerThreads": "4",
+    "bookkeeperClientNumWorkerThreads": "4",
+    "bookkeeperClientNumIoThreads": "2",
+    "serverNumIOThreads": "4",
+}
+
+ENTRY_METADATA_SETTINGS: Mapping[str, str] = {
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "brokerEntryMetadataInterceptors": ",".join(
+        f"org.apache.pulsar.common.intercept.{name}"
+        for name in (
+            "AppendBrokerTimestampMetadataInterceptor",
+            "AppendIndexMetadataInterceptor",
+        )
+    ),
+}
+
+LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %-5p [%t] %c{{1}} - %m%n%throwable
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+class BrokerStartError(RuntimeError):
+    """The broker, or its class path, did not come up. The message ends with its log."""
+
+
+class _PortTakenError(BrokerStartError):
+    pass
+
+
+class EmbeddedBroker:
+    """A Pulsar standalone in a child process, reachable on loopback only.
+
+    Args:
+        folder: Where data, configuration and logs go, empty or absent. ``stop`` keeps
+            it. Without it a temporary folder is made, and ``stop`` removes that.
+        settings: Broker or bookie settings that win over the ones in this module. For
+            topics of several small ledgers set ``managedLedgerMaxEntriesPerLedger`` and
+            ``managedLedgerMinLedgerRolloverTimeMinutes=0``.
+        version: Pulsar release to start.
+        entry_metadata: Store a broker timestamp and an index with each entry, and show
+            both to clients.
+        link: A proxy for fault tests. The broker opens a second listener for it, and
+            every address that the broker tells a client of that listener is the
+            proxy's own. So nothing a client of ``link.url`` does can go around it.
+        log_level: Of the broker's log file.
+        progress: Where notes about slow steps go; ``None`` for silence.
+
+    Attributes:
+        service_url: ``pulsar://127.0.0.1:<port>``, valid after ``start``.
+        admin_url: ``http://127.0.0.1:<port>``, valid after ``start``.
+        version: Pulsar release.
+        folder: See above.
+        log_file: The broker's log.
+        pid: Process id of the JVM, ``None`` while it does not run.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        version: str = DEFAULT_VERSION,
+        *,
+        entry_metadata: bool = False,
+        link: LinkProxy | None = None,
+        log_level: str = "info",
+        progress: TextIO | None = sys.stderr,
+    ) -> None:
+        self.version = version
+        self.service_url = ""
+        self.admin_url = ""
+        self.link = link
+        self.pid: int | None = None
+        self._own_folder = folder is None
+        self._folder = folder
+        self._settings = {
+            **SETTINGS,
+            "listeningInterface": _loopback_interface(),
+            **(ENTRY_METADATA_SETTINGS if entry_metadata else {}),
+            **(settings or {}),
+        }
+        self._ports: dict[str, int] = {}
+        self._log_level = log_level
+        self._progress = progress
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The broker's folder, made on first use."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="pulsar-spark-broker-"))
+        return self._folder
+
+    @property
+    def log_file(self) -> Path:
+        """The broker's log; what the JVM itself prints is in ``jvm.out`` beside it."""
+        return self.folder / "broker.log"
+
+    def start(self, timeout: float = 120.0) -> None:
+        """Start the broker and wait until it serves topics and transactions.
+
+        The first start of a version also resolves its jars, which ``timeout`` does not
+        count. A broker that runs already is left alone.
+
+        Args:
+            timeout: Seconds for the broker to become healthy.
+
+        Raises:
+            BrokerStartError: It ended, or was not healthy in time.
+        """
+        if self._guard is not None:
+            return
+        class_path = resolve_classpath(self.version, progress=self._progress)
+        first_start = not self._ports
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            if first_start:
+                self._choose_ports()
+            try:
+                self._launch(class_path)
+                self._await_healthy(time.monotonic() + timeout)
+            except _PortTakenError:
+                self._end(b"k")
+                if not first_start or attempt == PORT_ATTEMPTS:
+                    raise
+                # The bookie has written down its port, so its data must go.
+                shutil.rmtree(self.folder / "data", ignore_errors=True)
+            except BaseException:
+                self._end(b"k")
+                if first_start:
+                    self._forget()
+                raise
+            else:
+                return
+
+    def stop(self, timeout: float = 20.0) -> None:
+        """End the broker and remove the folder, if the broker made it itself.
+
+        Args:
+            timeout: Seconds for an orderly end, before the JVM is killed. Data that is
+                removed anyhow needs no orderly end, and gets none.
+        """
+        self._end(b"k" if self._own_folder else b"t", timeout)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._own_folder and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+            self._ports = {}
+
+    def kill(self) -> None:
+        """Kill the JVM without a chance to say goodbye. Folder and ports are kept."""
+        self._end(b"k")
+
+    def restart(self, *, kill: bool = False, timeout: float = 120.0) -> None:
+        """End the broker and start it again: same ports, same data.
+
+        Args:
+            kill: End it as a crash would.
+            timeout: Seconds for it to become healthy again.
+        """
+        self._end(b"k" if kill else b"t")
+        self.start(timeout)
+
+    def __enter__(self) -> EmbeddedBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # -- how it is started ---------------------------------------------------------
+
+    def _choose_ports(self) -> None:
+        names = ("binary", "web", "bookie", "link")
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.service_url = f"pulsar://{LOOPBACK}:{self._ports['binary']}"
+        self.admin_url = f"http://{LOOPBACK}:{self._ports['web']}"
+        if self.link is not None:
+            self.link.target = (LOOPBACK, self._ports["link"])
+
+    def _launch(self, class_path: str) -> None:
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        conf = self.folder / "broker.conf"
+        conf.write_text("".join(f"{k}={v}\n" for k, v in self._configuration().items()))
+        log4j = self.folder / "log4j2.properties"
+        log4j.write_text(LOG4J.format(file=self.log_file, level=self._log_level))
+        # By file, not by argument: 300 paths are near the limit of some systems.
+        arguments = self.folder / "java.args"
+        arguments.write_text(f'-cp "{class_path}"\n')
+        command = [
+            _java(),
+            "-Xms256m",
+            "-Xmx1g",
+            "-XX:MaxDirectMemorySize=1g",
+            "-XX:+ExitOnOutOfMemoryError",
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
+            f"-Dlog4j2.configurationFile={log4j}",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            f"-Djava.io.tmpdir={data}",
+            f"@{arguments}",
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            "--no-functions-worker",
+            "--no-stream-storage",
+            f"--config={conf}",
+            f"--metadata-dir={data / 'metadata'}",
+            f"--bookkeeper-dir={data / 'bookkeeper'}",
+            f"--bookkeeper-port={self._ports['bookie']}",
+        ]
+        with (self.folder / "jvm.out").open("wb") as output:
+            remove = str(self.folder) if self._own_folder else ""
+            self._guard = _start_guard([remove, *command], self.folder, output)
+        stdout = self._guard.stdout
+        assert stdout is not None
+        with stdout:
+            line = stdout.readline()
+        if not line:
+            raise BrokerStartError(f"{command[0]} could not be started: {self._tail()}")
+        self.pid = int(line)
+
+    def _configuration(self) -> dict[str, str]:
+        ports = self._ports
+        configuration = {
+            **self._settings,
+            "brokerServicePort": str(ports["binary"]),
+            "webServicePort": str(ports["web"]),
+        }
+        if self.link is not None:
+            configuration |= {
+                "bindAddresses": f"link:pulsar://{LOOPBACK}:{ports['link']}",
+                "internalListenerName": "internal",
+                "advertisedListeners": (
+                    f"internal:{self.service_url},link:{self.link.url}"
+                ),
+            }
+        return configuration
+
+    def _await_healthy(self, deadline: float) -> None:
+        admin = Admin(self.admin_url)
+        missing = "an answer"
+        while time.monotonic() < deadline:
+            self._check_running()
+            try:
+                missing = _missing(admin)
+            except (urllib.error.URLError, OSError, AdminError) as error:
+                missing = f"an answer without: {error}"
+            if not missing:
+                return
+            time.sleep(0.1)
+        raise BrokerStartError(
+            f"The broker on {self.admin_url} is not healthy, still waiting for "
+            f"{missing}. The end of its log:\n{self._tail()}"
+        )
+
+    def _check_running(self) -> None:
+        assert self._guard is not None
+        code = self._guard.poll()
+        if code is None:
+            return
+        tail = self._tail()
+        taken = any(text in tail for text in ("already in use", "BindException"))
+        raise (_PortTakenError if taken else BrokerStartError)(
+            f"The broker ended with code {code}. The end of its log:\n{tail}"
+        )
+
+    def _tail(self, size_bytes: int = 6000) -> str:
+        parts = []
+        for name in ("jvm.out", "broker.log"):
+            with contextlib.suppress(FileNotFoundError):
+                text = (self.folder / name).read_bytes()[-size_bytes:]
+                parts.append(text.decode(errors="replace"))
+        return "\n".join(parts)
+
+    def _end(self, order: bytes, timeout: float = 20.0) -> None:
+        guard, self._guard, self.pid = self._guard, None, None
+        if guard is None:
+            return
+        assert guard.stdin is not None
+        for one in (order, b"k"):
+            with contextlib.suppress(BrokenPipeError):  # it ended on its own
+                guard.stdin.write(one)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                guard.wait(timeout)
+                break
+        guard.stdin.close()
+
+
+def _start_guard(
+    arguments: list[str], folder: Path, output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(GUARD), *arguments],
+        bufsize=0,  # an order is one byte, and is due now
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=output,
+        cwd=folder,
+        # Ctrl-C belongs to the test run, which then stops the broker in order.
+        start_new_session=True,
+    )
+
+
+def _missing(admin: Admin) -> str:
+    """What a broker that answers still lacks, "" when it is ready."""
+    if "public/default" not in admin.namespaces("public"):
+        return "the namespace public/default"
+    if not admin.healthy():
+        return "its own health check"
+    if admin.partitions(COORDINATOR_TOPIC) == 0:
+        return "the transaction coordinator's topic"
+    admin.lookup(f"{COORDINATOR_TOPIC}-partition-0")  # refused until somebody serves it
+    return ""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listened on a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for free in sockets:
+            free.bind((LOOPBACK, 0))
+        return [int(free.getsockname()[1]) for free in sockets]
+
+
+def _loopback_interface() -> str:
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), "lo")
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise BrokerStartError("No java found. Install a JDK 17 or set JAVA_HOME.")
+    return java
+
+
+# -- class path ----------------------------------------------------------------------
+
+
+def resolve_classpath(
+    version: str = DEFAULT_VERSION, *, progress: TextIO | None = sys.stderr
+) -> str:
+    """Resolve the jars of a broker with Maven, once per version and ``pom.xml``.
+
+    The answer is remembered in ``pulsar-spark`` under ``XDG_CACHE_HOME`` (default
+    ``~/.cache``) and asked again when a jar is gone.
+
+    Args:
+        version: Pulsar release.
+        progress: Where the number of downloads so far is shown.
+
+    Returns:
+        A class path of absolute paths that all exist.
+
+    Raises:
+        BrokerStartError: Maven is missing or failed; the message has its last lines.
+    """
+    key = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    remembered = cache / "pulsar-spark" / f"broker-{version}-{key}.classpath"
+    if remembered.exists():
+        class_path = remembered.read_text().strip()
+        if class_path and all(Path(j).exists() for j in class_path.split(os.pathsep)):
+            return class_path
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=remembered.parent) as work:
+        answer = Path(work, "classpath")
+        _run_maven(version, answer, progress)
+        class_path = answer.read_text().strip()
+        answer.replace(remembered)
+    return class_path
+
+
+def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BrokerStartError("No mvn found. Install Maven 3.6 or newer.")
+    _note(progress, f"Resolving the jars of Pulsar {version} (about 230 MB, once) ...")
+    command = [
+        maven,
+        "--batch-mode",
+        f"--file={POM}",
+        f"-Dembedded.broker.version={version}",
+        f"-Dmdep.outputFile={answer}",
+        "dependency:build-classpath",
+    ]
+    last: list[str] = []
+    jars, shown = 0, time.monotonic()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(("Downloading", "Progress")):
+                continue
+            if line.startswith("Downloaded") or "] Downloaded" in line:
+                jars += ".jar" in line
+                if time.monotonic() - shown > 2:
+                    shown = time.monotonic()
+                    _note(progress, f"  {jars} jars downloaded")
+                continue
+            last = [*last[-25:], line]
+    if process.returncode != 0 or not answer.exists():
+        raise BrokerStartError(
+            f"Maven could not resolve the jars of Pulsar {version}:\n{''.join(last)}"
+        )
+    _note(progress, f"Resolved: {jars} jars downloaded, the others were here.")
+
+
+def _note(progress: TextIO | None, text: str) -> None:
+    if progress is not None:
+        progress.write(f"{text}\n")
+        progress.flush()
+
+
+# -- in the foreground ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _interrupt_on_sigterm() -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main() -> None:
+    """Run a broker until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt), _interrupt_on_sigterm():
+        began = time.monotonic()
+        with EmbeddedBroker() as broker:
+            seconds = time.monotonic() - began
+            sys.stdout.write(
+                f"Pulsar {broker.version} is up after {seconds:.1f} s\n"
+                f"  service URL  {broker.service_url}\n"
+                f"  admin URL    {broker.admin_url}\n"
+                f"  log          {broker.log_file}\n"
+                "Ctrl-C ends it and removes its data.\n"
+            )
+            sys.stdout.flush()
+            while True:
+                broker._check_running()
+                time.sleep(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Tests of `pulsar_spark.errors`: what crosses from executors to the driver."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from pulsar_spark import errors
+from pulsar_spark.errors import (
+    RETRIABLE_SERVER_ERRORS,
+    SERVER_ERRORS,
+    AuthError,
+    BrokerError,
+    CorruptEntryError,
+    DataLossError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    ReadTimeoutError,
+    SchemaError,
+    TopicNotFoundError,
+    TransportError,
+)
+
+EXAMPLES: list[PulsarSparkError] = [
+    PulsarSparkError("Something."),
+    OptionError("One.", "Two."),
+    TransportError("Unreachable.", broker="h:6650"),
+    ProtocolError("Bytes."),
+    CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2"),
+    BrokerError("No.", code="ServiceNotReady", server_message="later", broker="h:1"),
+    TopicNotFoundError("Absent.", code="TopicNotFound", broker="h:1"),
+    AuthError("Refused.", code="AuthenticationError"),
+    ReadTimeoutError("Silence.", topic_partition="t"),
+    DataLossError("Gone.", topic_partition="t", wanted="1:2", available=""),
+    SchemaError("Columns."),
+]
+
+
+def every_class() -> set[type]:
+    """All exception classes that the module defines."""
+    return {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+
+
+def test_every_class_has_an_example() -> None:
+    """A class added to the tree is added to these tests."""
+    assert {type(error) for error in EXAMPLES} == every_class()
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_pickling_keeps_everything(error: PulsarSparkError, protocol: int) -> None:
+    """An error arrives in another process with its class, text and facts."""
+    twin = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - our own bytes
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert vars(twin) == vars(error)
+    assert twin.args == error.args
+    assert twin.retriable == error.retriable
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_copying_keeps_everything(error: PulsarSparkError) -> None:
+    """A copy of an error is the same error."""
+    assert vars(copy.copy(error)) == vars(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_text_begins_with_the_condition(error: PulsarSparkError) -> None:
+    """The condition stands in brackets before the message."""
+    assert str(error) == f"[{error.condition}] {error.message}"
+
+
+def test_conditions_are_distinct() -> None:
+    """Each class can be told by its condition."""
+    conditions = [type(error).condition for error in EXAMPLES]
+    assert len(set(conditions)) == len(conditions)
+    assert all(c == "PULSAR" or c.startswith("PULSAR_") for c in conditions)
+
+
+def test_all_share_one_root() -> None:
+    """`PulsarSparkError` catches every error of the package, and is no more general."""
+    assert all(issubclass(cls, PulsarSparkError) for cls in every_class())
+    assert PulsarSparkError.__bases__ == (Exception,)
+
+
+@pytest.mark.parametrize(
+    ("cls", "builtin"),
+    [
+        (OptionError, ValueError),
+        (TransportError, ConnectionError),
+        (ReadTimeoutError, TimeoutError),
+        (SchemaError, ValueError),
+    ],
+)
+def test_familiar_builtins_catch_ours(cls: type, builtin: type) -> None:
+    """Code that catches the built-in kind of error catches ours."""
+    assert issubclass(cls, builtin)
+
+
+def test_option_error_keeps_each_problem() -> None:
+    """Problems are listed apart and joined in the message."""
+    error = OptionError("One.", "Two.")
+    assert error.problems == ("One.", "Two.")
+    assert error.message == "One. Two."
+
+
+@pytest.mark.parametrize("code", SERVER_ERRORS.values())
+def test_broker_code_decides_about_retries(code: str) -> None:
+    """A broker's refusal is worth a retry exactly for the codes listed."""
+    assert BrokerError("No.", code=code).retriable == (code in RETRIABLE_SERVER_ERRORS)
+
+
+def test_codes_to_retry_are_known() -> None:
+    """No code in the list of retriable ones is misspelt."""
+    assert set(SERVER_ERRORS.values()) >= RETRIABLE_SERVER_ERRORS
+
+
+def test_only_transport_and_broker_errors_may_be_retried() -> None:
+    """Wrong options, bytes and lost rows stay wrong however often one asks."""
+    retriable = {type(error) for error in EXAMPLES if error.retriable}
+    assert retriable == {TransportError, BrokerError}
+
+
+def test_corrupt_entry_names_its_place_when_known() -> None:
+    """The message carries id and topic partition, or says neither."""
+    known = CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2")
+    assert known.message == "Message 1:2 of t cannot be read: bad checksum"
+    assert CorruptEntryError("short").message == "An entry cannot be read: short"
+
+
+def test_broker_error_about_a_topic_keeps_its_facts() -> None:
+    """A refusal can be told with its topic, and is otherwise the same error."""
+    error = TopicNotFoundError(
+        "Absent.", code="TopicNotFound", server_message="no", broker="h:1"
+    )
+    named = error.about("t-partition-0")
+    assert type(named) is TopicNotFoundError
+    assert named.message == "t-partition-0: Absent."
+    assert {**vars(named), "message": ""} == {**vars(error), "message": ""}

@@ -1,0 +1,320 @@
+"""Tests of `pulsar_spark.topics`."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.topics import (
+    TopicName,
+    TopicsPattern,
+    compile_topics_pattern,
+    is_system_topic,
+)
+
+FULL = "persistent://public/default/t"
+
+namespace_parts = st.from_regex(r"[-=:.A-Za-z0-9_]{1,8}", fullmatch=True)
+local_names = st.one_of(
+    st.text(
+        st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1
+    ),
+    st.builds("{}-partition-{}".format, st.just("t"), st.integers(0, 2**33)),
+).filter(lambda name: name == name.strip() and "://" not in name)
+topic_names = st.builds(TopicName, namespace_parts, namespace_parts, local_names)
+
+
+@pytest.mark.parametrize("text", ["t", " t ", "public/default/t", FULL])
+def test_forms_are_equal(text: str) -> None:
+    """Every form of a name means the same topic."""
+    assert TopicName.parse(text) == TopicName("public", "default", "t")
+    assert TopicName.parse(text).full_name == FULL
+
+
+def test_parts_of_a_name() -> None:
+    """A full name comes apart into its parts."""
+    topic = TopicName.parse("persistent://my-tenant/my.ns/ev-partition-12")
+    assert (topic.tenant, topic.namespace) == ("my-tenant", "my.ns")
+    assert topic.local_name == "ev-partition-12"
+    assert topic.namespace_name == "my-tenant/my.ns"
+    assert topic.partition_index == 12
+    assert topic.base.full_name == "persistent://my-tenant/my.ns/ev"
+    assert str(topic) == topic.full_name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "persistent://tenant/cluster/ns/t",
+        "persistent://tenant/cluster/ns/t/with/slashes-partition-3",
+    ],
+)
+def test_legacy_names_are_printed_unchanged(text: str) -> None:
+    """A v1 name with a cluster keeps it, as part of its namespace."""
+    topic = TopicName.parse(text)
+    assert topic.full_name == text
+    assert topic.namespace_name == "tenant/cluster/ns"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "/",
+        "a/b",
+        "a//t",
+        "/t",
+        "a/b/",
+        "a/b/c/d",
+        "a b/ns/t",
+        "persistent://",
+        "persistent://t",
+        "persistent://a/b",
+        "persistent://a/b/",
+        "persistent://a/b/c/",
+        "persistent:///ns/t",
+        "kafka://a/b/c",
+        "a/b/c://d",
+        "\ud800",
+    ],
+)
+def test_malformed_names_show_the_forms(text: str) -> None:
+    """Anything else is refused with the three forms that are right."""
+    with pytest.raises(OptionError) as caught:
+        TopicName.parse(text)
+    assert '"topic", "tenant/namespace/topic" or' in caught.value.message
+    assert '"persistent://tenant/namespace/topic"' in caught.value.message
+    str(caught.value).encode()
+
+
+def test_non_persistent_topic_is_refused() -> None:
+    """A non-persistent topic has nothing to read, and the error says so."""
+    with pytest.raises(OptionError, match="keeps nothing to read") as caught:
+        TopicName.parse("non-persistent://public/default/t")
+    assert "Name a persistent topic" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("local_name", "base", "index"),
+    [
+        ("t", "t", None),
+        ("t-partition-0", "t", 0),
+        ("t-partition-10", "t", 10),
+        ("t-partition-1-partition-2", "t-partition-1", 2),
+        ("t-partition-2147483647", "t", 2147483647),
+        ("t-partition-2147483648", "t-partition-2147483648", None),
+        ("t-partition-01", "t-partition-01", None),
+        ("t-partition--1", "t-partition--1", None),
+        ("t-partition-+1", "t-partition-+1", None),
+        ("t-partition-", "t-partition-", None),
+        ("t-partition-1x", "t-partition-1x", None),
+        ("t-partition-\u0661", "t-partition-\u0661", None),
+        ("t-partition-1\n", "t-partition-1\n", None),
+        ("-partition-1", "-partition-1", None),
+    ],
+)
+def test_only_canonical_suffixes_are_partitions(
+    local_name: str, base: str, index: int | None
+) -> None:
+    """A partition suffix is a canonical decimal, as for the broker."""
+    topic = TopicName("public", "default", local_name)
+    assert topic.partition_index == index
+    assert topic.base.local_name == base
+
+
+@given(topic_names)
+def test_full_names_round_trip(topic: TopicName) -> None:
+    """A printed name reads back as the same topic."""
+    assert TopicName.parse(topic.full_name) == topic
+    assert TopicName.parse(topic.full_name.removeprefix("persistent://")) == topic
+
+
+@given(topic_names, st.integers(0, 2**31 - 1))
+def test_partitions_know_their_topic(topic: TopicName, index: int) -> None:
+    """A partition has its number, and the topic as its base."""
+    partition = topic.partition(index)
+    assert partition.partition_index == index
+    assert partition.base == topic
+
+
+@pytest.mark.parametrize("index", [-1, 2**31])
+def test_impossible_partitions_are_refused(index: int) -> None:
+    """No name is made for a partition that cannot be."""
+    with pytest.raises(ValueError, match="not a partition number"):
+        TopicName.parse("t").partition(index)
+
+
+@given(st.text())
+def test_any_text_is_a_name_or_an_option_error(text: str) -> None:
+    """No text makes the parser fail in another way."""
+    try:
+        topic = TopicName.parse(text)
+    except OptionError:
+        return
+    assert TopicName.parse(topic.full_name) == topic
+
+
+def test_names_sort_naturally() -> None:
+    """Partition 2 comes before partition 10, and both right after their topic."""
+    names = [
+        "a/a/z",
+        "a/b/t",
+        "a/b/t-partition-0",
+        "a/b/t-partition-2",
+        "a/b/t-partition-10",
+        "a/b/t1",
+    ]
+    topics = [TopicName.parse(name) for name in names]
+    shuffled = random.Random(7).sample(topics, len(topics))
+    assert sorted(shuffled) == topics
+    assert topics[0] < topics[1] <= topics[2]
+    assert topics[2] >= topics[1] > topics[0]
+
+
+@given(topic_names, topic_names)
+def test_order_is_total(one: TopicName, other: TopicName) -> None:
+    """Of two names, exactly one relation holds."""
+    assert [one < other, one == other, one > other].count(True) == 1
+
+
+def test_names_compare_with_names_only() -> None:
+    """A name and a text have no order."""
+    with pytest.raises(TypeError):
+        assert TopicName.parse("t") < "t"
+
+
+def test_values_survive_pickling() -> None:
+    """Names and patterns can be sent to executors."""
+    topic = TopicName.parse("t-partition-3")
+    pattern = compile_topics_pattern("ev.*")
+    twins = pickle.loads(pickle.dumps((topic, pattern)))  # noqa: S301 - our own bytes
+    assert twins == (topic, pattern)
+    assert hash(twins[0]) == hash(topic)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "persistent://public/default/ev.*",
+        "public/default/ev.*",
+        "ev.*",
+        "^ev.*$",
+        "^public/default/ev.*$",
+        "^persistent://public/default/ev.*",
+    ],
+)
+def test_pattern_forms_are_equal(text: str) -> None:
+    """Every form of a pattern finds the same topics."""
+    pattern = compile_topics_pattern(text)
+    assert pattern.namespace_name == "public/default"
+    assert pattern.matches("persistent://public/default/events")
+    assert pattern.matches("persistent://public/default/events-partition-3")
+    assert not pattern.matches("persistent://public/default/my-events")
+    assert not pattern.matches("persistent://public/other/events")
+    assert not pattern.matches("non-persistent://public/default/events")
+    assert not pattern.matches("ev//")
+
+
+def test_pattern_covers_the_whole_name_without_suffix() -> None:
+    """A match of a part of the name, or of the suffix, is no match."""
+    pattern = compile_topics_pattern(r"t\d")
+    assert pattern.matches("persistent://public/default/t1-partition-0")
+    assert not pattern.matches("persistent://public/default/t12")
+    by_suffix = compile_topics_pattern(".*-partition-0")
+    assert not by_suffix.matches("persistent://public/default/t1-partition-0")
+
+
+def test_pattern_alternatives_are_all_in_the_namespace() -> None:
+    """Alternatives need no brackets, and flags may stand first."""
+    pattern = compile_topics_pattern("a/b/x|y")
+    assert pattern.matches("persistent://a/b/x")
+    assert pattern.matches("persistent://a/b/y")
+    assert compile_topics_pattern("a/b/(?i)X").matches("persistent://a/b/x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__change_events",
+        "__change_events-partition-0",
+        "__transaction_buffer_snapshot",
+        "t-sub__transaction_pending_ack",
+        "t-partition-0-sub__transaction_pending_ack",
+    ],
+)
+def test_system_topics_never_match(name: str) -> None:
+    """Pulsar's own records are not read by a pattern."""
+    full_name = f"persistent://public/default/{name}"
+    assert is_system_topic(full_name)
+    assert not compile_topics_pattern(".*").matches(full_name)
+
+
+def test_ordinary_topics_are_no_system_topics() -> None:
+    """Only Pulsar's own forms count."""
+    assert not is_system_topic("events")
+    assert not is_system_topic("_events__")
+
+
+@pytest.mark.parametrize("text", ["public/.*/ev", "pub.+/default/ev", "(a|b)/c/d"])
+def test_namespace_must_be_literal(text: str) -> None:
+    """A pattern over namespaces is refused with the reason."""
+    with pytest.raises(OptionError, match="must be written literally"):
+        compile_topics_pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a/b", "a/b/", "/b/c", "persistent://", "persistent://t"]
+)
+def test_incomplete_pattern_shows_the_forms(text: str) -> None:
+    """A pattern without all its parts is refused with the forms."""
+    with pytest.raises(OptionError, match='"tenant/namespace/regex"'):
+        compile_topics_pattern(text)
+
+
+def test_pattern_of_another_scheme_is_refused() -> None:
+    """Only persistent topics can be matched."""
+    with pytest.raises(OptionError, match=r"topicsPattern: .* keeps nothing to read"):
+        compile_topics_pattern("non-persistent://a/b/c.*")
+    with pytest.raises(OptionError, match=r"topicsPattern: .* is not a topic name"):
+        compile_topics_pattern("http://a/b/c.*")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "position"),
+    [
+        ("ev(", "missing ), unterminated subpattern", 2),
+        ("public/default/ev[", "unterminated character set", 17),
+        (" persistent://public/default/*", "nothing to repeat", 29),
+        (r"public/default/\p{L}+", r"bad escape \p", 15),
+    ],
+)
+def test_bad_regex_names_reason_and_place(
+    text: str, reason: str, position: int
+) -> None:
+    """A bad expression is refused with Python's reason and the place in the text."""
+    with pytest.raises(OptionError) as caught:
+        compile_topics_pattern(text, option="topicsPattern")
+    message = caught.value.message
+    assert message.startswith("topicsPattern: ")
+    assert "Python regular expression" in message
+    assert f"{reason} at position {position}" in message
+
+
+@pytest.mark.parametrize("text", ["a{99999999999999999999}", "(" * 5000 + ")" * 5000])
+def test_monstrous_regex_is_an_option_error(text: str) -> None:
+    """What Python's compiler gives up on is refused as any other bad expression."""
+    with pytest.raises(OptionError, match="not a valid Python regular expression"):
+        compile_topics_pattern(text)
+
+
+def test_pattern_keeps_the_text() -> None:
+    """A pattern can be shown as it was written."""
+    pattern = compile_topics_pattern("ev.*")
+    assert isinstance(pattern, TopicsPattern)
+    assert pattern.text == "ev.*"

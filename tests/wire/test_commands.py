@@ -1,0 +1,514 @@
+"""Commands: golden bytes, what a reader must never ask for, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import ProtocolError
+from pulsar_spark.offsets import EARLIEST, LATEST, MessageId
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import (
+    InitialPosition,
+    SubType,
+    ack_set_words,
+    command_name,
+    decode_command,
+    from_message_id_data,
+    to_message_id_data,
+    to_signed,
+    to_unsigned,
+)
+from pulsar_spark.wire.frames import FrameReader, split_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t-partition-0"
+NONE_U64 = 18446744073709551615
+
+
+def golden(text: str) -> bytes:
+    """Return bytes written as hexadecimal digits, spaces between parts allowed."""
+    return bytes.fromhex(text.replace(" ", ""))
+
+
+def sent(frame: bytes) -> pb.BaseCommand:
+    """Return the one command in a frame that was built."""
+    reader = FrameReader()
+    reader.receive_data(frame)
+    read = reader.next_frame()
+    assert read is not None
+    assert read.payload == b""
+    assert reader.next_frame() is None
+    return decode_command(read.command)
+
+
+def subscribe(**changes: object) -> pb.CommandSubscribe:
+    """Return the body of a SUBSCRIBE of a non-durable reader, with changes."""
+    arguments: dict[str, object] = {
+        "topic": TOPIC,
+        "subscription": "reader-1",
+        "consumer_id": 7,
+        "request_id": 3,
+        "durable": False,
+    }
+    frame = commands.subscribe(**(arguments | changes))  # type: ignore[arg-type]
+    return sent(frame).subscribe
+
+
+# -- golden bytes: the fact sheet's worked examples ------------------------------------
+
+
+def test_connect_to_the_byte():
+    """CONNECT is the 46 bytes of the fact sheet."""
+    assert commands.connect("pulsar-spark-0.1") == golden(
+        "0000002a00000026080212220a1070756c7361722d737061726b2d302e3120152a046e6f6e65"
+        "5206080110012801"
+    )
+
+
+def test_flow_to_the_byte():
+    """FLOW for consumer 7 with 1000 permits."""
+    assert commands.flow(7, 1000) == golden("0000000d 00000009 080b 5a05 0807 10e807")
+
+
+def test_ping_and_pong_to_the_byte():
+    """Both have a type and an empty body."""
+    assert commands.ping() == golden("00000009 00000005 0812 920100")
+    assert commands.pong() == golden("00000009 00000005 0813 9a0100")
+
+
+def test_cumulative_ack_inside_a_batch_to_the_byte():
+    """Message 0 of 2 done: the bit of message 1 is set."""
+    frame = commands.ack_cumulative(
+        7, MessageId(33, 5, batch_index=0, batch_size=2), request_id=9
+    )
+    assert frame == golden(
+        "00000016 00000012 080a 520e 0807 1001 1a06 0821 1005 2802 4009"
+    )
+
+
+def test_earliest_and_latest_to_the_byte():
+    """Two ids are positions by agreement; -1 travels as 2^64-1."""
+    earliest = to_message_id_data(EARLIEST).SerializeToString()
+    latest = to_message_id_data(LATEST).SerializeToString()
+    assert earliest == golden("08ffffffffffffffffff01 10ffffffffffffffffff01")
+    assert latest == golden("08ffffffffffffffff7f 10ffffffffffffffff7f")
+
+
+def test_reads_the_golden_message():
+    """A MESSAGE of the wire gives its consumer, id, and both metadata."""
+    reader = FrameReader()
+    reader.receive_data(
+        golden(
+            "0000005b 00000017 08094a130807120f0821100518ffffffffffffffffff01"
+            "0e01 942cbff4 00000012 0a027031100a1880d095ffbc315802c0010b"
+            "00000008 12026b311805400a 68656c6c6f"
+            "0000000c 0a060a01611201621803400b 616263"
+        )
+    )
+    frame = reader.next_frame()
+    assert frame is not None
+    command = decode_command(frame.command)
+    assert command.message.consumer_id == 7
+    assert from_message_id_data(command.message.message_id) == MessageId(33, 5)
+    metadata = pb.MessageMetadata.FromString(bytes(split_entry(frame.payload).metadata))
+    assert metadata.producer_name == "p1"
+    assert metadata.publish_time == 1_700_000_000_000
+    assert metadata.num_messages_in_batch == 2
+    assert metadata.highest_sequence_id == 11
+
+
+# -- numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signed", "unsigned"),
+    [
+        (0, 0),
+        (-1, NONE_U64),
+        (2**63 - 1, 2**63 - 1),
+        (-(2**63), 2**63),
+        (-42, 2**64 - 42),
+    ],
+)
+def test_minus_one_travels_as_the_largest_number(signed: int, unsigned: int):
+    """Signed and unsigned forms of one number, both ways."""
+    assert to_unsigned(signed) == unsigned
+    assert to_signed(unsigned) == signed
+
+
+ids = st.integers(-1, 2**63 - 1)
+message_ids = st.builds(
+    MessageId,
+    ids,
+    ids,
+    st.integers(-1, 2**31 - 1),
+    st.integers(-1, 2**31 - 1),
+    st.integers(0, 2**31 - 1),
+    st.none() | st.builds(MessageId, ids, ids, partition=st.integers(-1, 99)),
+)
+
+
+@given(message_ids)
+def test_message_ids_survive_the_wire(message_id: MessageId):
+    """Every part of an id comes back, defaults and the first chunk included."""
+    data = to_message_id_data(message_id).SerializeToString()
+    assert from_message_id_data(pb.MessageIdData.FromString(data)) == message_id
+
+
+def test_empty_topic_id_is_minus_one():
+    """What GET_LAST_MESSAGE_ID says of an empty topic is -1:-1 with its partition."""
+    data = pb.MessageIdData(ledgerId=NONE_U64, entryId=NONE_U64, partition=3)
+    assert from_message_id_data(data) == MessageId(-1, -1, partition=3)
+
+
+def test_ids_nested_too_deeply_are_cut():
+    """A stream cannot make us recurse: only the first chunk of an id is read."""
+    data = pb.MessageIdData(ledgerId=1, entryId=1)
+    for _ in range(50):
+        data = pb.MessageIdData(ledgerId=1, entryId=1, first_chunk_message_id=data)
+    first = from_message_id_data(data).first_chunk
+    assert first is not None
+    assert first.first_chunk is None
+
+
+# -- ack sets --------------------------------------------------------------------------
+
+
+def pending(words: list[int]) -> Iterator[int]:
+    """Yield the messages whose bit is set, as a broker reads them."""
+    for place, word in enumerate(words):
+        for bit in range(64):
+            if (word >> bit) & 1:
+                yield 64 * place + bit
+
+
+@pytest.mark.parametrize(
+    ("batch_index", "batch_size", "words"),
+    [
+        (-1, 4, [0b1111]),
+        (0, 2, [0b10]),
+        (2, 3, []),
+        (0, 1, []),
+        (0, 64, [-2]),
+        (62, 64, [-(2**63)]),
+        (63, 65, [0, 1]),
+        (63, 128, [0, -1]),
+    ],
+)
+def test_ack_set_words(batch_index: int, batch_size: int, words: list[int]):
+    """1 means not acknowledged; words are signed; a batch that is done has none."""
+    assert ack_set_words(batch_index, batch_size) == words
+
+
+@given(
+    st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(-1, n - 1), st.just(n)))
+)
+def test_ack_set_has_exactly_the_rest_of_the_batch(case: tuple[int, int]):
+    """No bit behind the end, no word that proto would refuse, never all zero."""
+    batch_index, batch_size = case
+    words = ack_set_words(batch_index, batch_size)
+    assert list(pending(words)) == list(range(batch_index + 1, batch_size))
+    assert bool(words) == (batch_index + 1 < batch_size)
+    assert pb.MessageIdData(ack_set=words).ack_set == words
+
+
+@pytest.mark.parametrize(("batch_index", "batch_size"), [(-2, 3), (3, 3), (0, 0)])
+def test_ack_set_needs_an_index_in_the_batch(batch_index: int, batch_size: int):
+    """An index outside of the batch is our own mistake."""
+    with pytest.raises(ValueError, match="is not in a batch"):
+        ack_set_words(batch_index, batch_size)
+
+
+def test_ack_set_is_unpacked():
+    """One tag for each word, as brokers write and read it."""
+    data = pb.MessageIdData(ack_set=[1, 2]).SerializeToString()
+    assert data == golden("2801 2802")
+
+
+# -- builders --------------------------------------------------------------------------
+
+
+def test_connect_carries_credential_and_proxy():
+    """What authentication and proxies need has its place; nothing else is set."""
+    body = sent(
+        commands.connect(
+            "pulsar-spark-1",
+            auth_method_name="token",
+            auth_data=b"secret",
+            proxy_to_broker_url="b:6650",
+        )
+    ).connect
+    assert body.protocol_version == 21
+    assert body.auth_method_name == "token"
+    assert body.auth_data == b"secret"
+    assert body.proxy_to_broker_url == "b:6650"
+    plain = sent(commands.connect("pulsar-spark-1")).connect
+    assert not plain.HasField("auth_data")
+    assert not plain.HasField("proxy_to_broker_url")
+
+
+def test_auth_response_has_both_inner_fields():
+    """A broker cuts the connection if one of them is missing."""
+    command = sent(commands.auth_response("v", auth_method_name="token", auth_data=b""))
+    assert command.type == pb.BaseCommand.AUTH_RESPONSE
+    assert command.authResponse.response.HasField("auth_method_name")
+    assert command.authResponse.response.HasField("auth_data")
+
+
+def test_lookup():
+    """A Redirect's word is passed on; the listener is named only if there is one."""
+    body = sent(commands.lookup(TOPIC, 4)).lookupTopic
+    assert (body.topic, body.request_id, body.authoritative) == (TOPIC, 4, False)
+    assert not body.HasField("advertised_listener_name")
+    body = sent(
+        commands.lookup(TOPIC, 5, authoritative=True, advertised_listener_name="in")
+    ).lookupTopic
+    assert body.authoritative
+    assert body.advertised_listener_name == "in"
+
+
+def test_asking_for_partitions_never_creates_a_topic():
+    """The flag is sent, for its default is true."""
+    body = sent(commands.partitioned_metadata(TOPIC, 4)).partitionMetadata
+    assert (body.topic, body.request_id) == (TOPIC, 4)
+    assert body.HasField("metadata_auto_creation_enabled")
+    assert not body.metadata_auto_creation_enabled
+
+
+def test_topics_of_namespace():
+    """Persistent topics of one namespace, no filter of the broker's."""
+    body = sent(commands.topics_of_namespace("public/default", 6)).getTopicsOfNamespace
+    assert body.namespace == "public/default"
+    assert body.mode == pb.CommandGetTopicsOfNamespace.PERSISTENT
+    assert not body.HasField("topics_pattern")
+
+
+def test_subscribing_never_creates_a_topic():
+    """The flag is sent, for its default is true."""
+    for durable in (True, False):
+        body = subscribe(durable=durable)
+        assert body.HasField("force_topic_creation")
+        assert not body.force_topic_creation
+        assert body.HasField("durable")
+        assert body.durable == durable
+
+
+def test_subscribe_of_a_plain_reader():
+    """Exclusive, not durable, and nothing that was not asked for."""
+    body = subscribe(start=EARLIEST)
+    assert (body.topic, body.subscription) == (TOPIC, "reader-1")
+    assert (body.consumer_id, body.request_id) == (7, 3)
+    assert body.HasField("subType")
+    assert body.subType == pb.CommandSubscribe.Exclusive
+    assert body.start_message_id.ledgerId == NONE_U64
+    for name in (
+        "consumer_name",
+        "read_compacted",
+        "replicate_subscription_state",
+        "start_message_rollback_duration_sec",
+        "consumer_epoch",
+        "schema",
+    ):
+        assert not body.HasField(name)
+
+
+def test_subscribe_with_everything():
+    """Each argument reaches its field."""
+    body = subscribe(
+        initial_position=InitialPosition.EARLIEST,
+        read_compacted=True,
+        sub_type=SubType.FAILOVER,
+        consumer_name="c",
+        start_message_rollback_duration_s=60,
+        consumer_epoch=0,
+    )
+    assert not body.HasField("start_message_id")
+    assert body.initialPosition == pb.CommandSubscribe.Earliest
+    assert body.read_compacted
+    assert body.subType == pb.CommandSubscribe.Failover
+    assert body.consumer_name == "c"
+    assert body.start_message_rollback_duration_sec == 60
+    assert body.HasField("consumer_epoch")
+
+
+def test_subscribe_starts_at_the_first_chunk():
+    """The last chunk alone would be of no use."""
+    chunked = MessageId(9, 20, first_chunk=MessageId(9, 17))
+    start = subscribe(start=chunked).start_message_id
+    assert (start.ledgerId, start.entryId) == (9, 17)
+
+
+def test_a_durable_subscription_has_no_start():
+    """A broker would ignore it and deliver other rows than were asked for."""
+    with pytest.raises(ValueError, match="seek instead"):
+        subscribe(durable=True, start=EARLIEST)
+
+
+@pytest.mark.parametrize("permits", [0, -1, 2**32])
+def test_flow_refuses_what_would_cut_the_connection(permits: int):
+    """0 permits end the connection; negative ones do not exist."""
+    with pytest.raises(ValueError, match=f"grant {permits} permits"):
+        commands.flow(1, permits)
+
+
+@pytest.mark.parametrize(
+    "message_id",
+    [MessageId(3, 4), MessageId(3, 4, batch_index=9, batch_size=10, partition=2)],
+)
+def test_ack_of_a_whole_entry_has_no_ack_set(message_id: MessageId):
+    """Single messages and the last one of a batch; without reply unless asked for."""
+    body = sent(commands.ack_cumulative(1, message_id)).ack
+    assert body.ack_type == pb.CommandAck.Cumulative
+    assert not body.HasField("request_id")
+    [data] = body.message_id
+    assert (data.ledgerId, data.entryId, list(data.ack_set)) == (3, 4, [])
+
+
+def test_ack_inside_a_batch_of_unknown_size_is_refused():
+    """It could only acknowledge too much."""
+    with pytest.raises(ValueError, match="not in a batch of 0"):
+        commands.ack_cumulative(1, MessageId(3, 4, batch_index=2))
+
+
+@pytest.mark.parametrize(
+    ("message_id", "expected"),
+    [
+        (MessageId(3, 4), (3, 4, [])),
+        (MessageId(3, 4, batch_index=0, batch_size=5), (3, 4, [])),
+        (MessageId(3, 4, batch_index=2, batch_size=5), (3, 4, [0b11100])),
+        (MessageId(3, 4, batch_index=2), (3, 4, [])),
+        (MessageId(3, 4, first_chunk=MessageId(2, 9)), (2, 9, [])),
+        (EARLIEST, (NONE_U64, NONE_U64, [])),
+    ],
+)
+def test_seek_to_message_id(message_id: MessageId, expected: tuple[object, ...]):
+    """The named message is the next one, inside of a batch by its pending bits."""
+    body = sent(commands.seek_to_message_id(1, 2, message_id)).seek
+    data = body.message_id
+    assert (data.ledgerId, data.entryId, list(data.ack_set)) == expected
+    assert not body.HasField("message_publish_time")
+
+
+def test_seek_to_publish_time():
+    """A time, and no id beside it."""
+    body = sent(commands.seek_to_publish_time(1, 2, 1_700_000_000_000)).seek
+    assert body.message_publish_time == 1_700_000_000_000
+    assert not body.HasField("message_id")
+
+
+@pytest.mark.parametrize(
+    ("build", "command_type", "body"),
+    [
+        (commands.get_last_message_id, "GET_LAST_MESSAGE_ID", "getLastMessageId"),
+        (commands.close_consumer, "CLOSE_CONSUMER", "close_consumer"),
+        (commands.unsubscribe, "UNSUBSCRIBE", "unsubscribe"),
+        (commands.consumer_stats, "CONSUMER_STATS", "consumerStats"),
+    ],
+)
+def test_commands_of_a_consumer_and_a_request(build, command_type: str, body: str):
+    """They have the two ids, also when one of them is 0."""
+    command = sent(build(0, 5))
+    assert command_name(command.type) == command_type
+    assert getattr(command, body).HasField("consumer_id")
+    assert getattr(command, body).consumer_id == 0
+    assert getattr(command, body).request_id == 5
+
+
+def test_redeliver():
+    """Everything is asked for, under a new epoch if there is one."""
+    name = "redeliverUnacknowledgedMessages"
+    body = getattr(sent(commands.redeliver_unacknowledged_messages(4)), name)
+    assert not body.message_ids
+    assert not body.HasField("consumer_epoch")
+    body = getattr(sent(commands.redeliver_unacknowledged_messages(4, 2)), name)
+    assert body.consumer_epoch == 2
+
+
+# -- decoding --------------------------------------------------------------------------
+
+
+def test_number_of_a_body_is_the_number_of_its_type():
+    """Every type has its body, and the other way round."""
+    fields = {f.number for f in pb.BaseCommand.DESCRIPTOR.fields} - {1}
+    assert fields == set(pb.BaseCommand.Type.values())
+
+
+def test_no_field_is_a_closed_enum_or_required():
+    """A newer broker's value must arrive as its number, not vanish."""
+    for message in pb.DESCRIPTOR.message_types_by_name.values():
+        for field in message.fields:
+            assert field.enum_type is None, field.full_name
+            assert "required" not in str(getattr(field, "label", "")), field.full_name
+
+
+def test_messages_do_not_clash_with_the_official_client():
+    """File and package are our own, so both can be loaded in one process."""
+    assert pb.DESCRIPTOR.name == "pulsar_spark/wire/pulsar_api.proto"
+    assert pb.DESCRIPTOR.package == "pulsar_spark.wire"
+
+
+def test_unknown_type_is_a_command():
+    """Brokers of the future may send it; it is for the caller to ignore."""
+    command = decode_command(golden("0863 9a0600"))
+    assert command.type == 99
+    assert command_name(command.type) == "unknown type 99"
+
+
+def test_unknown_error_code_is_kept():
+    """A code that is new to us arrives as its number."""
+    command = decode_command(golden("080e 7207 0801 106f 1a0178"))
+    assert command.error.error == 111
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("ff", "cannot be decoded"),
+        ("0808ff", "cannot be decoded"),
+        ("", "has no type"),
+        ("9a0100", "has no type"),
+        ("0809", "MESSAGE came without its body"),
+        ("0809 4a00", "MESSAGE came without its consumer_id"),
+        ("0809 4a020807", "MESSAGE came without its message_id"),
+        ("0809 4a0608071202 0821", "MESSAGE came without its message_id"),
+        ("080d 6a00", "SUCCESS came without its request_id"),
+        ("0810 8201021001", "CLOSE_CONSUMER came without its consumer_id"),
+        ("0844 a20400", "TOPIC_MIGRATED came without its resource_id"),
+    ],
+)
+def test_garbage_is_refused(data: str, text: str):
+    """What could reach the wrong addressee is an error that says what is missing."""
+    with pytest.raises(ProtocolError, match=text):
+        decode_command(golden(data))
+
+
+def test_ping_needs_no_body():
+    """Its body has nothing in it; some sender may leave it out."""
+    assert decode_command(golden("0812")).type == pb.BaseCommand.PING
+
+
+def test_ack_needs_no_request_id():
+    """Neither ACK nor its answer must have one."""
+    assert decode_command(golden("0826 b202020807")).ackResponse.consumer_id == 7
+    assert decode_command(golden("080a 52020807")).ack.consumer_id == 7
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_command_or_a_protocol_error(data: bytes):
+    """Never another exception, from bytes and views alike."""
+    assert outcome(data) == outcome(memoryview(data))
+
+
+def outcome(data: bytes | memoryview) -> object:
+    """Return the command in canonical bytes, or the error's text."""
+    try:
+        return decode_command(data).SerializeToString(deterministic=True)
+    except ProtocolError as error:
+        return str(error)

@@ -1,0 +1,377 @@
+"""Frames: golden bytes, every split of the input, limits, checksums and cost."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tracemalloc
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import CorruptEntryError, ProtocolError
+from pulsar_spark.wire.frames import (
+    DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+    FRAME_HEADROOM_BYTES,
+    Frame,
+    FrameReader,
+    encode_frame,
+    encode_payload_frame,
+    split_entry,
+)
+
+MIB = 1024 * 1024
+LIMIT = DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES
+
+# One MESSAGE: consumer 7, id 33:5, a batch of "hello" and "abc". Protocol fact sheet,
+# computed with the official encoding.
+COMMAND = bytes.fromhex("08094a130807120f0821100518ffffffffffffffffff01")
+METADATA = bytes.fromhex("0a027031100a1880d095ffbc315802c0010b")
+PAYLOAD = bytes.fromhex(
+    "0000000812026b311805400a68656c6c6f0000000c0a060a01611201621803400b616263"
+)
+MESSAGE = bytes.fromhex(
+    "0000005b00000017"
+    + COMMAND.hex()
+    + "0e01942cbff400000012"
+    + METADATA.hex()
+    + PAYLOAD.hex()
+)
+BROKER_PART = bytes.fromhex("0e020000000908fbd095ffbc311029")
+CHECKSUM_PART = bytes.fromhex("0e01942cbff4")
+SIZED_METADATA = b"\x00\x00\x00\x12" + METADATA
+PONG = bytes.fromhex("000000090000000508139a0100")
+
+
+def read_all(data: bytes, piece_bytes: int = 0) -> list[tuple[bytes, bytes]]:
+    """Feed data in pieces and return the frames as bytes."""
+    reader = FrameReader()
+    step = piece_bytes or max(1, len(data))
+    frames = []
+    for start in range(0, len(data), step):
+        reader.receive_data(data[start : start + step])
+        while (frame := reader.next_frame()) is not None:
+            frames.append((bytes(frame.command), bytes(frame.payload)))
+    return frames
+
+
+def entry(*parts: bytes) -> memoryview:
+    """Return an entry as it lies in a frame."""
+    return memoryview(b"".join(parts))
+
+
+# -- both directions -------------------------------------------------------------------
+
+
+def test_crc32c_is_castagnoli():
+    """The library computes the polynomial that the protocol means."""
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_encodes_the_golden_message_to_the_byte():
+    """A MESSAGE of the fact sheet is built byte for byte, checksum included."""
+    assert encode_payload_frame(COMMAND, METADATA, PAYLOAD) == MESSAGE
+    assert encode_payload_frame(COMMAND, METADATA, memoryview(PAYLOAD)) == MESSAGE
+
+
+def test_encodes_a_simple_command():
+    """A command without an entry has both sizes and nothing else."""
+    assert encode_frame(bytes.fromhex("08139a0100")) == PONG
+
+
+def test_reads_the_golden_message():
+    """The MESSAGE comes apart into its command, metadata and payload."""
+    [(command, payload)] = read_all(MESSAGE)
+    assert command == COMMAND
+    parts = split_entry(memoryview(payload))
+    assert parts.broker_entry_metadata is None
+    assert parts.metadata == METADATA
+    assert parts.payload == PAYLOAD
+
+
+def test_simple_command_has_an_empty_payload():
+    """A frame that ends with its command has nothing to split."""
+    assert read_all(PONG) == [(PONG[8:], b"")]
+
+
+def test_every_split_of_two_frames_gives_the_same():
+    """Wherever the network cuts the stream, the frames are the same."""
+    stream = MESSAGE + PONG
+    whole = read_all(stream)
+    for cut in range(len(stream) + 1):
+        reader = FrameReader()
+        frames = []
+        for piece in (stream[:cut], stream[cut:]):
+            reader.receive_data(piece)
+            while (frame := reader.next_frame()) is not None:
+                frames.append((bytes(frame.command), bytes(frame.payload)))
+        assert frames == whole
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 4095, 4096, 65536, 262144])
+def test_pieces_of_any_size_give_the_same(piece_bytes: int):
+    """Small pieces are gathered, large ones kept: neither changes the frames."""
+    payloads = [bytes([i]) * size for i, size in enumerate((0, 1, 5000, 70_000, 3))]
+    stream = b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
+    frames = read_all(stream * 2, piece_bytes)
+    assert [
+        bytes(split_entry(memoryview(p)).payload) for _, p in frames
+    ] == payloads * 2
+
+
+@settings(deadline=None)
+@given(
+    payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=6),
+    cuts=st.lists(st.integers(0, 60_000), max_size=12),
+)
+def test_mixed_pieces_give_the_same(payloads: list[bytes], cuts: list[int]):
+    """Large and small pieces in any order give back what was encoded."""
+    stream = b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
+    edges = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    reader = FrameReader()
+    seen = []
+    for start, end in itertools.pairwise(edges):
+        reader.receive_data(memoryview(stream)[start:end])
+        while (frame := reader.next_frame()) is not None:
+            seen.append(bytes(split_entry(frame.payload).payload))
+    assert seen == payloads
+
+
+def test_no_frame_without_data():
+    """An empty stream, or an empty piece, is no frame and no error."""
+    reader = FrameReader()
+    assert reader.next_frame() is None
+    reader.receive_data(b"")
+    assert reader.next_frame() is None
+
+
+# -- ownership and memory --------------------------------------------------------------
+
+
+def test_a_frame_outlives_a_reused_input_buffer():
+    """The reader copies what it is lent: a buffer can be filled again at once."""
+    for size in (len(MESSAGE), 2 * MIB):
+        message = encode_payload_frame(COMMAND, METADATA, b"x" * (size - 60))
+        buffer = bytearray(message)
+        reader = FrameReader()
+        reader.receive_data(memoryview(buffer))
+        buffer[:] = bytes(len(buffer))
+        frame = reader.next_frame()
+        assert frame is not None
+        assert split_entry(frame.payload).payload == b"x" * (size - 60)
+
+
+def test_a_frame_is_immutable_and_holds_only_itself():
+    """A small frame does not keep the large piece alive in which it arrived."""
+    reader = FrameReader()
+    reader.receive_data(MESSAGE + encode_frame(b"x" * MIB))
+    frame = reader.next_frame()
+    assert isinstance(frame, Frame)
+    assert frame.command.readonly
+    assert len(frame.payload.obj) == len(MESSAGE) - 4  # type: ignore[arg-type]
+
+
+def peak_bytes(stream_piece: bytes, repeats: int, piece_bytes: int) -> int:
+    """Return the peak of memory while one stream is read in pieces."""
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        for _ in range(repeats):
+            for start in range(0, len(stream_piece), piece_bytes):
+                reader.receive_data(stream_piece[start : start + piece_bytes])
+                while reader.next_frame() is not None:
+                    pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("piece_bytes", [37, 4000, 65536])
+def test_memory_of_a_long_stream_is_bounded(piece_bytes: int):
+    """Used-up input is let go, also when no piece ever ends with a frame."""
+    frame = encode_payload_frame(COMMAND, METADATA, b"x" * 1001)
+    assert peak_bytes(frame * 50, 40, piece_bytes) < 300_000
+
+
+def test_memory_of_one_large_frame_is_twice_its_size():
+    """The input and the joined frame are all there is, even in tiny pieces."""
+    frame = encode_payload_frame(COMMAND, METADATA, b"x" * MIB)
+    assert peak_bytes(frame, 1, 3) < 2.5 * len(frame)
+
+
+def test_bytes_after_an_error_are_not_kept():
+    """A stream that is lost takes no more memory."""
+    reader = FrameReader()
+    reader.receive_data(b"\xff" * 8)
+    with pytest.raises(ProtocolError):
+        reader.next_frame()
+    data = bytes(5000)
+    references = sys.getrefcount(data)
+    reader.receive_data(data)
+    assert sys.getrefcount(data) == references
+
+
+# -- impossible sizes ------------------------------------------------------------------
+
+
+def fail(data: bytes, max_frame_bytes: int = LIMIT) -> str:
+    """Return the text of the error that data leads to, and expect it to stay."""
+    reader = FrameReader(max_frame_bytes)
+    reader.receive_data(data)
+    with pytest.raises(ProtocolError) as first:
+        reader.next_frame()
+    with pytest.raises(ProtocolError) as second:
+        reader.next_frame()
+    assert str(first.value) == str(second.value)
+    return str(first.value)
+
+
+def test_the_limit_counts_the_whole_frame():
+    """A frame as large as the limit passes, one byte more does not."""
+    assert FrameReader().max_frame_bytes == LIMIT == 5_253_120
+    frame = encode_frame(b"x" * 92)
+    reader = FrameReader(100)
+    reader.receive_data(frame)
+    assert reader.next_frame() is not None
+    assert "limit of 99 bytes" in fail(frame, 99)
+
+
+def test_the_limit_can_be_set_after_connecting():
+    """CONNECTED tells another limit; it holds from the next frame on."""
+    reader = FrameReader(100)
+    reader.receive_data(PONG)
+    assert reader.next_frame() is not None
+    reader.max_frame_bytes = 200
+    reader.receive_data(encode_frame(b"x" * 150))
+    assert reader.next_frame() is not None
+
+
+def test_a_frame_that_is_too_large_is_refused_by_its_first_bytes():
+    """Nothing of it is waited for."""
+    assert "5253121 bytes is larger" in fail((LIMIT - 3).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("total", [0, 1, 4])
+def test_a_frame_too_short_for_a_command_is_refused(total: int):
+    """There is no frame without a command in it."""
+    assert "too short" in fail(total.to_bytes(4, "big") + bytes(total))
+
+
+@pytest.mark.parametrize("command_size", [0, 6, 0xFFFFFFFF])
+def test_a_command_must_fit_its_frame(command_size: int):
+    """A command of no bytes, or of more than the frame has, is refused."""
+    body = command_size.to_bytes(4, "big") + bytes(5)
+    assert f"command of {command_size} bytes" in fail(b"\0\0\0\x09" + body)
+
+
+def test_frames_before_damage_are_still_given():
+    """An error comes only after all that was whole before it."""
+    reader = FrameReader()
+    reader.receive_data(PONG + MESSAGE + bytes(4))
+    assert reader.next_frame() is not None
+    assert reader.next_frame() is not None
+    with pytest.raises(ProtocolError):
+        reader.next_frame()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
+        (b"<html><body>no</body></html>", "HTTP"),
+        (b"<!DOCTYPE html>", "HTTP"),
+        (bytes.fromhex("15030300020246"), "TLS"),
+        (bytes.fromhex("1503010002022f"), "TLS"),
+    ],
+)
+@pytest.mark.parametrize("max_frame_bytes", [LIMIT, 2**32])
+def test_another_protocol_is_recognized(answer: bytes, kind: str, max_frame_bytes: int):
+    """The wrong port is called that, whatever the limit, with a word on the cure."""
+    text = fail(answer, max_frame_bytes)
+    assert "not a Pulsar broker port" in text
+    assert f"looks like a{'n' * (kind == 'HTTP')} {kind} server" in text
+    assert "service.url" in text
+    assert ("pulsar+ssl://" in text) == (kind == "TLS")
+
+
+def test_another_protocol_is_recognized_only_at_the_start():
+    """Later on, the same bytes are what they are: a damaged stream."""
+    assert "damaged" in fail_after_pong(b"HTTP")
+
+
+def fail_after_pong(data: bytes) -> str:
+    """Return the text of the error that data leads to behind a good frame."""
+    reader = FrameReader()
+    reader.receive_data(PONG + data)
+    assert reader.next_frame() is not None
+    with pytest.raises(ProtocolError) as caught:
+        reader.next_frame()
+    return str(caught.value)
+
+
+# -- entries ---------------------------------------------------------------------------
+
+
+def test_broker_entry_metadata_stands_in_front():
+    """The 0x0e02 part is returned apart, and the checksum does not cover it."""
+    parts = split_entry(entry(BROKER_PART, CHECKSUM_PART, SIZED_METADATA, PAYLOAD))
+    assert parts.broker_entry_metadata == BROKER_PART[6:]
+    assert parts.metadata == METADATA
+    assert parts.payload == PAYLOAD
+
+
+@pytest.mark.parametrize("front", [b"", BROKER_PART])
+def test_an_entry_without_checksum_is_read(front: bytes):
+    """Producers may leave the checksum out; metadata then starts right away."""
+    parts = split_entry(entry(front, SIZED_METADATA, PAYLOAD))
+    assert parts.metadata == METADATA
+    assert parts.payload == PAYLOAD
+
+
+def test_an_empty_payload_is_a_payload():
+    """An entry may end with its metadata."""
+    assert split_entry(entry(SIZED_METADATA)).payload == b""
+
+
+def test_parts_share_the_memory_of_the_frame():
+    """Splitting copies nothing."""
+    data = entry(CHECKSUM_PART, SIZED_METADATA, PAYLOAD)
+    parts = split_entry(data)
+    assert parts.payload.obj is data.obj
+    assert parts.metadata.obj is data.obj
+
+
+@pytest.mark.parametrize("flipped", [2, 5, 6, 10, 40, 63])
+def test_a_flipped_bit_is_found(flipped: int):
+    """Checksum, size, metadata, payload: damage anywhere names both checksums."""
+    data = bytearray(CHECKSUM_PART + SIZED_METADATA + PAYLOAD)
+    data[flipped] ^= 0x10
+    with pytest.raises(
+        CorruptEntryError, match=r"checksum should be 0x[0-9a-f]{8}, but"
+    ):
+        split_entry(memoryview(bytes(data)))
+
+
+def test_a_wrong_checksum_says_expected_and_found():
+    """Both numbers are in the text, so that logs of both sides can be compared."""
+    with pytest.raises(CorruptEntryError) as caught:
+        split_entry(entry(b"\x0e\x01\0\0\0\0", SIZED_METADATA, PAYLOAD))
+    assert caught.value.reason == (
+        "its checksum should be 0x00000000, but its bytes give 0x942cbff4."
+    )
+
+
+def test_verification_can_be_skipped():
+    """Without it, a wrong checksum is passed over."""
+    data = entry(b"\x0e\x01\0\0\0\0", SIZED_METADATA, PAYLOAD)
+    assert split_entry(data, verify_checksum=False).payload == PAYLOAD
+
+
+def test_every_truncation_is_a_corrupt_entry():
+    """An entry cut short anywhere before its payload is an error that says so."""
+    whole = BROKER_PART + CHECKSUM_PART + SIZED_METADATA
+    for end in range(len(whole)):
+        with pytest.raises(CorruptEntryError, match=r"ends|are left"):
+            split_entry(memoryview(whole[:end]), verify_checksum=False)
