@@ -26,7 +26,8 @@ class TopicPositions:
 
     Attributes:
         before: The entry right before the first one that the reader would get. It need
-            not exist; ``ledger:-1`` is the beginning of a ledger.
+            not exist; ``ledger:-1`` is the beginning of a ledger, and EARLIEST stands
+            for a topic partition that does not exist yet.
         last: The last message that can be delivered now, None where there is none. A
             batch index of -1 stands for the whole entry.
     """
@@ -185,7 +186,10 @@ def check_start(
     Raises:
         DataLossError: ``wanted`` is gone.
     """
-    if wanted.ledger_id < 0 or found.before.position < wanted.position:
+    # A chunked message is there if its first chunk is; nothing is there where the topic
+    # partition does not exist.
+    begin = (wanted.first_chunk or wanted).position
+    if wanted.ledger_id < 0 or EARLIEST.position < found.before.position < begin:
         return wanted
     available = "" if found.is_empty else str(found.first)
     message = (

@@ -197,7 +197,7 @@ class _TimestampColumn(_Column):
         return next(
             row
             for row, value in enumerate(self._values)
-            if value is not None and value > _MAX_TIMESTAMP_MS
+            if value is not None and abs(value) > _MAX_TIMESTAMP_MS
         )
 
 
@@ -210,8 +210,8 @@ class _PropertiesColumn(_Column):
 
     def clear(self) -> None:
         self._offsets = [0]
-        self._keys: list[str] = []
-        self._items: list[str] = []
+        self._keys: list[str | bytes] = []
+        self._items: list[str | bytes] = []
 
     def append(self, entry: Entry) -> None:
         offsets, keys = self._offsets, self._keys
@@ -231,6 +231,11 @@ class _PropertiesColumn(_Column):
         )
 
     def first_misfit(self) -> int:
+        # Text that is not UTF-8 is bytes, see ``wire.entries.FIELDS``.
+        for texts in (self._keys, self._items):
+            for place, text in enumerate(texts):
+                if not isinstance(text, str):
+                    return bisect_right(self._offsets, place) - 1
         return 0
 
 
@@ -269,10 +274,15 @@ def _message_ids(partition: int, entry: Entry) -> Values:
     tail = _encoded_part(batch_size=entry.batch_size)
     if not entry.batch_size:
         return [head + tail] * len(entry)
-    indexes = _encoded_indexes(entry.batch_size)
-    if len(entry) == entry.batch_size:
-        return [head + index + tail for index in indexes[: entry.batch_size]]
-    return [head + indexes[index] + tail for index in entry.batch_indexes]
+    if entry.batch_size <= _INDEXES_KEPT:
+        indexes = _encoded_indexes(entry.batch_size)
+        if len(entry) == entry.batch_size:
+            return [head + index + tail for index in indexes[: entry.batch_size]]
+        return [head + indexes[index] + tail for index in entry.batch_indexes]
+    # Only its metadata says how large a compacted batch was: not to be trusted.
+    return [
+        head + b"\x20" + encode_varint(index) + tail for index in entry.batch_indexes
+    ]
 
 
 @lru_cache(maxsize=16)
@@ -286,6 +296,10 @@ def _encoded_part(**field: Any) -> bytes:
     with_field = encode_message_id(MessageId(0, 0, **field), java="batch_size" in field)
     return with_field[len(encode_message_id(MessageId(0, 0))) :]
 
+
+#: Of larger batches nothing is kept. Clients make batches of up to 1000 messages,
+#: unless they are told otherwise.
+_INDEXES_KEPT = 10_000
 
 _known_indexes: list[bytes] = []
 

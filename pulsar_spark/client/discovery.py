@@ -39,24 +39,37 @@ def _find(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
         return _expand(lookup, options.topics)
     pattern = options.topics_pattern
     names = lookup.topics_of_namespace(pattern.namespace_name)
-    # The list has each partition by itself, and may lack those nobody has used yet: so
-    # partitions are counted by the topic's metadata.
-    matching = {
-        TopicName.parse(name).base.full_name for name in names if pattern.matches(name)
-    }
-    if not matching:
+    listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
+    if not listed:
         raise TopicNotFoundError(
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
             f"{pattern.text} (`topicsPattern`), which must match the whole name after "
             "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
             code="TopicNotFound",
         )
-    return _expand(lookup, [TopicName.parse(name) for name in matching])
+    # The list has each partition by itself, and may lack those nobody has used yet: so
+    # partitions are counted by the topic's metadata.
+    counts = lookup.partition_counts({topic.base.full_name for topic in listed})
+    found = {
+        partition
+        for name, count in counts.items()
+        if count
+        for partition in _partitions(TopicName.parse(name), count)
+    }
+    # Beside those there are topics without partitions, and some that only look like a
+    # partition.
+    found.update(
+        topic
+        for topic in listed
+        if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
+    )
+    return sorted(found)
 
 
 def _expand(lookup: TopicLookup, topics: Iterable[TopicName]) -> list[TopicName]:
     counts = lookup.partition_counts({topic.full_name for topic in topics})
-    missing = sorted(name for name, count in counts.items() if count is None)
+    absent = {name for name, count in counts.items() if count is None}
+    missing = sorted(absent - lookup.counted_partitions(absent))
     if missing:
         raise TopicNotFoundError(
             f"{list_names(missing)} does not exist. Correct the name, create the topic "
@@ -65,8 +78,10 @@ def _expand(lookup: TopicLookup, topics: Iterable[TopicName]) -> list[TopicName]
         )
     found: set[TopicName] = set()
     for name, count in counts.items():
-        topic = TopicName.parse(name)
-        found.update(topic.partition(i) for i in range(count)) if count else found.add(
-            topic
-        )
+        found.update(_partitions(TopicName.parse(name), count or 0))
     return sorted(found)
+
+
+def _partitions(topic: TopicName, count: int) -> list[TopicName]:
+    """Its partitions, or itself where there are none."""
+    return [topic.partition(i) for i in range(count)] or [topic]

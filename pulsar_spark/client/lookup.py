@@ -16,10 +16,14 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TopicNotFoundError
+from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 K = TypeVar("K")
+
+#: How finely silence is measured: this many steps make a timeout.
+_STEPS = 10
 
 
 class TopicLookup:
@@ -43,6 +47,26 @@ class TopicLookup:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         return ask_all(topics, self._partition_counts, self._retry())
+
+    def counted_partitions(self, names: Iterable[str]) -> set[str]:
+        """Those names that are partitions of a topic, whether they exist yet or not.
+
+        A partitioned topic that brokers create by themselves is only a number at first;
+        each partition comes into being with its first producer.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        indexes = {}
+        for name in map(TopicName.parse, names):
+            if name.partition_index is not None:
+                indexes[name] = name.partition_index
+        counts = self.partition_counts({name.base.full_name for name in indexes})
+        return {
+            name.full_name
+            for name, index in indexes.items()
+            if index < (counts[name.base.full_name] or 0)
+        }
 
     def _partition_counts(
         self, topics: list[str]
@@ -155,7 +179,7 @@ class TopicLookup:
 
 @dataclass(frozen=True)
 class _Question:
-    """A lookup to be asked: of whom (None: the service URL), and with what authority."""
+    """A lookup to ask: of whom (None: the service URL), and with what authority."""
 
     address: BrokerAddress | None = None
     authoritative: bool = False
@@ -167,9 +191,17 @@ _Pending = tuple[Connection, Future[Any]]
 def gather(
     futures: Mapping[K, _Pending | PulsarSparkError], timeout_s: float, what: str
 ) -> dict[K, Any]:
-    """Waits for many replies together; gives a reply or an error for each."""
-    waiting = [item[1] for item in futures.values() if isinstance(item, tuple)]
-    wait(waiting, timeout_s)
+    """Waits for many replies together; gives a reply or an error for each.
+
+    Args:
+        futures: What was sent, or why it was not.
+        timeout_s: Longest time without any reply, in seconds: thousands of topics that
+            a broker has to load first take their time.
+        what: Name of the request, for messages.
+    """
+    _await_all(
+        [item[1] for item in futures.values() if isinstance(item, tuple)], timeout_s
+    )
     answers: dict[K, Any] = {}
     for key, pending in futures.items():
         if isinstance(pending, PulsarSparkError):
@@ -181,6 +213,16 @@ def gather(
         else:
             answers[key] = future.exception() or future.result()
     return answers
+
+
+def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
+    """Waits until all are done, or none became so for ``timeout_s``."""
+    pending = set(futures)
+    step_s = timeout_s / _STEPS
+    silent_steps = 0
+    while pending and silent_steps < _STEPS:
+        done, pending = wait(pending, step_s)
+        silent_steps = 0 if done else silent_steps + 1
 
 
 def _partition_count(answer: Any) -> int | None | PulsarSparkError:

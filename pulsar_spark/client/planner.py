@@ -105,9 +105,12 @@ class _BatchPlanner:
         """The last message of each that does not simply go to the end."""
         options = self._options
         times = self._times(options.ending_times, topics, "endingTime")
+        # Whatever was published at that time belongs to the read: the end lies before
+        # the first entry of the next millisecond.
+        following = {name: time_ms + 1 for name, time_ms in times.items()}
         ends = {
             name: found.before
-            for name, found in self._positions.from_times(times).items()
+            for name, found in self._positions.from_times(following).items()
         }
         offsets = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
         for name, offset in offsets.items():

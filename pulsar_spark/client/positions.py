@@ -25,7 +25,12 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup, gather
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.retry import Retry, ask_all
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.errors import (
+    BrokerError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransportError,
+)
 from pulsar_spark.offsets import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.wire import commands
@@ -63,6 +68,9 @@ class PositionLookup:
     ) -> dict[str, TopicPositions]:
         """The positions of readers that start at these messages, inclusive.
 
+        A partition that its topic counts but that does not exist yet is empty, and
+        nothing comes before it: EARLIEST.
+
         Args:
             starts: Start of each topic partition, by full name.
 
@@ -75,7 +83,7 @@ class PositionLookup:
         )
 
     def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
-        """The positions of readers that start at the first entry published then or later.
+        """The positions of readers that start at the first entry of that time or later.
 
         The entry counts as a whole, with the time of its first message, or with the
         broker's time where brokers keep that.
@@ -148,7 +156,19 @@ class PositionLookup:
         probes.detach()
         for topic, reply in last.items():
             probes.answers.setdefault(topic, read_positions(reply))
-        return probes.answers
+        return probes.answers | self._never_written(probes.answers)
+
+    def _never_written(
+        self, answers: Mapping[str, TopicPositions | PulsarSparkError]
+    ) -> dict[str, TopicPositions]:
+        """The positions of partitions that do not exist yet."""
+        missing = [
+            topic
+            for topic, answer in answers.items()
+            if isinstance(answer, TopicNotFoundError)
+        ]
+        counted = self._lookup.counted_partitions(missing)
+        return {topic: TopicPositions(EARLIEST, None) for topic in counted}
 
 
 @dataclass(frozen=True)
@@ -183,7 +203,7 @@ def read_positions(reply: Any) -> TopicPositions:
 
 
 class _Probe:
-    """A reader that takes nothing; it is its own inbox. Builds requests about itself."""
+    """A reader that takes nothing, its own inbox. Builds requests about itself."""
 
     def __init__(self, topic: str, connection: Connection, subscription: str) -> None:
         self.topic = topic

@@ -20,7 +20,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.offsets import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions, TopicRange, check_start
 from pulsar_spark.wire.chunks import (
     DEFAULT_EXPIRE_MS,
@@ -34,6 +34,10 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: Silence after which the broker is asked whether anything is left, in seconds.
 _PATIENCE_S = 0.5
+
+#: How often in a row it must say that nothing is. A topic that just moved to another
+#: broker may know less for a moment, until that broker has read up on transactions.
+_CERTAIN_AFTER = 3
 
 #: How much earlier than its publish time the first chunk of a message is looked for, in
 #: seconds: the clocks of producers, brokers and this machine differ.
@@ -83,6 +87,7 @@ class RangeReader:
         self._fields = fields
         self._max_bytes = pool.options.memory_limit_bytes
         self._chunks = self._assembler()
+        self._known_end: MessageId | None = None
         self.reader = EntryReader(
             pool,
             range_.topic_partition,
@@ -118,6 +123,7 @@ class RangeReader:
         """What is stored from the start on, up to and including the end's entry."""
         end = self._range.end.position
         heard = time.monotonic()
+        exhausted = 0
         while self.reader.position is None or self.reader.position < end:
             try:
                 stored = self.reader.receive(_PATIENCE_S)
@@ -129,32 +135,40 @@ class RangeReader:
                     return
                 yield stored
                 heard = time.monotonic()
-            elif self._is_exhausted():
+                exhausted = 0
+                continue
+            exhausted = exhausted + 1 if self._is_exhausted() else 0
+            if exhausted == _CERTAIN_AFTER:
+                self._ended_early()
                 return
-            elif time.monotonic() - heard > self._settings.reader.poll_timeout_s:
+            if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
+                trouble = self.reader.trouble
                 raise ReadTimeoutError(
                     f"{self._range.topic_partition} delivered nothing for "
                     f"{self._settings.reader.poll_timeout_s:g} s (`pollTimeoutMs`), "
                     f"though there are rows up to {self._range.end}. Look at the "
-                    "broker's log, or raise `pollTimeoutMs`.",
+                    "broker's log, or raise `pollTimeoutMs`."
+                    + (f" The last reason: {trouble}" if trouble else ""),
                     topic_partition=self._range.topic_partition,
                 )
 
     def _is_exhausted(self) -> bool:
-        """Whether the broker has nothing more for us before the end of the range."""
+        """Whether the broker says that nothing is left for us."""
         positions = self.reader.positions()
         if positions is None:
             return False
+        self._known_end = positions.last
+        if positions.last is None:
+            return True
         taken = self.reader.position
-        if positions.last is not None:
-            last = positions.last.position
-            if last > taken if taken else last >= self._range.start.position:
-                return False
+        if taken is None:
+            return positions.last.position < self._range.start.position
+        return positions.last.position <= taken
+
+    def _ended_early(self) -> None:
+        """The end of the range will not come: compaction took it, or it is lost."""
         if not self._settings.reader.read_compacted:
-            self._lose(
-                f"the topic now ends at {positions.last or 'its beginning, empty'}"
-            )
-        return True
+            self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
 
     def _check_start(self, start: MessageId, found: TopicPositions) -> None:
         if not self._settings.reader.read_compacted:
@@ -194,6 +208,8 @@ class RangeReader:
                 stored = whole
             return decode_entry(stored, fields=self._fields, max_bytes=self._max_bytes)
         except CorruptEntryError as error:
+            if stored.position < self._range.start.position:
+                return None  # it only lies between the first row's chunks
             raise CorruptEntryError(
                 error.reason,
                 topic_partition=self._range.topic_partition,
@@ -211,39 +227,64 @@ class RangeReader:
         """Fetches a chunked message whose earlier chunks were not collected.
 
         They lie before the range, or were put aside for others. All chunks carry one
-        publish time, so that is where a second reader begins.
+        publish time, so that is where a second reader begins. Clocks may lead it
+        astray; then a third one begins at the beginning.
         """
         if last.position < self._range.start.position:
             return None
         age_s = time.time() - last.metadata.publish_time / 1000
-        # Over connections of its own: where the first reader's inbox is full, its
-        # connection is not read, so no answer for a second reader would come.
-        pool = ConnectionPool(self._pool.options)
-        reader = EntryReader(
-            pool,
-            self._range.topic_partition,
-            self._range.start,
-            self._settings.reader,
-            rollback_s=max(1, math.ceil(age_s) + _LOOK_BACK_S),
-        )
-        chunks = self._assembler()
-        whole: StoredEntry | MissingChunks | None = None
-        try:
-            while reader.position is None or reader.position < last.position:
-                stored = reader.receive(self._settings.reader.poll_timeout_s)
-                if stored is None:
-                    break
-                if stored.is_chunk and stored.metadata.uuid == last.metadata.uuid:
-                    whole = chunks.add(stored)
-        finally:
-            reader.close()
-            pool.close()
-        if isinstance(whole, StoredEntry):
-            return whole
+        for rollback_s in (max(1, math.ceil(age_s) + _LOOK_BACK_S), None):
+            whole, has_first = self._collect(last, rollback_s)
+            if isinstance(whole, StoredEntry):
+                return whole
+            if has_first:
+                break  # there are no others to be found before it
         logger.warning(
-            "%s: the chunked message that ends at %s is incomplete: its first chunks "
+            "%s: the chunked message that ends at %s is incomplete: some of its chunks "
             "do not exist, so its producer never finished it or they were removed.",
             self._range.topic_partition,
             MessageId(*last.position),
         )
         return None
+
+    def _collect(
+        self, last: StoredEntry, rollback_s: int | None
+    ) -> tuple[StoredEntry | MissingChunks | None, bool]:
+        """What the chunks up to ``last`` give, and whether the first one was there.
+
+        Args:
+            last: The last chunk.
+            rollback_s: Where to begin, in seconds before now; None: at the beginning.
+        """
+        # Over connections of its own: where the first reader's inbox is full, its
+        # connection is not read, so no answer for a second reader would come.
+        pool = ConnectionPool(self._pool.options)
+        settings = self._settings.reader
+        reader = EntryReader(
+            pool, self._range.topic_partition, EARLIEST, settings, rollback_s=rollback_s
+        )
+        chunks = self._assembler()
+        whole: StoredEntry | MissingChunks | None = None
+        has_first = False
+        try:
+            while (found := reader.positions()) is None:
+                pass  # it comes back by itself, or raises
+            if found.before.position >= last.position:
+                return None, False
+            while reader.position is None or reader.position < last.position:
+                stored = reader.receive(settings.poll_timeout_s)
+                if stored is None:
+                    raise ReadTimeoutError(
+                        f"{self._range.topic_partition} delivered nothing for "
+                        f"{settings.poll_timeout_s:g} s (`pollTimeoutMs`) while the "
+                        "earlier chunks of the message that ends at "
+                        f"{MessageId(*last.position)} were looked for.",
+                        topic_partition=self._range.topic_partition,
+                    )
+                if stored.is_chunk and stored.metadata.uuid == last.metadata.uuid:
+                    has_first |= stored.metadata.chunk_id == 0
+                    whole = chunks.add(stored)
+        finally:
+            reader.close()
+            pool.close()
+        return whole, has_first

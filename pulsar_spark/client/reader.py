@@ -87,6 +87,7 @@ class EntryReader:
     Attributes:
         reconnects: How often it had to come back.
         waited_s: How long it waited for entries, in seconds.
+        trouble: Why it had to come back, if that was since the last entry, else "".
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class EntryReader:
         self.topic_partition = topic_partition
         self.reconnects = 0
         self.waited_s = 0.0
+        self.trouble = ""
         self._pool = pool
         self._lookup = TopicLookup(pool)
         self._start = start
@@ -179,11 +181,13 @@ class EntryReader:
             if not self._taken:
                 break
             self._is_waiting = False
+            self.trouble = ""
         self.waited_s += time.monotonic() - began
         return bool(self._taken)
 
     def _lost(self, error: PulsarSparkError) -> None:
         """Lets go of a broken consumer and waits a little before the next try."""
+        self.trouble = error.message
         if self._consumer is not None:
             logger.debug("%s: lost the reader: %s", self.topic_partition, error)
             self._consumer.abandon()

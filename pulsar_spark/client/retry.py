@@ -67,7 +67,7 @@ def ask_all(
     Args:
         keys: What to ask about.
         ask: Asks about some keys and gives an answer or an error for each.
-        retry: How long to go on.
+        retry: How long to go on without a single answer.
 
     Raises:
         PulsarSparkError: A final error, or one that lasted as long as ``retry`` does.
@@ -84,6 +84,8 @@ def ask_all(
         for error in failed.values():
             if not error.retriable:
                 raise error
+        if len(failed) < len(pending):
+            retry.restart()
         pending = list(failed)
         if pending:
             retry.pause(failed[pending[0]])

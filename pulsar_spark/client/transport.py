@@ -72,10 +72,12 @@ class TcpTransport:
         return data
 
     def shutdown(self) -> None:
+        """Ends both directions; other threads inside come back."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Frees the socket. Nobody else may be inside."""
         # Apart from shutdown: the system gives the number of a closed socket to the
         # next one at once, so a thread still inside of a call could reach that one.
         self._socket.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from pulsar_spark.client.reader import ReaderSettings
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.spark.schema import checked_arrow_schema
+from pulsar_spark.wire.entries import Entry
 
 logger = logging.getLogger("pulsar_spark.spark")
 
@@ -85,21 +87,44 @@ def read_range(
     ranged = RangeReader(
         shared_pool(options.client), range_, range_settings(options), builder.fields
     )
-    began = time.monotonic()
-    rows = 0
+    stats = _Statistics(ranged, options.client.stats_interval_s)
     for entry in ranged.entries():
-        rows += len(entry)
+        stats.count(entry)
         yield from builder.add(entry)
     if builder.rows:
         yield builder.finish()
-    logger.debug(
-        "%s: %d rows in %.3f s, %.3f s of them waiting, %d reconnects",
-        range_.topic_partition,
-        rows,
-        time.monotonic() - began,
-        ranged.reader.waited_s,
-        ranged.reader.reconnects,
-    )
+    stats.log()
+
+
+class _Statistics:
+    """What a task has read, as a line in the executor's log now and then."""
+
+    def __init__(self, ranged: RangeReader, interval_s: float) -> None:
+        self._ranged = ranged
+        self._interval_s = interval_s or math.inf
+        self._began = time.monotonic()
+        self._next_line = self._began + self._interval_s
+        self._rows = 0
+        self._size_bytes = 0
+
+    def count(self, entry: Entry) -> None:
+        self._rows += len(entry)
+        self._size_bytes += entry.size_bytes
+        if time.monotonic() >= self._next_line:
+            self._next_line += self._interval_s
+            self.log()
+
+    def log(self) -> None:
+        reader = self._ranged.reader
+        logger.info(
+            "%s: %d rows, %d bytes in %.1f s, of which %.1f s waiting; %d reconnects",
+            reader.topic_partition,
+            self._rows,
+            self._size_bytes,
+            time.monotonic() - self._began,
+            reader.waited_s,
+            reader.reconnects,
+        )
 
 
 def range_settings(options: ReadOptions) -> RangeSettings:

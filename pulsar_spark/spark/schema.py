@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
@@ -38,10 +38,11 @@ def checked_arrow_schema(schema: StructType) -> pa.Schema:
 
     Raises:
         SchemaError: A column does not exist, has another type, comes twice, or is
-            declared NOT NULL though messages may lack it. Lists them all.
+            declared NOT NULL though messages may lack it; or there is no column at all.
+            Lists all problems.
     """
     known = spark_schema(list(COLUMN_TYPES))
-    problems = []
+    problems = [] if schema.fields else ["it has no column"]
     names = schema.fieldNames()
     for field in schema.fields:
         if field.name not in COLUMN_TYPES:
@@ -61,4 +62,6 @@ def checked_arrow_schema(schema: StructType) -> pa.Schema:
             f"The schema asked for does not fit a Pulsar topic: {'; '.join(problems)}. "
             f"Choose among the columns {', '.join(COLUMN_TYPES)}."
         )
-    return to_arrow_schema(schema, timezone="UTC")
+    return pa.schema(
+        [pa.field(f.name, COLUMN_TYPES[f.name], f.nullable) for f in schema.fields]
+    )

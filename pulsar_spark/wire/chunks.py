@@ -44,8 +44,11 @@ class MissingChunks:
 class _OpenSet:
     first: tuple[int, int]
     publish_time_ms: int
-    chunks: list[memoryview | bytes] = field(default_factory=list)
-    size_bytes: int = 0
+    count: int  # of chunks, as each of them says
+    total_bytes: int  # likewise
+    chunks: int = 0  # collected so far
+    # A copy: a chunk's payload is a view of its frame, which may be far larger.
+    payload: bytearray = field(default_factory=bytearray)
 
 
 class ChunkAssembler:
@@ -59,7 +62,7 @@ class ChunkAssembler:
         max_pending: Open messages kept at once.
         max_bytes: Bytes of all open messages together, and of any single one.
         expire_ms: An open message this much older, by publish time, than the newest
-            chunk is put aside.
+            chunk is put aside; 0 for never.
     """
 
     def __init__(
@@ -101,13 +104,23 @@ class ChunkAssembler:
             return None
         if index == 0:
             self._drop(metadata.uuid)
-            self._open[metadata.uuid] = _OpenSet(chunk.position, metadata.publish_time)
+            self._open[metadata.uuid] = _OpenSet(
+                chunk.position,
+                metadata.publish_time,
+                count,
+                metadata.total_chunk_msg_size,
+            )
         found = self._open.get(metadata.uuid)
-        if found is None or index > len(found.chunks):
+        if found is None or index > found.chunks:
             # A gap: what was collected is of no use, whatever follows.
             self._drop(metadata.uuid)
             return MissingChunks(chunk) if is_last else None
-        if index < len(found.chunks):
+        if (found.count, found.total_bytes) != (count, metadata.total_chunk_msg_size):
+            raise CorruptEntryError(
+                f"it is a chunk of {count} with {metadata.total_chunk_msg_size} bytes, "
+                f"while the first one is of {found.count} with {found.total_bytes}."
+            )
+        if index < found.chunks:
             return None  # stored twice by a resend
         self._append(found, chunk)
         if is_last:
@@ -116,30 +129,32 @@ class ChunkAssembler:
         return None
 
     def _append(self, open_set: _OpenSet, chunk: StoredEntry) -> None:
-        open_set.chunks.append(chunk.payload)
-        open_set.size_bytes += len(chunk.payload)
-        self._size_bytes += len(chunk.payload)
-        total = chunk.metadata.total_chunk_msg_size
-        if open_set.size_bytes > total:
+        if len(open_set.payload) + len(chunk.payload) > open_set.total_bytes:
             raise CorruptEntryError(
-                f"its chunks hold more than the {total} bytes that they promise."
+                f"its chunks hold more than the {open_set.total_bytes} bytes that they "
+                "promise."
             )
+        open_set.chunks += 1
+        open_set.payload += chunk.payload
+        self._size_bytes += len(chunk.payload)
 
     def _complete(self, uuid: str, last: StoredEntry) -> StoredEntry:
         open_set = self._open[uuid]
         self._drop(uuid)
-        payload = b"".join(open_set.chunks)
-        if len(payload) != last.metadata.total_chunk_msg_size:
+        if len(open_set.payload) != open_set.total_bytes:
             raise CorruptEntryError(
-                f"its chunks hold {len(payload)} bytes, not the "
-                f"{last.metadata.total_chunk_msg_size} that they promise."
+                f"its chunks hold {len(open_set.payload)} bytes, not the "
+                f"{open_set.total_bytes} that they promise."
             )
-        return replace(last, payload=payload, first_chunk=open_set.first)
+        return replace(
+            last, payload=memoryview(open_set.payload), first_chunk=open_set.first
+        )
 
     def _make_room(self, now_ms: int) -> None:
         # The last one is what just arrived: it fits, whatever else has to go.
         for uuid, open_set in list(self._open.items())[:-1]:
-            expired = open_set.publish_time_ms < now_ms - self._expire_ms
+            age_ms = now_ms - open_set.publish_time_ms
+            expired = 0 < self._expire_ms < age_ms
             full = (
                 len(self._open) > self._max_pending
                 or self._size_bytes > self._max_bytes
@@ -151,7 +166,7 @@ class ChunkAssembler:
     def _drop(self, uuid: str) -> None:
         open_set = self._open.pop(uuid, None)
         if open_set is not None:
-            self._size_bytes -= open_set.size_bytes
+            self._size_bytes -= len(open_set.payload)
 
     def _too_large(self, total: int) -> str:
         return (

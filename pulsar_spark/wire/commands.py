@@ -13,12 +13,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.offsets import MessageId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
+from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -483,6 +482,13 @@ _REQUIRED_IDS = {
     if field.message_type is not None
 }
 
+#: Fields whose text must be checked. MESSAGE, of which there are many, has none.
+_BODIES_WITH_TEXT = frozenset(
+    field.number
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and holds_text(field.message_type)
+)
+
 
 def command_name(command_type: int) -> str:
     """Return the protocol's name of a type, such as ``LOOKUP_RESPONSE``."""
@@ -501,11 +507,11 @@ def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
 
     Raises:
         ProtocolError: The bytes are no BaseCommand; or it lacks its type, its body or
-            an id that says whom it is for.
+            an id that says whom it is for; or its text is not UTF-8.
     """
     try:
         command = pb.BaseCommand.FromString(bytes(data))
-    except DecodeError as error:
+    except UNREADABLE as error:
         raise ProtocolError(
             f"A command of {len(data)} bytes cannot be decoded: {error}."
         ) from None
@@ -528,6 +534,10 @@ def _check_body(command: pb.BaseCommand) -> None:
             raise ProtocolError(
                 f"{command_name(command.type)} came without its {name}."
             )
+    if command.type in _BODIES_WITH_TEXT and (name := undecodable_text(body)):
+        raise ProtocolError(
+            f"{command_name(command.type)} came with a {name} that is not UTF-8."
+        )
     if command.type == pb.BaseCommand.MESSAGE:
         place = command.message.message_id
         if not (place.HasField("ledgerId") and place.HasField("entryId")):

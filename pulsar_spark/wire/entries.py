@@ -14,18 +14,17 @@ whole payload of a batch, or of a message after its chunks were put together.
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-
-from google.protobuf.message import DecodeError
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
+from pulsar_spark.wire.protobuf import UNREADABLE
 
 if TYPE_CHECKING:
     from pulsar_spark.offsets import MessageId
@@ -35,12 +34,17 @@ if TYPE_CHECKING:
     MessageFields = pb.SingleMessageMetadata | pb.MessageMetadata
 
 #: What a message has beside its payload, by the protocol's names, and as which type.
-#: ``partition_key``: str, or bytes where it was sent in base64, or None.
+#: ``partition_key``: str, or bytes where it came in base64 or is not UTF-8, or None.
 #: ``ordering_key``: bytes or None. ``event_time``: ms since 1970 or None.
-#: ``sequence_id``: int. ``properties``: dict of str, or None where there are none.
+#: ``sequence_id``: int. ``properties``: dict of str, or None where there are none; what
+#: is not UTF-8 stays bytes.
 FIELDS = frozenset(
     {"partition_key", "ordering_key", "event_time", "sequence_id", "properties"}
 )
+
+#: The least that a message of a batch takes: its size, and metadata that holds nothing
+#: but payload_size.
+_MIN_MESSAGE_BYTES = 6
 
 _read_size = struct.Struct(">I").unpack_from
 
@@ -57,7 +61,7 @@ class Entry:
         batch_indexes: For each message kept, its place in the batch as written;
             ``(0,)`` where the entry is not a batch.
         payloads: For each message kept, its bytes, or None for a null value.
-        size_bytes: Uncompressed size of the messages, metadata of a batch included.
+        size_bytes: Uncompressed size of the messages, their metadata included.
         fields: Further columns of the messages kept, those of ``FIELDS`` that were
             asked for.
         broker_metadata: What the broker stamped on the entry, where it exposes that.
@@ -88,11 +92,14 @@ class Entry:
     def between(self, start: MessageId, end: MessageId) -> Entry:
         """Keeps the messages from ``start`` to ``end``, both inclusive.
 
-        A batch index of -1 stands for the whole entry. Of an earlier entry than
-        ``start``, or a later one than ``end``, nothing is kept.
+        A batch index of -1 stands for the whole entry, and so does any other one where
+        the entry is not a batch. Of an earlier entry than ``start``, or a later one
+        than ``end``, nothing is kept.
         """
         if not start.position <= self.position <= end.position:
             return self.cut(0, 0)
+        if not self.batch_size:
+            return self
         first, last = 0, len(self)
         if self.position == start.position and start.batch_index > 0:
             first = sum(index < start.batch_index for index in self.batch_indexes)
@@ -103,13 +110,20 @@ class Entry:
     def cut(self, first: int, last: int) -> Entry:
         """The kept messages ``first`` (inclusive) to ``last`` (exclusive)."""
         payloads = self.payloads[first:last]
+        # Of all that is not payload (keys and properties may be large), an equal share.
+        others_bytes = self.size_bytes - _size_of(self.payloads)
+        share_bytes = others_bytes * len(payloads) // max(1, len(self))
         return replace(
             self,
             batch_indexes=self.batch_indexes[first:last],
             payloads=payloads,
-            size_bytes=sum(len(payload) for payload in payloads if payload),
+            size_bytes=_size_of(payloads) + share_bytes,
             fields={name: values[first:last] for name, values in self.fields.items()},
         )
+
+
+def _size_of(payloads: Sequence[bytes | None]) -> int:
+    return sum(len(payload) for payload in payloads if payload)
 
 
 @dataclass(slots=True)
@@ -124,6 +138,7 @@ class StoredEntry:
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message
             that was put together, else None.
+        metadata_bytes: Size of its MessageMetadata.
     """
 
     ledger_id: int
@@ -133,6 +148,7 @@ class StoredEntry:
     broker_metadata: pb.BrokerEntryMetadata | None = None
     redelivery_count: int = 0
     first_chunk: tuple[int, int] | None = None
+    metadata_bytes: int = 0
 
     @property
     def position(self) -> tuple[int, int]:
@@ -183,7 +199,7 @@ def read_stored_entry(
             if parts.broker_entry_metadata is None
             else pb.BrokerEntryMetadata.FromString(bytes(parts.broker_entry_metadata))
         )
-    except DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptEntryError(f"its metadata is damaged ({error}).") from None
     return StoredEntry(
         ledger_id,
@@ -192,6 +208,7 @@ def read_stored_entry(
         parts.payload,
         broker_metadata,
         redelivery_count,
+        metadata_bytes=len(parts.metadata),
     )
 
 
@@ -234,7 +251,7 @@ def decode_entry(
         _split_batch(payload, metadata, columns)
         return _entry(stored, columns, size_bytes=len(payload), batch_size=count)
     columns.add(0, metadata, payload, metadata)
-    return _entry(stored, columns, size_bytes=len(payload))
+    return _entry(stored, columns, size_bytes=len(payload) + stored.metadata_bytes)
 
 
 def _entry(
@@ -281,8 +298,8 @@ class _Columns:
         1.3 us with key, event time and properties (CPython 3.11).
         """
         if not payload:
-            if isinstance(message, pb.SingleMessageMetadata) and message.compacted_out:
-                return  # compaction removed it; the others keep their index
+            if _is_removed(message, index):
+                return  # the others keep their index
             self.payloads.append(None if message.null_value else b"")
         else:
             self.payloads.append(payload)
@@ -312,6 +329,17 @@ class _Columns:
             )
 
 
+def _is_removed(message: MessageFields, index: int) -> bool:
+    """Whether compaction took a message that has no payload."""
+    if not isinstance(message, pb.SingleMessageMetadata):
+        return False
+    if not message.HasField("payload_size"):
+        raise CorruptEntryError(
+            f"message {index} in its batch does not say how large it is."
+        )
+    return message.compacted_out
+
+
 def _unusual_key(message: MessageFields) -> str | bytes | None:
     """A key that is absent, empty, or sent as base64 because it is binary."""
     if not message.HasField("partition_key"):
@@ -320,7 +348,7 @@ def _unusual_key(message: MessageFields) -> str | bytes | None:
         return message.partition_key
     try:
         return base64.b64decode(message.partition_key, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one
         raise CorruptEntryError(
             f"its key is marked as base64 but is not ({error})."
         ) from None
@@ -330,11 +358,9 @@ def _split_batch(
     payload: bytes, metadata: pb.MessageMetadata, columns: _Columns
 ) -> None:
     """Walks ``[size(4) SingleMessageMetadata payload] x n``: the hot loop."""
-    # Brokers newer than 4.0 may store only what compaction retained, and say which.
-    indexes: Sequence[int] = metadata.compacted_batch_indexes
-    indexes = indexes or range(metadata.num_messages_in_batch)
+    indexes = _stored_indexes(metadata)
     count, size = len(indexes), len(payload)
-    if metadata.num_messages_in_batch < 0 or count > size // 4:
+    if metadata.num_messages_in_batch < 0 or count > size // _MIN_MESSAGE_BYTES:
         raise CorruptEntryError(
             f"its metadata promises a batch of {metadata.num_messages_in_batch} "
             f"messages in {size} bytes."
@@ -353,7 +379,7 @@ def _split_batch(
             add(index, single, payload[end:position], metadata)
     except struct.error:
         raise CorruptEntryError(_past_the_end(number, count)) from None
-    except DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptEntryError(
             f"the metadata of message {number} of {count} in its batch is damaged "
             f"({error})."
@@ -363,6 +389,22 @@ def _split_batch(
             f"{size - position} bytes follow the last of the {count} messages in its "
             "batch."
         )
+
+
+def _stored_indexes(metadata: pb.MessageMetadata) -> Sequence[int]:
+    """Which messages of a batch its payload holds, removed ones included."""
+    count = metadata.num_messages_in_batch
+    # Brokers newer than 4.0 may store only what compaction retained, and say which.
+    retained = metadata.compacted_batch_indexes
+    if not retained:
+        return range(count)
+    edges = (-1, *retained, count)
+    if any(first >= second for first, second in pairwise(edges)):
+        raise CorruptEntryError(
+            f"its metadata names {len(retained)} messages that compaction retained, "
+            f"but not in ascending order within a batch of {count}."
+        )
+    return retained
 
 
 def _past_the_end(index: int, count: int) -> str:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 #: What a broker uses as request id where it speaks of no request of ours.
 NO_REQUEST = 2**64 - 1
 
+#: Ids travel as unsigned numbers, but the half above this stands for negative ones,
+#: which places outside of a topic have.
+_MAX_ID = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Connected:
@@ -162,10 +166,10 @@ class ClientProtocol:
 
     def _event(self, frame: Frame) -> Event | None:
         command = commands.decode_command(frame.command)
-        if command.type == pb.BaseCommand.MESSAGE:
-            return _delivery(command.message, frame.payload)
         if self._state is _State.HANDSHAKE:
             return self._handshake(command)
+        if command.type == pb.BaseCommand.MESSAGE:
+            return _delivery(command.message, frame.payload)
         if command.type == pb.BaseCommand.PING:
             self._to_send.append(commands.pong())
             return None
@@ -177,6 +181,8 @@ class ClientProtocol:
             self._state = _State.READY
             body = command.connected
             limit = body.max_message_size or DEFAULT_MAX_MESSAGE_SIZE_BYTES
+            if limit < 0:
+                raise ProtocolError(f"CONNECTED limits messages to {limit} bytes.")
             self._reader.max_frame_bytes = limit + FRAME_HEADROOM_BYTES
             return Connected(body.server_version, body.protocol_version, limit)
         if command.type == pb.BaseCommand.ERROR:
@@ -184,7 +190,7 @@ class ClientProtocol:
         if command.type == pb.BaseCommand.AUTH_CHALLENGE:
             return _challenge(command)
         raise ProtocolError(
-            f"The broker answered CONNECT with a command of type {command.type}."
+            f"The broker answered CONNECT with {commands.command_name(command.type)}."
         )
 
 
@@ -193,10 +199,13 @@ def _code(number: int) -> str:
 
 
 def _delivery(body: pb.CommandMessage, payload: memoryview) -> Delivery:
+    ledger_id, entry_id = body.message_id.ledgerId, body.message_id.entryId
+    if ledger_id > _MAX_ID or entry_id > _MAX_ID:
+        raise ProtocolError(f"No entry can have the id {ledger_id}:{entry_id}.")
     return Delivery(
         body.consumer_id,
-        body.message_id.ledgerId,
-        body.message_id.entryId,
+        ledger_id,
+        entry_id,
         body.redelivery_count,
         tuple(body.ack_set),
         payload,

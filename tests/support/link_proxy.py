@@ -115,6 +115,7 @@ class LinkProxy:
         self._rate: float | None = None
         self._cut_range: tuple[int, int] | None = None
         self._random = random.Random(0)
+        self._pause: float | None = None  # until a slow pipe may go on
         self._closing = False
         self._listening = False
         self._thread = threading.Thread(
@@ -230,7 +231,7 @@ class LinkProxy:
 
     def _run(self) -> None:
         while not self._closing:
-            for key, events in self._selector.select(self._next_pause()):
+            for key, events in self._selector.select(self._pause):
                 if key.fileobj is self._wake_out:
                     with contextlib.suppress(BlockingIOError):
                         self._wake_out.recv(4096)
@@ -242,19 +243,12 @@ class LinkProxy:
                 self._orders.get()()
             self._arm()
 
-    def _next_pause(self) -> float | None:
-        if self._rate is None or self._stalled:
-            return None
-        now = time.monotonic()
-        pipes = (pipe for connection in self._connections for pipe in connection.pipes)
-        waits = [pipe.not_before - now for pipe in pipes]
-        return min((wait for wait in waits if wait > 0), default=None)
-
     def _arm(self) -> None:
         """Ask the selector for exactly the events that can be acted upon."""
         if self._closing:
             return
         now = time.monotonic()
+        self._pause = self._next_pause(now)
         for connection in self._connections:
             wanted = dict.fromkeys(connection.sockets, 0)
             for pipe in connection.pipes if not self._stalled else ():
@@ -264,6 +258,15 @@ class LinkProxy:
                     wanted[pipe.source] |= selectors.EVENT_READ
             for one, events in wanted.items():
                 self._watch(one, events, connection)
+
+    def _next_pause(self, now: float) -> float | None:
+        # By the same clock reading as the events: a pipe that is due between two
+        # readings would be neither watched nor waited for.
+        if self._rate is None or self._stalled:
+            return None
+        pipes = (pipe for connection in self._connections for pipe in connection.pipes)
+        waits = [pipe.not_before - now for pipe in pipes]
+        return min((wait for wait in waits if wait > 0), default=None)
 
     def _watch(self, one: socket.socket, events: int, connection: _Connection) -> None:
         watched = self._selector.get_map().get(one)

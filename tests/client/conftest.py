@@ -1,0 +1,50 @@
+"""Fixtures of the client's tests: a scripted broker, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from tests.client.scripted_broker import ScriptedBroker, client_options, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def open_files() -> int:
+    """Number of files and sockets that this process has open."""
+    return len(os.listdir("/dev/fd"))
+
+
+def client_threads() -> list[str]:
+    """Names of the threads that connections read with."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("pulsar-")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Whatever a test does to connections, their threads and sockets end with them."""
+    files = open_files()
+    yield
+    wait_until(lambda: not client_threads(), "the end of reading threads")
+    wait_until(lambda: open_files() <= files, "the end of sockets")
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker that behaves until it is told otherwise."""
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+    """Connections to it."""
+    one = ConnectionPool(client_options(scripted.address))
+    yield one
+    one.close()

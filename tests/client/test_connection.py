@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client import connection as module
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pulsar_spark.options import ClientOptions
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.protocol import Delivery
+from tests.client.scripted_broker import (
+    ScriptedBroker,
+    client_options,
+    cut,
+    garbage,
+    late,
+    numbered,
+    refuse,
+    silence,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t"
+LOOKUP = partial(commands.lookup, TOPIC)
+
+
+class Box:
+    """An inbox that keeps everything."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.endings: list[PulsarSparkError | None] = []
+        self.may_deliver = threading.Event()
+        self.may_deliver.set()
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Takes them once it may."""
+        assert self.may_deliver.wait(20)
+        self.deliveries.extend(deliveries)
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Keeps why."""
+        self.endings.append(error)
+
+
+@pytest.fixture
+def connection(scripted: ScriptedBroker) -> Iterator[Connection]:
+    """A connection to the scripted broker."""
+    one = Connection(scripted.address, client_options(scripted.address))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TICK_S", 0.02)
+
+
+def subscribe(connection: Connection, box: Box, permits: int) -> int:
+    """Makes a consumer with an inbox; returns its id."""
+    consumer_id = connection.attach(box)
+    build = partial(
+        commands.subscribe,
+        topic=TOPIC,
+        subscription="s",
+        consumer_id=consumer_id,
+        durable=False,
+        initial_position=commands.InitialPosition.EARLIEST,
+    )
+    connection.wait(connection.request(build), 5, "SUBSCRIBE")
+    connection.send(commands.flow(consumer_id, permits))
+    return consumer_id
+
+
+class TestHandshake:
+    def test_it_tells_who_the_broker_is(self, scripted: ScriptedBroker) -> None:
+        """What CONNECTED says is there once the connection is."""
+        scripted.max_message_size = 1000
+        connection = Connection(scripted.address, client_options(scripted.address))
+        assert connection.server_version == "Scripted 1.0"
+        assert connection.max_message_size_bytes == 1000
+        assert connection.is_open
+        assert not scripted.bodies["CONNECT"][0].HasField("proxy_to_broker_url")
+        connection.close()
+
+    def test_a_proxy_is_told_whom_to_connect_to(self, scripted: ScriptedBroker) -> None:
+        """CONNECT carries the broker's address without a scheme."""
+        connection = Connection(
+            scripted.address, client_options(), proxied_broker="broker-1:6650"
+        )
+        assert scripted.bodies["CONNECT"][0].proxy_to_broker_url == "broker-1:6650"
+        assert connection.broker == "broker-1:6650"
+        connection.close()
+
+    @pytest.mark.parametrize(
+        ("code", "kind", "retriable"),
+        [
+            ("AuthenticationError", AuthError, False),
+            ("AuthorizationError", AuthError, False),
+            ("NotAllowedError", BrokerError, False),
+            ("ServiceNotReady", BrokerError, True),
+        ],
+    )
+    def test_a_refusal_has_its_code(
+        self,
+        scripted: ScriptedBroker,
+        code: str,
+        kind: type[BrokerError],
+        retriable: bool,
+    ) -> None:
+        """The broker's own words and code come through."""
+        scripted.script("CONNECT", refuse(code, "no thanks"))
+        with pytest.raises(kind, match="no thanks") as caught:
+            Connection(scripted.address, client_options())
+        assert caught.value.code == code
+        assert caught.value.retriable is retriable
+        assert scripted.address in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("answer", "text"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP server"),
+            (b"<html></html>", "HTTP server"),
+            (b"\x15\x03\x01\x00\x02\x02\x46", "TLS server"),
+            (b"SSH-2.0-OpenSSH_9.6\r\n", "larger than"),
+            (b"\0\0\0\5\0\0\0\1\xff", "cannot be decoded"),
+        ],
+    )
+    def test_what_is_not_pulsar_is_told_apart(
+        self, scripted: ScriptedBroker, answer: bytes, text: str
+    ) -> None:
+        """Other protocols give one final error that names the broker."""
+        scripted.script("CONNECT", garbage(answer))
+        with pytest.raises(ProtocolError, match=text) as caught:
+            Connection(scripted.address, client_options())
+        assert scripted.address in str(caught.value)
+        assert not caught.value.retriable
+
+    def test_a_real_http_server(self) -> None:
+        """The error says that this is not the binary port, and which one usually is."""
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _QuietHandler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(PulsarSparkError, match="6650"):
+                Connection(f"127.0.0.1:{server.server_port}", client_options())
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def test_a_server_that_only_closes(self, scripted: ScriptedBroker) -> None:
+        """The error asks whether this is the right port."""
+        scripted.script("CONNECT", cut)
+        with pytest.raises(TransportError, match="binary port"):
+            Connection(scripted.address, client_options())
+
+    def test_a_silent_server(self, scripted: ScriptedBroker) -> None:
+        """The handshake has a limit of its own."""
+        scripted.script("CONNECT", silence)
+        options = client_options(connection_timeout_s=0.1)
+        with pytest.raises(TransportError, match=r"CONNECT within 0\.1 s.*6650"):
+            Connection(scripted.address, options)
+
+    def test_a_late_answer_changes_nothing(self, scripted: ScriptedBroker) -> None:
+        """CONNECTED after the time is up meets nobody, and breaks nothing."""
+        answer = threading.Event()
+        scripted.script("CONNECT", late(answer))
+        with pytest.raises(TransportError, match="CONNECT"):
+            Connection(scripted.address, client_options(connection_timeout_s=0.05))
+        answer.set()
+
+    def test_an_interrupt_leaves_no_thread(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ctrl-C in the handshake ends the connection, too."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Connection, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Connection(scripted.address, client_options())
+        wait_until(lambda: not scripted.sessions)
+
+    def test_a_challenge_is_an_auth_error(self, scripted: ScriptedBroker) -> None:
+        """This version has no credentials to answer with, and says so."""
+        challenge = pb.CommandAuthChallenge(
+            server_version="s",
+            challenge=pb.AuthData(auth_method_name="token", auth_data=b"?"),
+        )
+        scripted.script(
+            "CONNECT",
+            lambda broker, session, command: session.send(
+                type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge
+            ),
+        )
+        with pytest.raises(AuthError, match="token"):
+            Connection(scripted.address, client_options())
+
+
+class _QuietHandler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class TestRequests:
+    def test_many_are_under_way_at_once(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Nothing waits for an answer before the next request goes out."""
+        scripted.answer_together(100, "LOOKUP")
+        futures = [connection.request(LOOKUP) for _ in range(100)]
+        assert len({f.result(5).request_id for f in futures}) == 100
+
+    def test_answers_may_come_in_any_order(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """An answer goes to the request with its id."""
+        later = threading.Event()
+        scripted.script("LOOKUP", late(later))
+        first, second = connection.request(LOOKUP), connection.request(LOOKUP)
+        assert second.result(5).request_id == 2
+        assert not first.done()
+        later.set()
+        assert first.result(5).request_id == 1
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            ("TopicNotFound", TopicNotFoundError),
+            ("AuthorizationError", AuthError),
+            ("TooManyRequests", BrokerError),
+        ],
+    )
+    def test_a_refusal_is_for_its_request_alone(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        code: str,
+        kind: type[BrokerError],
+    ) -> None:
+        """The connection goes on."""
+        scripted.script("LOOKUP", refuse(code))
+        with pytest.raises(kind, match=code):
+            connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+
+    def test_no_answer_in_time(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """The error names the broker and the request; the connection stays."""
+        scripted.script("LOOKUP", silence)
+        with pytest.raises(TransportError, match=r"not answer LOOKUP within 0\.05 s"):
+            connection.wait(connection.request(LOOKUP), 0.05, "LOOKUP")
+        assert connection.is_open
+
+
+class TestEnds:
+    @pytest.mark.parametrize(
+        ("action", "kind"),
+        [(cut, TransportError), (garbage(b"\0\0\0\1oops"), ProtocolError)],
+    )
+    def test_everything_that_waits_learns_of_it(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        action: Any,
+        kind: type[PulsarSparkError],
+    ) -> None:
+        """Requests and consumers each get an exception, and each one of its own."""
+        box = Box()
+        connection.attach(box)
+        scripted.script("LOOKUP", silence, silence, action)
+        futures = [connection.request(LOOKUP) for _ in range(3)]
+        errors = [future.exception(5) for future in futures]
+        wait_until(lambda: box.endings)
+        for error in [*errors, *box.endings]:
+            assert isinstance(error, kind)
+            assert scripted.address in str(error)
+        assert len({id(error) for error in [*errors, *box.endings]}) == 4
+        assert not connection.is_open
+
+    def test_late_calls_say_why(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Requests, frames and consumers on a connection that ended get its reason."""
+        scripted.cut()
+        wait_until(lambda: not connection.is_open)
+        box = Box()
+        connection.attach(box)
+        assert isinstance(box.endings[0], TransportError)
+        assert isinstance(connection.request(LOOKUP).exception(5), TransportError)
+        with pytest.raises(TransportError):
+            connection.send(commands.ping())
+
+    def test_a_failure_between_check_and_send_is_not_lost(
+        self, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever ended the connection meanwhile arrives in the future."""
+
+        def send(frame: bytes) -> None:
+            raise ProtocolError("ended a moment ago")
+
+        monkeypatch.setattr(connection, "send", send)
+        error = connection.request(LOOKUP).exception(5)
+        assert isinstance(error, ProtocolError)
+        assert not connection.is_open
+
+    def test_closing_twice_is_closing_once(self, connection: Connection) -> None:
+        """The first reason stays."""
+        future = connection.request(lambda request_id: commands.pong())
+        connection.close()
+        connection.close()
+        with pytest.raises(TransportError, match="closed by this side"):
+            future.result(5)
+
+    def test_a_close_from_many_threads(self, scripted: ScriptedBroker) -> None:
+        """Requests and closes that race each other all come to an end."""
+        for _ in range(10):
+            connection = Connection(scripted.address, client_options())
+            results: list[BaseException | None] = []
+
+            def ask(
+                connection: Connection = connection,
+                results: list[BaseException | None] = results,
+            ) -> None:
+                futures = [connection.request(LOOKUP) for _ in range(50)]
+                results.extend(future.exception(10) for future in futures)
+
+            threads = [threading.Thread(target=ask) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            connection.close()
+            for thread in threads:
+                thread.join(20)
+            assert len(results) == 150
+            assert all(r is None or isinstance(r, TransportError) for r in results)
+
+
+class TestConsumers:
+    def test_entries_go_to_their_consumer(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Two consumers on one connection each get the topic once."""
+        scripted.add_topic(TOPIC, numbered(20, 5))
+        boxes = [Box(), Box()]
+        for box in boxes:
+            subscribe(connection, box, 1000)
+        for box in boxes:
+            wait_until(lambda box=box: len(box.deliveries) == 20)
+            assert [d.entry_id for d in box.deliveries] == list(range(20))
+
+    def test_a_consumer_that_the_broker_closes_is_told(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """No error: the topic moves. Others on the connection go on."""
+        scripted.add_topic(TOPIC)
+        box = Box()
+        subscribe(connection, box, 1)
+        scripted.close_consumers()
+        wait_until(lambda: box.endings)
+        assert box.endings == [None]
+        assert connection.is_open
+
+    def test_nothing_comes_after_detach(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Entries for a consumer that is gone are dropped."""
+        scripted.add_topic(TOPIC)
+        box = Box()
+        consumer_id = subscribe(connection, box, 10)
+        connection.detach(consumer_id)
+        scripted.append(TOPIC, *numbered(3, 1))
+        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        assert box.deliveries == []
+
+
+@pytest.mark.usefixtures("_fast_clock")
+class TestKeepAlive:
+    OPTIONS = client_options(keep_alive_interval_s=0.2)
+
+    @pytest.fixture
+    def connection(self, scripted: ScriptedBroker) -> Iterator[Connection]:
+        """A connection to the scripted broker."""
+        one = Connection(scripted.address, self.OPTIONS)
+        yield one
+        one.close()
+
+    def test_probes_are_answered_while_nobody_takes_rows(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """The reading thread does it, whatever Spark does."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        subscribe(connection, Box(), 100)
+        scripted.ping()
+        scripted.ping()
+        wait_until(lambda: scripted.requests["PONG"] == 2)
+
+    def test_an_idle_broker_that_answers_probes_is_kept(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Only silence ends a connection."""
+        wait_until(lambda: scripted.requests["PING"] >= 4)
+        assert connection.is_open
+
+    def test_a_silent_broker_is_dropped(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Everything that waits for it gets an error that may be retried."""
+        scripted.always("PING", silence)
+        scripted.script("LOOKUP", silence)
+        box = Box()
+        connection.attach(box)
+        error = connection.request(LOOKUP).exception(10)
+        assert isinstance(error, TransportError)
+        assert "silent" in str(error)
+        wait_until(lambda: box.endings)
+        assert scripted.requests["PING"] == 1
+
+    def test_our_own_delay_is_not_their_silence(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """A full inbox that held up the thread for long ends nothing."""
+        scripted.add_topic(TOPIC, numbered(1, 1))
+        box = Box()
+        box.may_deliver.clear()
+        subscribe(connection, box, 1)
+        threading.Event().wait(5 * self.OPTIONS.keep_alive_interval_s)
+        box.may_deliver.set()
+        wait_until(lambda: scripted.requests["PING"] >= 2)
+        assert connection.is_open
+        assert len(box.deliveries) == 1
+
+
+def test_an_unreachable_broker_leaves_nothing(scripted: ScriptedBroker) -> None:
+    """No thread is made before there is a socket."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(TransportError, match=address):
+            Connection(address, ClientOptions(service_urls=(address,)))

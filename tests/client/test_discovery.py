@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client.discovery import find_topic_partitions
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.topics import TopicName, compile_topics_pattern
+from tests.client.scripted_broker import ScriptedBroker, client_options, wait_until
+
+if TYPE_CHECKING:
+    from pulsar_spark.client.pool import ConnectionPool
+
+SPACE = "persistent://public/default/"
+
+
+def find(pool: ConnectionPool, *topics: str, **options: Any) -> list[str]:
+    """What a read of these topics covers."""
+    if "pattern" in options:
+        options["topics_pattern"] = compile_topics_pattern(
+            options.pop("pattern"), option="topicsPattern"
+        )
+    given = ReadOptions(
+        client=pool.options,
+        topics=tuple(TopicName.parse(topic) for topic in topics),
+        **options,
+    )
+    found = find_topic_partitions(TopicLookup(pool), given)
+    return [topic.full_name.removeprefix(SPACE) for topic in found]
+
+
+@pytest.fixture
+def scripted(scripted: ScriptedBroker) -> ScriptedBroker:
+    """With a topic, and one of three partitions of which one has been used."""
+    scripted.add_topic(f"{SPACE}plain")
+    scripted.partitions[f"{SPACE}parts"] = 3
+    scripted.add_topic(f"{SPACE}parts-partition-1")
+    return scripted
+
+
+def test_partitions_are_counted_not_listed(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Those nobody has used yet are there, too."""
+    assert find(pool, "parts", "plain") == [
+        "parts-partition-0",
+        "parts-partition-1",
+        "parts-partition-2",
+        "plain",
+    ]
+
+
+def test_one_partition(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """A partition that is named is itself, and read once where it is named twice."""
+    assert find(pool, "parts-partition-1") == ["parts-partition-1"]
+    assert len(find(pool, "parts-partition-1", "parts")) == 3
+
+
+def test_a_pattern(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """It matches topics; all their partitions belong to it."""
+    assert len(find(pool, pattern="public/default/p.*")) == 4
+    assert find(pool, pattern="public/default/pl.*") == ["plain"]
+
+
+def test_missing_topics_are_named_together(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The error names them, and how to wait for them."""
+    with pytest.raises(TopicNotFoundError, match="waitingForNonExistedTopic") as caught:
+        find(pool, "plain", "gone", "lost")
+    assert f"{SPACE}gone, {SPACE}lost" in str(caught.value)
+
+
+def test_a_pattern_that_matches_nothing(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The error shows the pattern and the namespace."""
+    with pytest.raises(TopicNotFoundError, match=r"public/default.*zzz"):
+        find(pool, pattern="public/default/zzz.*")
+
+
+def test_a_topic_is_waited_for(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """It is found once it is there."""
+    found: list[str] = []
+
+    def wait() -> None:
+        found.extend(find(pool, "late", waiting_for_non_existed_topic=True))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: scripted.requests["PARTITIONED_METADATA"] >= 2)
+    scripted.add_topic(f"{SPACE}late")
+    thread.join(10)
+    assert found == ["late"]
+
+
+def test_but_not_for_ever(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """`topicWaitTimeoutMs` ends it with the same error."""
+    began = time.monotonic()
+    with pytest.raises(TopicNotFoundError, match="late"):
+        find(
+            pool,
+            "late",
+            waiting_for_non_existed_topic=True,
+            topic_wait_timeout_s=0.1,
+        )
+    assert time.monotonic() - began >= 0.1
+    assert client_options().lookup_timeout_s > 0.1

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    PulsarSparkError,
+    TransportError,
+)
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.client.scripted_broker import (
+    ScriptedBroker,
+    client_options,
+    cut,
+    look_up,
+    redirect,
+    refuse,
+    silence,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def lookup(pool: ConnectionPool) -> TopicLookup:
+    """Questions to the scripted broker."""
+    return TopicLookup(pool)
+
+
+@pytest.fixture
+def impatient(scripted: ScriptedBroker) -> Iterator[TopicLookup]:
+    """Gives up after a fifth of a second."""
+    pool = ConnectionPool(client_options(scripted.address, lookup_timeout_s=0.2))
+    yield TopicLookup(pool)
+    pool.close()
+
+
+class TestPartitionCounts:
+    def test_partitioned_or_not_or_missing(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """0 for a topic without partitions, None for none; nothing is created."""
+        scripted.add_topic(TOPIC)
+        scripted.partitions["persistent://public/default/p"] = 7
+        names = [TOPIC, "persistent://public/default/p", "persistent://a/b/none"]
+        assert lookup.partition_counts(names) == dict(
+            zip(names, [0, 7, None], strict=True)
+        )
+        for body in scripted.bodies["PARTITIONED_METADATA"]:
+            assert body.metadata_auto_creation_enabled is False
+
+    def test_all_are_asked_at_once(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """Five hundred topics are one round trip."""
+        names = [f"{TOPIC}{index}" for index in range(500)]
+        for name in names:
+            scripted.add_topic(name)
+        scripted.answer_together(500, "PARTITIONED_METADATA")
+        assert lookup.partition_counts(names) == dict.fromkeys(names, 0)
+
+    @pytest.mark.parametrize("code", ["TooManyRequests", "ServiceNotReady"])
+    def test_a_busy_broker_is_asked_again(
+        self, scripted: ScriptedBroker, lookup: TopicLookup, code: str
+    ) -> None:
+        """What passes is waited for."""
+        scripted.add_topic(TOPIC)
+        scripted.script("PARTITIONED_METADATA", *[refuse(code)] * 3)
+        assert lookup.partition_counts([TOPIC]) == {TOPIC: 0}
+        assert scripted.requests["PARTITIONED_METADATA"] == 4
+
+    def test_not_for_ever(
+        self, scripted: ScriptedBroker, impatient: TopicLookup
+    ) -> None:
+        """`lookupTimeoutMs` is the limit, and the last reason is the error."""
+        scripted.always("PARTITIONED_METADATA", refuse("TooManyRequests", "too busy"))
+        with pytest.raises(BrokerError, match="too busy"):
+            impatient.partition_counts([TOPIC])
+        assert scripted.requests["PARTITIONED_METADATA"] > 2
+
+    def test_a_final_refusal_is_asked_once(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """No right to see the topic will not change by asking again."""
+        scripted.always("PARTITIONED_METADATA", refuse("AuthorizationError"))
+        with pytest.raises(AuthError):
+            lookup.partition_counts([TOPIC])
+        assert scripted.requests["PARTITIONED_METADATA"] == 1
+
+    def test_a_missing_topic_is_asked_once(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """TopicNotFound is an answer."""
+        assert lookup.partition_counts([TOPIC]) == {TOPIC: None}
+        assert scripted.requests["PARTITIONED_METADATA"] == 1
+
+    def test_a_cut_connection_is_opened_again(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """The question is repeated on the new one."""
+        scripted.add_topic(TOPIC)
+        scripted.script("PARTITIONED_METADATA", cut)
+        assert lookup.partition_counts([TOPIC]) == {TOPIC: 0}
+        assert scripted.connections == 2
+
+    def test_a_silent_broker(
+        self, scripted: ScriptedBroker, impatient: TopicLookup
+    ) -> None:
+        """The error names the broker and what it did not answer."""
+        scripted.always("PARTITIONED_METADATA", silence)
+        with pytest.raises(TransportError, match="PARTITIONED_METADATA") as caught:
+            impatient.partition_counts([TOPIC])
+        assert scripted.address in str(caught.value)
+
+
+def test_topics_of_a_namespace(scripted: ScriptedBroker, lookup: TopicLookup) -> None:
+    """Full names of one namespace's topics."""
+    scripted.add_topic(TOPIC)
+    scripted.add_topic("persistent://public/other/t")
+    assert lookup.topics_of_namespace("public/default") == [TOPIC]
+
+
+class TestBrokers:
+    def test_who_serves_a_topic(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """The address that the broker names, without a scheme."""
+        assert lookup.brokers([TOPIC]) == {TOPIC: BrokerAddress(scripted.address)}
+        assert scripted.bodies["LOOKUP"][0].authoritative is False
+
+    def test_a_redirect_is_followed(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """The next broker is asked with the authority that the first one gave."""
+        with ScriptedBroker() as other:
+            scripted.script("LOOKUP", redirect(other.url, authoritative=True))
+            assert lookup.brokers([TOPIC]) == {TOPIC: BrokerAddress(other.address)}
+            assert other.bodies["LOOKUP"][0].authoritative is True
+
+    def test_redirects_in_a_circle_end(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """After `maxLookupRedirects` the answer is an error that names the option."""
+        options = client_options(scripted.address, max_lookup_redirects=5)
+        pool = ConnectionPool(options)
+        scripted.always("LOOKUP", redirect(scripted.url))
+        found = TopicLookup(pool).brokers([TOPIC])[TOPIC]
+        assert isinstance(found, BrokerError)
+        assert "maxLookupRedirects" in str(found)
+        assert scripted.requests["LOOKUP"] == 6
+        pool.close()
+
+    def test_some_topics_redirected(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """Each topic goes its own way."""
+        names = [f"{TOPIC}{index}" for index in range(3)]
+        with ScriptedBroker() as other:
+            scripted.script("LOOKUP", redirect(other.url))
+            found = lookup.brokers(names)
+            addresses = [other.address, scripted.address, scripted.address]
+            assert found == {
+                name: BrokerAddress(address)
+                for name, address in zip(names, addresses, strict=True)
+            }
+
+    def test_through_a_proxy(
+        self, scripted: ScriptedBroker, lookup: TopicLookup, pool: ConnectionPool
+    ) -> None:
+        """The connection goes to the service URL and names the broker in CONNECT."""
+        scripted.script(
+            "LOOKUP",
+            look_up(
+                response=pb.CommandLookupTopicResponse.Connect,
+                brokerServiceUrl="pulsar://inner:6650",
+                proxy_through_service_url=True,
+            ),
+        )
+        found = lookup.brokers([TOPIC])[TOPIC]
+        assert found == BrokerAddress(scripted.address, "inner:6650")
+        assert isinstance(found, BrokerAddress)
+        assert pool.get(found).broker == "inner:6650"
+        assert scripted.bodies["CONNECT"][-1].proxy_to_broker_url == "inner:6650"
+
+    def test_a_broker_that_is_its_own_proxy(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """A standalone broker says so of itself: no second connection for that."""
+        scripted.script(
+            "LOOKUP",
+            look_up(
+                response=pb.CommandLookupTopicResponse.Connect,
+                brokerServiceUrl=scripted.url,
+                proxy_through_service_url=True,
+            ),
+        )
+        assert lookup.brokers([TOPIC]) == {TOPIC: BrokerAddress(scripted.address)}
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            {"response": pb.CommandLookupTopicResponse.Failed},
+            {
+                "response": pb.CommandLookupTopicResponse.Failed,
+                "brokerServiceUrl": "pulsar://b:1",
+            },
+            {"brokerServiceUrl": "pulsar://b:1"},
+            {"response": pb.CommandLookupTopicResponse.Connect},
+        ],
+    )
+    def test_an_answer_without_a_broker_is_a_failure(
+        self, scripted: ScriptedBroker, lookup: TopicLookup, answer: dict[str, object]
+    ) -> None:
+        """Failed, or no word on whether it worked, or no name: to be asked again."""
+        scripted.script("LOOKUP", look_up(**answer))
+        found = lookup.brokers([TOPIC])[TOPIC]
+        assert isinstance(found, BrokerError)
+        assert found.retriable
+
+    def test_a_failure_with_a_code(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """Codes come inside of the reply, too."""
+        scripted.script(
+            "LOOKUP",
+            look_up(
+                response=pb.CommandLookupTopicResponse.Failed,
+                error=4,
+                message="not you",
+            ),
+        )
+        found = lookup.brokers([TOPIC])[TOPIC]
+        assert isinstance(found, AuthError)
+        assert "not you" in str(found)
+
+    def test_a_redirect_to_nobody(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """One topic's trouble is that topic's answer."""
+        scripted.script("LOOKUP", redirect("pulsar://127.0.0.1:1"))
+        found = lookup.brokers([TOPIC, f"{TOPIC}2"])
+        assert isinstance(found[TOPIC], PulsarSparkError)
+        assert found[f"{TOPIC}2"] == BrokerAddress(scripted.address)
+
+    def test_the_listener_is_named(self, scripted: ScriptedBroker) -> None:
+        """`pulsar.client.listenerName` goes into the question."""
+        options = client_options(scripted.address, listener_name="outside")
+        pool = ConnectionPool(options)
+        TopicLookup(pool).brokers([TOPIC])
+        assert scripted.bodies["LOOKUP"][0].advertised_listener_name == "outside"
+        pool.close()

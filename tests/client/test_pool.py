@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client import pool as module
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, shared_pool
+from pulsar_spark.errors import ProtocolError, TransportError
+from tests.client.scripted_broker import (
+    ScriptedBroker,
+    client_options,
+    garbage,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = "persistent://public/default/t"
+
+
+def closed_port() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture
+def _own_pools() -> Iterator[None]:
+    yield
+    for pool in list(module._pools.values()):
+        pool.close()
+    module._pools.clear()
+
+
+def test_one_connection_a_broker(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Whoever asks gets the same; a proxied broker has another."""
+    address = BrokerAddress(scripted.address)
+    assert pool.get(address) is pool.get(address) is pool.service()
+    assert pool.get(BrokerAddress(scripted.address, "b:1")) is not pool.service()
+    assert scripted.connections == 2
+
+
+def test_many_threads_share_one_connection(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """A race to open the first connection opens one."""
+    threads = [threading.Thread(target=pool.service) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert scripted.connections == 1
+
+
+def test_a_broken_connection_is_replaced(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The next who asks gets a new one."""
+    first = pool.service()
+    scripted.cut()
+    wait_until(lambda: not first.is_open)
+    assert pool.service().is_open
+    assert scripted.connections == 2
+
+
+def test_the_next_host_is_tried_and_remembered(scripted: ScriptedBroker) -> None:
+    """Hosts that do not answer, or are not Pulsar, are passed over, once."""
+    with ScriptedBroker() as other:
+        other.always("CONNECT", garbage(b"HTTP/1.1 400\r\n"))
+        pool = ConnectionPool(
+            client_options(closed_port(), other.address, scripted.address)
+        )
+        assert pool.service().broker == scripted.address
+        assert pool.service_address() == scripted.address
+        pool.service()
+        assert other.connections == 1
+        pool.close()
+
+
+def test_rotation_goes_on_when_a_host_goes_down(scripted: ScriptedBroker) -> None:
+    """After the last host comes the first one again."""
+    with ScriptedBroker() as other:
+        pool = ConnectionPool(client_options(scripted.address, other.address))
+        assert pool.service().broker == scripted.address
+        scripted.stop_listening()
+        scripted.cut()
+        wait_until(
+            lambda: not pool._connections[BrokerAddress(scripted.address)].is_open
+        )
+        assert pool.service().broker == other.address
+        pool.close()
+
+
+def test_no_host_answers() -> None:
+    """The error says why, for each of them."""
+    addresses = [closed_port(), closed_port()]
+    with pytest.raises(TransportError, match=r"No host of `service\.url`") as caught:
+        ConnectionPool(client_options(*addresses)).service()
+    assert all(address in str(caught.value) for address in addresses)
+
+
+def test_the_only_host_fails_as_it_does(scripted: ScriptedBroker) -> None:
+    """A final error of a single host stays final."""
+    scripted.always("CONNECT", garbage(b"HTTP/1.1 400\r\n"))
+    with pytest.raises(ProtocolError, match="HTTP"):
+        ConnectionPool(client_options(scripted.address)).service()
+
+
+def test_after_close_it_opens_anew(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Closing ends connections, not the pool."""
+    pool.service()
+    pool.close()
+    wait_until(lambda: not scripted.sessions)
+    assert pool.service().is_open
+
+
+@pytest.mark.usefixtures("_own_pools")
+class TestSharedPool:
+    def test_equal_options_share_a_pool(self) -> None:
+        """Options are values: another task brings equal ones, not the same."""
+        assert shared_pool(client_options("a:1")) is shared_pool(client_options("a:1"))
+        assert shared_pool(client_options("a:1")) is not shared_pool(
+            client_options("b:1")
+        )
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    def test_a_forked_child_starts_afresh(self, scripted: ScriptedBroker) -> None:
+        """It opens its own connection, and holds no copy of the parent's sockets."""
+        scripted.add_topic(TOPIC)
+        options = client_options(scripted.address)
+        parent = shared_pool(options).service()
+        inherited: Any = parent._transport
+
+        def child() -> None:
+            pool = shared_pool(options)
+            assert pool._connections == {}
+            assert inherited._socket.fileno() == -1
+            assert TopicLookup(pool).partition_counts([TOPIC]) == {TOPIC: 0}
+
+        assert in_child(child) == 0
+        assert scripted.connections == 2
+        assert parent.is_open
+        assert TopicLookup(shared_pool(options)).partition_counts([TOPIC]) == {TOPIC: 0}
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    def test_a_lock_held_at_the_fork_does_not_block_the_child(self) -> None:
+        """Another thread of the parent may be inside of shared_pool just then."""
+        options = client_options("a:1")
+        with module._pools_lock:
+            assert in_child(lambda: shared_pool(options)) == 0
+
+
+def in_child(run: Callable[[], object]) -> int:
+    """Runs something in a forked child; 0 where it went well within some seconds."""
+    child = os.fork()
+    if child == 0:
+        watchdog = threading.Timer(10, os._exit, [2])
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)

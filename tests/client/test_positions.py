@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
+from pulsar_spark.offsets import EARLIEST, MessageId
+from tests.client.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    batch,
+    client_options,
+    cut,
+    late,
+    refuse,
+    silence,
+    single,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def positions(pool: ConnectionPool) -> PositionLookup:
+    """Questions to the scripted broker."""
+    return PositionLookup(pool, subscription_prefix="spark-pulsar")
+
+
+@pytest.fixture
+def impatient(scripted: ScriptedBroker) -> Iterator[PositionLookup]:
+    """Waits a tenth of a second for answers, and tries for half a second."""
+    options = client_options(
+        scripted.address, operation_timeout_s=0.1, lookup_timeout_s=0.5
+    )
+    pool = ConnectionPool(options)
+    yield PositionLookup(pool, subscription_prefix="spark-pulsar")
+    pool.close()
+
+
+def test_both_ends(scripted: ScriptedBroker, positions: PositionLookup) -> None:
+    """Where the first entry is, and what the last message is."""
+    scripted.add_topic(TOPIC, [batch([b"a", b"b"]), batch([b"c", b"d", b"e"])])
+    found = positions.from_message_ids({TOPIC: EARLIEST})[TOPIC]
+    assert found.first == MessageId(LEDGER, 0)
+    assert found.last is not None
+    assert (found.last.position, found.last.batch_index) == ((LEDGER, 1), 2)
+    assert not found.is_empty
+
+
+def test_an_empty_topic(scripted: ScriptedBroker, positions: PositionLookup) -> None:
+    """It has no last message."""
+    scripted.add_topic(TOPIC)
+    found = positions.from_message_ids({TOPIC: EARLIEST})[TOPIC]
+    assert found.last is None
+    assert found.is_empty
+
+
+def test_probes_leave_nothing_and_take_nothing(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """They are not durable, create no topic, ask for no message, and are closed."""
+    scripted.add_topic(TOPIC, [single(b"a")])
+    positions.from_message_ids({TOPIC: EARLIEST})
+    (body,) = scripted.bodies["SUBSCRIBE"]
+    assert body.durable is False
+    assert body.force_topic_creation is False
+    assert body.subscription.startswith("spark-pulsar-")
+    assert scripted.requests["FLOW"] == 0
+    assert scripted.consumers == []
+
+
+def test_by_time(scripted: ScriptedBroker, positions: PositionLookup) -> None:
+    """The first entry published then or later."""
+    entries = [single(b"", publish_time=time_ms) for time_ms in (100, 200, 300)]
+    scripted.add_topic(TOPIC, entries)
+    found = positions.from_times({TOPIC: 150})[TOPIC]
+    assert found.first == MessageId(LEDGER, 1)
+    assert positions.from_times({TOPIC: 999})[TOPIC].is_empty
+    assert scripted.consumers == []
+
+
+def test_a_busy_broker_is_asked_again(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """Topics that move, brokers that are overloaded, cut connections: all pass."""
+    scripted.add_topic(TOPIC)
+    scripted.script("LOOKUP", refuse("TooManyRequests"))
+    scripted.script("SUBSCRIBE", refuse("ServiceNotReady"), cut)
+    scripted.script("GET_LAST_MESSAGE_ID", refuse("MetadataError"))
+    assert positions.from_message_ids({TOPIC: EARLIEST})[TOPIC].is_empty
+    assert scripted.requests["SUBSCRIBE"] == 4
+
+
+def test_a_missing_topic_is_final(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """It is named, and asked for once."""
+    with pytest.raises(TopicNotFoundError, match=TOPIC):
+        positions.from_message_ids({TOPIC: EARLIEST})
+    assert scripted.requests["SUBSCRIBE"] == 1
+
+
+def test_trouble_that_lasts_names_the_topic(
+    scripted: ScriptedBroker, impatient: PositionLookup
+) -> None:
+    """After `lookupTimeoutMs` the last reason is the error."""
+    scripted.add_topic(TOPIC)
+    scripted.always("SUBSCRIBE", refuse("ConsumerBusy", "taken"))
+    with pytest.raises(BrokerError, match=f"{TOPIC}.*taken"):
+        impatient.from_message_ids({TOPIC: EARLIEST})
+    assert scripted.requests["SUBSCRIBE"] > 2
+
+
+def test_a_late_subscribe_is_closed(
+    scripted: ScriptedBroker, impatient: PositionLookup
+) -> None:
+    """An answer after the time is up must not leave a consumer at the broker."""
+    answer = threading.Event()
+    scripted.add_topic(TOPIC)
+    scripted.script("SUBSCRIBE", late(answer))
+    assert impatient.from_message_ids({TOPIC: EARLIEST})[TOPIC].is_empty
+    ids = [body.consumer_id for body in scripted.bodies["SUBSCRIBE"]]
+    wait_until(
+        lambda: (
+            {body.consumer_id for body in scripted.bodies["CLOSE_CONSUMER"]} >= set(ids)
+        )
+    )
+    answer.set()
+
+
+def test_a_broker_that_does_not_answer(
+    scripted: ScriptedBroker, impatient: PositionLookup
+) -> None:
+    """The error names the topic, the request and the broker."""
+    scripted.add_topic(TOPIC)
+    scripted.always("GET_LAST_MESSAGE_ID", silence)
+    with pytest.raises(TransportError, match=f"{TOPIC}.*GET_LAST_MESSAGE_ID"):
+        impatient.from_message_ids({TOPIC: EARLIEST})
+
+
+def test_a_broker_that_forgets_a_seek_is_noticed(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """Two probes disagree, so both are asked again."""
+    scripted.add_topic(TOPIC, [single(b"", publish_time=t) for t in (100, 200)])
+    forget = [True]
+
+    def on_seek(broker: ScriptedBroker, session: object, command: object) -> None:
+        broker.answer(session, command)  # type: ignore[arg-type]
+        if forget:
+            forget.clear()
+            broker._places.clear()
+
+    scripted.always("SEEK", on_seek)
+    found = positions.from_times({TOPIC: 150})[TOPIC]
+    assert found.first == MessageId(LEDGER, 1)
+    assert scripted.requests["SEEK"] == 4

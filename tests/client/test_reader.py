@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client import reader as module
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.reader import EntryReader, ReaderSettings
+from pulsar_spark.errors import (
+    CorruptEntryError,
+    DataLossError,
+    ReadTimeoutError,
+    TopicNotFoundError,
+)
+from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.wire import commands
+from tests.client.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    StoredFrame,
+    client_options,
+    cut,
+    late,
+    numbered,
+    refuse,
+    silence,
+    single,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsar_spark.wire.entries import StoredEntry
+
+TOPIC = "persistent://public/default/t"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def start(scripted: ScriptedBroker) -> Iterator[Callable[..., EntryReader]]:
+    """Makes a reader of TOPIC; it ends with the test."""
+    made: list[tuple[EntryReader, ConnectionPool]] = []
+
+    def make(
+        limits: dict[str, Any] | None = None,
+        start: MessageId = EARLIEST,
+        on_start: Any = None,
+        **settings: Any,
+    ) -> EntryReader:
+        pool = ConnectionPool(client_options(scripted.address, **(limits or {})))
+        given = ReaderSettings("spark-pulsar", **settings)
+        reader = EntryReader(pool, TOPIC, start, given, on_start=on_start)
+        made.append((reader, pool))
+        return reader
+
+    yield make
+    for reader, pool in made:
+        reader.close()
+        pool.close()
+
+
+def take(reader: EntryReader, count: int) -> list[int]:
+    """The entry ids of the next entries."""
+    return [next_of(reader).entry_id for _ in range(count)]
+
+
+def next_of(reader: EntryReader) -> StoredEntry:
+    """The next entry; there must be one."""
+    stored = reader.receive(20)
+    assert stored is not None
+    return stored
+
+
+def queued_bytes(reader: EntryReader) -> int:
+    """What waits to be taken."""
+    assert reader._consumer is not None
+    return reader._consumer._queued_bytes
+
+
+def last_start(scripted: ScriptedBroker) -> tuple[int, int]:
+    """Where the last SUBSCRIBE asked to start."""
+    body = scripted.bodies["SUBSCRIBE"][-1]
+    return commands.from_message_id_data(body.start_message_id).position
+
+
+class TestDelivery:
+    def test_entries_come_in_order(self, scripted: ScriptedBroker, start: Any) -> None:
+        """All of them, once; then nothing until there is more."""
+        scripted.add_topic(TOPIC, numbered(50, 10))
+        reader = start()
+        assert take(reader, 50) == list(range(50))
+        assert reader.receive(0.05) is None
+        assert reader.position == (LEDGER, 49)
+        scripted.append(TOPIC, single(b"more"))
+        assert take(reader, 1) == [50]
+        assert reader.reconnects == 0
+
+    def test_the_subscription_leaves_no_trace(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """Not durable, creates no topic, and is closed."""
+        scripted.add_topic(TOPIC, [single(b"a")])
+        reader = start()
+        take(reader, 1)
+        reader.close()
+        (body,) = scripted.bodies["SUBSCRIBE"]
+        assert body.durable is False
+        assert body.force_topic_creation is False
+        assert scripted.consumers == []
+        assert scripted.requests["CLOSE_CONSUMER"] == 1
+
+    @pytest.mark.parametrize("queue", [1, 2, 7, 1000])
+    @pytest.mark.parametrize("per_batch", [1, 3, 100, 2500])
+    def test_permits_never_stall(
+        self, scripted: ScriptedBroker, start: Any, queue: int, per_batch: int
+    ) -> None:
+        """Whatever the size of batches beside `receiverQueueSize`."""
+        scripted.add_topic(TOPIC, numbered(40, per_batch))
+        reader = start(receiver_queue_messages=queue)
+        assert take(reader, 40) == list(range(40))
+
+    def test_permits_never_stall_when_sizes_change(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """Batches of many and of one, of small and of large messages, mixed."""
+        sizes = [(1, 10), (2000, 10), (1, 2 * MIB), (50, 1000), (1, 0), (300, 5000)]
+        entries = [
+            entry
+            for count, size in sizes * 4
+            for entry in numbered(1, count, size_bytes=size)
+        ]
+        scripted.add_topic(TOPIC, entries)
+        reader = start({"memory_limit_bytes": 4 * MIB}, receiver_queue_messages=3)
+        assert take(reader, len(entries)) == list(range(len(entries)))
+
+    def test_a_damaged_entry_is_named(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """What comes before it is still handed on."""
+        good = single(b"value")
+        bad = StoredFrame(good.metadata, good.payload, 1, is_damaged=True)
+        scripted.add_topic(TOPIC, [good, good, bad, good])
+        reader = start()
+        assert take(reader, 2) == [0, 1]
+        with pytest.raises(CorruptEntryError, match=f"{LEDGER}:2 of {TOPIC}") as caught:
+            reader.receive(20)
+        assert "checksum" in str(caught.value)
+        assert caught.value.message_id == f"{LEDGER}:2"
+
+
+class TestMemory:
+    LIMIT = 8 * MIB
+
+    @pytest.fixture
+    def reader(self, scripted: ScriptedBroker, start: Any) -> EntryReader:
+        """Has learnt of small messages; then large ones are on the way."""
+        small = [single(b"." * 100)] * 3000
+        scripted.add_topic(TOPIC, small + numbered(64, 1, MIB))
+        reader: EntryReader = start(
+            {"memory_limit_bytes": self.LIMIT}, receiver_queue_messages=2000
+        )
+        take(reader, 2900)
+        return reader
+
+    def test_the_queue_is_bounded_by_bytes(
+        self, scripted: ScriptedBroker, reader: EntryReader
+    ) -> None:
+        """When sizes jump from 100 B to 1 MiB, the socket is left unread for a while.
+
+        What was granted for small messages cannot be called back. Half of the limit may
+        wait, and what one look at the socket brings; the rest stays with the broker.
+        """
+        limit = self.LIMIT // 2
+        wait_until(lambda: queued_bytes(reader) >= limit, "a full queue")
+        sent = -1
+        while sent != (sent := scripted.consumers[0].next_entry):
+            threading.Event().wait(0.2)  # until the broker gets stuck
+        assert queued_bytes(reader) <= limit + 2 * MIB
+        assert sent < 3064, "the broker could send everything"
+        assert scripted.permits[TOPIC] > 3000
+        assert take(reader, 164) == list(range(2900, 3064))
+        assert reader.reconnects == 0
+
+    def test_a_full_queue_lets_go_of_its_connection(
+        self, scripted: ScriptedBroker, reader: EntryReader
+    ) -> None:
+        """Who closes the reader frees the thread that waits for room."""
+        connection = reader._pool.service()
+        wait_until(lambda: queued_bytes(reader) >= self.LIMIT // 2)
+        reader.close()
+        connection.wait(
+            connection.request(lambda request_id: commands.lookup(TOPIC, request_id)),
+            20,
+            "LOOKUP",
+        )
+        assert scripted.consumers == []
+
+    def test_a_full_queue_does_not_outlive_its_connection(
+        self, scripted: ScriptedBroker, reader: EntryReader
+    ) -> None:
+        """A close from elsewhere ends the thread; the reader comes back by itself."""
+        wait_until(lambda: queued_bytes(reader) >= self.LIMIT // 2)
+        reader._pool.close()
+        assert take(reader, 164) == list(range(2900, 3064))
+        assert reader.reconnects == 1
+
+
+class TestComingBack:
+    @pytest.mark.parametrize("how", ["close_consumers", "cut"])
+    def test_it_resumes_right_after_the_last_entry(
+        self, scripted: ScriptedBroker, start: Any, how: str
+    ) -> None:
+        """The broker sends the last entry again, whole: it is dropped."""
+        scripted.add_topic(TOPIC, numbered(10, 5))
+        reader = start(receiver_queue_messages=5)
+        assert take(reader, 4) == [0, 1, 2, 3]
+        getattr(scripted, how)()
+        assert take(reader, 6) == [4, 5, 6, 7, 8, 9]
+        assert reader.reconnects == 1
+        assert last_start(scripted)[0] == LEDGER
+        assert last_start(scripted)[1] >= 3
+
+    def test_again_and_again(self, scripted: ScriptedBroker, start: Any) -> None:
+        """Each entry once, whatever breaks in between."""
+        scripted.add_topic(TOPIC, numbered(60, 5))
+        reader = start(receiver_queue_messages=5)
+        seen = []
+        for turn in range(20):
+            seen += take(reader, 3)
+            (scripted.cut if turn % 2 else scripted.close_consumers)()
+        assert seen == list(range(60))
+        assert reader.reconnects > 5
+
+    def test_before_the_first_entry(self, scripted: ScriptedBroker, start: Any) -> None:
+        """Nothing was handed on yet, so it starts where it should have."""
+        scripted.add_topic(TOPIC, numbered(10, 5))
+        scripted.script("FLOW", cut)
+        reader = start(start=MessageId(LEDGER, 6))
+        assert take(reader, 4) == [6, 7, 8, 9]
+        assert last_start(scripted) == (LEDGER, 6)
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    @pytest.mark.parametrize(
+        "action",
+        [
+            refuse("ServiceNotReady"),
+            refuse("ConsumerBusy"),
+            refuse("UnknownError"),
+            cut,
+        ],
+    )
+    def test_trouble_on_the_way_back(
+        self, scripted: ScriptedBroker, start: Any, command: str, action: Any
+    ) -> None:
+        """Each step may fail for a while; nothing is left at the broker of it."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        scripted.script(command, action, action)
+        reader = start()
+        assert take(reader, 4) == [0, 1, 2, 3]
+        wait_until(lambda: len(scripted.consumers) == 1)
+
+    def test_a_topic_that_is_gone_is_final(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """The error names it."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        reader = start()
+        take(reader, 4)
+        del scripted.topics[TOPIC]
+        scripted.close_consumers()
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            reader.receive(20)
+
+    def test_an_outage_that_lasts(self, scripted: ScriptedBroker, start: Any) -> None:
+        """After `pollTimeoutMs` the error names topic, option and last reason."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        reader = start(poll_timeout_s=0.3)
+        take(reader, 4)
+        scripted.stop_listening()
+        scripted.cut()
+        with pytest.raises(ReadTimeoutError, match=f"{TOPIC}.*pollTimeoutMs") as caught:
+            reader.receive(20)
+        assert "refused" in str(caught.value)
+
+    def test_a_pause_of_ours_is_no_outage(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """The time Spark spent on rows does not count against `pollTimeoutMs`."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        reader = start(poll_timeout_s=0.3)
+        take(reader, 2)
+        threading.Event().wait(0.5)
+        scripted.cut()
+        scripted.script("LOOKUP", refuse("ServiceNotReady"))
+        assert take(reader, 2) == [2, 3]
+
+    def test_a_late_subscribe_leaves_nothing(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """One that was given up is closed before the next is tried."""
+        answer = threading.Event()
+        scripted.add_topic(TOPIC, numbered(2, 1))
+        scripted.script("SUBSCRIBE", late(answer))
+        reader = start({"operation_timeout_s": 0.1})
+        assert take(reader, 2) == [0, 1]
+        answer.set()
+        first = scripted.bodies["SUBSCRIBE"][0].consumer_id
+        assert first in {b.consumer_id for b in scripted.bodies["CLOSE_CONSUMER"]}
+
+    def test_a_start_that_will_not_do(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """What the callback raises comes out, and the consumer goes."""
+        scripted.add_topic(TOPIC, numbered(2, 1))
+        asked = []
+
+        def refuse_start(wanted: MessageId, found: Any) -> None:
+            asked.append((wanted, found.last))
+            raise DataLossError("gone", topic_partition=TOPIC, wanted="", available="")
+
+        reader = start(start=MessageId(LEDGER, 1), on_start=refuse_start)
+        with pytest.raises(DataLossError, match="gone"):
+            reader.receive(20)
+        assert asked[0][0] == MessageId(LEDGER, 1)
+        wait_until(lambda: not scripted.consumers)
+
+
+def test_closing_does_not_wait_for_a_silent_broker(
+    scripted: ScriptedBroker, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing depends on its word."""
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT_S", 0.05)
+    scripted.add_topic(TOPIC, numbered(1, 1))
+    scripted.always("CLOSE_CONSUMER", silence)
+    reader = start()
+    take(reader, 1)
+    reader.close()
+    reader.close()
+
+
+def test_positions_of_the_topic_now(scripted: ScriptedBroker, start: Any) -> None:
+    """The last message there is; None where the broker cannot say just now."""
+    scripted.add_topic(TOPIC, numbered(3, 2))
+    reader = start()
+    take(reader, 3)
+    assert reader.positions().last.position == (LEDGER, 2)
+    scripted.script("GET_LAST_MESSAGE_ID", refuse("ServiceNotReady"))
+    assert reader.positions() is None
+    assert reader.positions().last.position == (LEDGER, 2)
+
+
+def test_values_survive(scripted: ScriptedBroker, start: Any) -> None:
+    """Payloads are those that were stored."""
+    scripted.add_topic(TOPIC, [single(struct.pack(">Q", n)) for n in range(5)])
+    reader = start()
+    values = [struct.unpack(">Q", next_of(reader).payload)[0] for _ in range(5)]
+    assert values == list(range(5))

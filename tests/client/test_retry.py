@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.client import retry as module
+from pulsar_spark.client.retry import Retry, ask_all
+from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from tests.client.scripted_broker import client_options
+
+FINAL = BrokerError("no", code="NotAllowedError")
+BUSY = BrokerError("later", code="TooManyRequests")
+
+
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        """As ``time.monotonic``."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """As ``time.sleep``, but at once."""
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time that retries see."""
+    one = Clock()
+    monkeypatch.setattr(module, "time", one)
+    return one
+
+
+def retry(timeout_s: float = 100.0) -> Retry:
+    """Pauses of 1 s to 8 s."""
+    return Retry(client_options(initial_backoff_s=1.0, max_backoff_s=8.0), timeout_s)
+
+
+def test_pauses_double_up_to_the_longest(clock: Clock) -> None:
+    """With jitter: half to all of it."""
+    one = retry()
+    for _ in range(6):
+        one.pause(BUSY)
+    for pause, limit in zip(clock.pauses, [1, 2, 4, 8, 8, 8], strict=True):
+        assert limit / 2 <= pause <= limit
+
+
+def test_it_ends_at_the_deadline(clock: Clock) -> None:
+    """The last pause is cut, then the error itself is raised."""
+    one = retry(10.0)
+    while one.remaining_s:
+        one.pause(BUSY)
+    with pytest.raises(BrokerError, match="later"):
+        one.pause(BUSY)
+    assert sum(clock.pauses) == pytest.approx(10.0)
+    assert one.remaining_s == 0
+
+
+def test_a_final_error_is_raised_at_once(clock: Clock) -> None:
+    """No pause for what another try cannot mend."""
+    with pytest.raises(BrokerError, match="no"):
+        retry().pause(FINAL)
+    assert clock.pauses == []
+
+
+def test_progress_begins_anew(clock: Clock) -> None:
+    """Restart brings back the whole budget and the shortest pause."""
+    one = retry(10.0)
+    for _ in range(4):
+        one.pause(BUSY)
+    one.restart()
+    assert one.remaining_s == 10.0
+    one.pause(BUSY)
+    assert clock.pauses[-1] <= 1.0
+
+
+def test_only_what_failed_is_asked_again(clock: Clock) -> None:
+    """Answers are kept; questions that failed for now are repeated together."""
+    rounds: list[list[str]] = []
+
+    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+        rounds.append(keys)
+        return {
+            key: TransportError("cut") if key > "a" and len(rounds) < 3 else len(rounds)
+            for key in keys
+        }
+
+    assert ask_all("abc", ask, retry()) == {"a": 1, "b": 3, "c": 3}
+    assert rounds == [["a", "b", "c"], ["b", "c"], ["b", "c"]]
+
+
+def test_one_final_error_ends_it(clock: Clock) -> None:
+    """Whatever the others are."""
+    answers: dict[str, int | PulsarSparkError] = {"a": 1, "b": BUSY, "c": FINAL}
+    with pytest.raises(BrokerError, match="no"):
+        ask_all(answers, lambda keys: answers, retry())
+    assert clock.pauses == []
+
+
+def test_nothing_to_ask_asks_nothing() -> None:
+    """No round trip for no question."""
+    assert ask_all([], lambda keys: pytest.fail("asked"), retry()) == {}

@@ -1,0 +1,326 @@
+"""Publishes any entry at all, over a bare socket.
+
+The official client writes what its API allows. Readers meet more: other clients' forms,
+chunks of a producer that died, entries without a checksum. Here the test writes the
+MessageMetadata and the payload itself::
+
+    with RawPublisher(service_url, topic) as publisher:
+        publisher.send(*message(b"v", key="k"))
+        publisher.send(*batch([member(b"v"), member(None, key="k")]))
+
+Only the package's generated protocol classes and its frame writer are used, so that a
+mistake in its client or its decoding cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import compress
+from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+_TIMEOUT_S = 30.0
+
+
+class RawError(RuntimeError):
+    """The broker refused a request.
+
+    Attributes:
+        code: Number of the ServerError.
+    """
+
+    def __init__(self, what: str, code: int, message: str) -> None:
+        super().__init__(f"{what}: {code} {message}")
+        self.code = code
+
+
+class TxnId(NamedTuple):
+    """The two halves of a transaction's id."""
+
+    most: int
+    least: int
+
+
+class RawConnection:
+    """One connection on which a request is sent and its reply awaited, in turn.
+
+    Args:
+        service_url: ``pulsar://host:port`` of a broker that serves everything itself.
+    """
+
+    def __init__(self, service_url: str) -> None:
+        host, port = service_url.removeprefix("pulsar://").rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), _TIMEOUT_S)
+        self._stream = self._socket.makefile("rb")
+        self._request_ids = itertools.count(1)
+        connect = pb.CommandConnect(
+            client_version="raw", auth_method_name="none", protocol_version=19
+        )
+        self.send_command("connect", connect)
+        self.receive("connected")
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; whatever the broker held for it goes."""
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, name: str, body: Any, reply: str) -> Any:
+        """Send a request and return the body of its reply.
+
+        Args:
+            name: Field of BaseCommand that holds ``body``.
+            body: The request; its request_id is filled in.
+            reply: Field of BaseCommand that the reply is expected in.
+
+        Raises:
+            RawError: The broker refused.
+        """
+        body.request_id = next(self._request_ids)
+        self.send_command(name, body)
+        return self.receive(reply)
+
+    def lookup(self, topic: str) -> None:
+        """Make the broker take a topic on, as every client does first."""
+        request = pb.CommandLookupTopic(topic=topic)
+        self.ask("lookupTopic", request, "lookupTopicResponse")
+
+    def send_command(self, name: str, body: Any) -> None:
+        """Send a simple command."""
+        self.send_bytes(encode_frame(_command(name, body)))
+
+    def send_bytes(self, frame: bytes) -> None:
+        """Send what may or may not be a frame."""
+        self._socket.sendall(frame)
+
+    def receive(self, expected: str) -> Any:
+        """The body of the next command of the kind expected; answers probes.
+
+        Raises:
+            RawError: The broker refused.
+        """
+        while True:
+            (size,) = struct.unpack(">I", self._stream.read(4))
+            frame = self._stream.read(size)
+            (command_size,) = struct.unpack_from(">I", frame)
+            command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
+            if command.type == pb.BaseCommand.PING:
+                self.send_command("pong", pb.CommandPong())
+                continue
+            name = _field_of(command.type)
+            body = getattr(command, name)
+            if name in ("error", "send_error") or _refused(body):
+                raise RawError(name, body.error, body.message)
+            if name == expected:
+                return body
+
+
+class RawPublisher(RawConnection):
+    """A producer of one topic partition.
+
+    Args:
+        service_url: Of the broker.
+        topic: Full name of a topic partition.
+        producer_name: None for a name that the broker gives.
+
+    Attributes:
+        producer_name: Its name; MessageMetadata carries it.
+    """
+
+    def __init__(
+        self, service_url: str, topic: str, producer_name: str | None = None
+    ) -> None:
+        super().__init__(service_url)
+        self.lookup(topic)
+        request = pb.CommandProducer(
+            topic=topic, producer_id=1, producer_name=producer_name, txn_enabled=True
+        )
+        success = self.ask("producer", request, "producer_success")
+        self.producer_name = str(success.producer_name)
+        self._sequence_ids = itertools.count()
+
+    def send(
+        self,
+        metadata: pb.MessageMetadata,
+        payload: bytes,
+        *,
+        txn: TxnId | None = None,
+        checksum: bool = True,
+    ) -> tuple[int, int]:
+        """Publish one entry and wait until it is stored.
+
+        Args:
+            metadata: Of the entry. Name of the producer, sequence id and publish time
+                are filled in where they are missing.
+            payload: As it is to be stored.
+            txn: Transaction to publish in.
+            checksum: False leaves the checksum out.
+
+        Returns:
+            ``(ledger_id, entry_id)``.
+
+        Raises:
+            RawError: The broker refused it.
+        """
+        sequence_id = next(self._sequence_ids)
+        metadata = _completed(metadata, self.producer_name, sequence_id)
+        send = pb.CommandSend(producer_id=1, sequence_id=metadata.sequence_id)
+        if metadata.HasField("num_messages_in_batch"):
+            send.num_messages = metadata.num_messages_in_batch
+        if metadata.num_chunks_from_msg > 1:
+            send.is_chunk = True
+        if txn is not None:
+            for where in (send, metadata):
+                where.txnid_most_bits, where.txnid_least_bits = txn
+        command, described = _command("send", send), metadata.SerializeToString()
+        encode = encode_payload_frame if checksum else _without_checksum
+        self.send_bytes(encode(command, described, payload))
+        stored = self.receive("send_receipt").message_id
+        return stored.ledgerId, stored.entryId
+
+
+def message(
+    value: bytes | None,
+    *,
+    key: str | bytes | None = None,
+    properties: dict[str, str] | None = None,
+    compression: int = 0,
+    **fields: Any,
+) -> tuple[pb.MessageMetadata, bytes]:
+    """An entry that is one message, not a batch.
+
+    Args:
+        value: None for a null value.
+        key: Bytes travel as base64, as the Java client's ``keyBytes`` does.
+        properties: Key-value pairs.
+        compression: A CompressionType.
+        **fields: Further fields of MessageMetadata.
+    """
+    metadata = pb.MessageMetadata(**fields)
+    _describe(metadata, value, key, properties)
+    payload = value or b""
+    if compression:
+        metadata.compression = compression
+        metadata.uncompressed_size = len(payload)
+        payload = compress(compression, payload)
+    return metadata, payload
+
+
+def member(
+    value: bytes | None,
+    *,
+    key: str | bytes | None = None,
+    properties: dict[str, str] | None = None,
+    **fields: Any,
+) -> bytes:
+    """One message as a batch holds it; arguments as for :func:`message`."""
+    single = pb.SingleMessageMetadata(payload_size=len(value or b""), **fields)
+    _describe(single, value, key, properties)
+    described = single.SerializeToString()
+    return struct.pack(">I", len(described)) + described + (value or b"")
+
+
+def batch(
+    members: Sequence[bytes], *, compression: int = 0, **fields: Any
+) -> tuple[pb.MessageMetadata, bytes]:
+    """An entry that is a batch of what :func:`member` gave."""
+    payload = b"".join(members)
+    metadata = pb.MessageMetadata(num_messages_in_batch=len(members), **fields)
+    if compression:
+        metadata.compression = compression
+        metadata.uncompressed_size = len(payload)
+        payload = compress(compression, payload)
+    return metadata, payload
+
+
+def chunks(
+    value: bytes, pieces: int, uuid: str, **fields: Any
+) -> list[tuple[pb.MessageMetadata, bytes]]:
+    """The entries of a chunked message, in order; send whichever, whenever.
+
+    All of them carry the publish time of this call, as a producer's do.
+    """
+    size = -(-len(value) // pieces)
+    fields.setdefault("publish_time", time.time_ns() // 1_000_000)
+    return [
+        (
+            pb.MessageMetadata(
+                uuid=uuid,
+                chunk_id=i,
+                num_chunks_from_msg=pieces,
+                total_chunk_msg_size=len(value),
+                **fields,
+            ),
+            value[i * size : (i + 1) * size],
+        )
+        for i in range(pieces)
+    ]
+
+
+def _describe(
+    metadata: pb.MessageMetadata | pb.SingleMessageMetadata,
+    value: bytes | None,
+    key: str | bytes | None,
+    properties: dict[str, str] | None,
+) -> None:
+    if value is None:
+        metadata.null_value = True
+    if isinstance(key, bytes):
+        metadata.partition_key = base64.b64encode(key).decode()
+        metadata.partition_key_b64_encoded = True
+    elif key is not None:
+        metadata.partition_key = key
+    for name, text in (properties or {}).items():
+        metadata.properties.add(key=name, value=text)
+
+
+def _completed(
+    metadata: pb.MessageMetadata, producer_name: str, sequence_id: int
+) -> pb.MessageMetadata:
+    done = pb.MessageMetadata()
+    done.CopyFrom(metadata)
+    done.producer_name = metadata.producer_name or producer_name
+    if not metadata.HasField("sequence_id"):
+        done.sequence_id = sequence_id
+    if not metadata.HasField("publish_time"):
+        done.publish_time = time.time_ns() // 1_000_000
+    return done
+
+
+def _without_checksum(command: bytes, metadata: bytes, payload: bytes) -> bytes:
+    entry = struct.pack(">I", len(metadata)) + metadata + payload
+    head = struct.pack(">II", 4 + len(command) + len(entry), len(command))
+    return head + command + entry
+
+
+def _command(name: str, body: Any) -> bytes:
+    number = pb.BaseCommand.DESCRIPTOR.fields_by_name[name].number
+    return pb.BaseCommand(type=number, **{name: body}).SerializeToString()
+
+
+def _field_of(command_type: int) -> str:
+    return str(pb.BaseCommand.DESCRIPTOR.fields_by_number[command_type].name)
+
+
+def _refused(body: Any) -> bool:
+    return "error" in body.DESCRIPTOR.fields_by_name and body.HasField("error")

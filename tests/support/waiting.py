@@ -1,0 +1,43 @@
+"""Waiting for what a broker does in its own time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.admin import Admin
+
+
+def await_true(
+    condition: Callable[[], bool], what: str = "it", timeout: float = 20.0
+) -> None:
+    """Wait for a condition, and fail the test if it does not come true.
+
+    Args:
+        condition: Asked every 20 ms.
+        what: What is to happen, for the message.
+        timeout: Seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen in {timeout} s"
+        time.sleep(0.02)
+
+
+def trim_first_ledger(admin: Admin, topic: str) -> None:
+    """Remove the first ledger of a topic, which must be closed, as retention would.
+
+    The whole namespace keeps nothing from here on.
+    """
+    namespace = topic.removeprefix("persistent://").rpartition("/")[0]
+    first = admin.internal_stats(topic)["ledgers"][0]["ledgerId"]
+    admin.set_retention(namespace, minutes=0, size_mb=0)
+
+    def gone() -> bool:
+        admin.trim(topic)  # of no effect until the topic has heard of the policy
+        return bool(admin.internal_stats(topic)["ledgers"][0]["ledgerId"] != first)
+
+    await_true(gone, f"trimming {topic}")

@@ -1,0 +1,563 @@
+"""Entries: three forms of payload, what each message gets, and every kind of lie."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from google.protobuf.internal import api_implementation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.offsets import MessageId
+from pulsar_spark.wire.entries import FIELDS, Entry, decode_entry, read_stored_entry
+from tests.wire import builders
+from tests.wire.builders import CODECS, Outer, Sent, proto
+
+ALL = MessageId(0, 0)
+END = MessageId(2**62, 0)
+
+IN_PYTHON = api_implementation.Type() == "python"
+
+
+def decode(
+    entry: bytes,
+    *,
+    fields: frozenset[str] = FIELDS,
+    max_bytes: int = 1 << 20,
+    **facts: Any,
+) -> Entry:
+    """An entry at 7:3, as far as it can be decoded."""
+    stored = read_stored_entry(7, 3, memoryview(entry), **facts)
+    return decode_entry(stored, fields=fields, max_bytes=max_bytes)
+
+
+def refused(entry: bytes, match: str, **how: Any) -> None:
+    """Checks that an entry cannot be decoded, and why."""
+    with pytest.raises(CorruptEntryError, match=match):
+        decode(entry, **how)
+
+
+def raw_batch(payload: bytes, count: int, *more: tuple[int, int | bytes]) -> bytes:
+    """A batch of any bytes, said to be so many messages."""
+    return builders.with_headers(Outer().metadata((11, count), *more), payload)
+
+
+def numbered(count: int, removed: tuple[int, ...] = ()) -> list[Sent]:
+    """Messages that are told apart by their payloads."""
+    return [Sent(b"%d" % n, removed=n in removed) for n in range(count)]
+
+
+# -- what the messages get -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_batches(codec: int, count: int):
+    """A batch gives its messages in order, whatever compressed it."""
+    entry = decode(builders.batch(numbered(count), Outer(codec=codec)))
+    assert entry.position == (7, 3)
+    assert entry.payloads == [b"%d" % n for n in range(count)]
+    assert list(entry.batch_indexes) == list(range(count))
+    assert (entry.batch_size, len(entry)) == (count, count)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("payload", [b"x" * 1000, b"", None])
+def test_singles(codec: int, payload: bytes | None):
+    """A single message is its payload; empty is not the same as null."""
+    entry = decode(builders.single(Sent(payload), Outer(codec=codec)))
+    assert entry.payloads == [payload]
+    assert list(entry.batch_indexes) == [0]
+    assert entry.batch_size == 0
+    assert entry.size_bytes == len(payload or b"") + len(
+        entry.metadata.SerializeToString()
+    )
+
+
+def test_null_and_empty_in_a_batch():
+    """Null and empty are told apart in a batch, too."""
+    entry = decode(builders.batch([Sent(None), Sent(b""), Sent(b"x")]))
+    assert entry.payloads == [None, b"", b"x"]
+
+
+SENT = [
+    Sent(key="k"),
+    Sent(key=""),
+    Sent(key="größe"),
+    Sent(key=b"\x00\xff"),
+    Sent(key=b""),
+    Sent(ordering_key=b"o"),
+    Sent(ordering_key=b""),
+    Sent(event_time=77),
+    Sent(sequence_id=0),
+    Sent(sequence_id=9),
+    Sent(properties=[("a", "1"), ("ä", ""), ("", "x")]),
+    Sent(properties=[("a", "1"), ("b", "2"), ("a", "3")]),
+    Sent(),
+]
+
+
+def wanted(sent: Sent, outer: Outer) -> dict[str, Any]:
+    """The fields of a message."""
+    sequence_id = outer.sequence_id if sent.sequence_id is None else sent.sequence_id
+    return {
+        "partition_key": sent.key,
+        "ordering_key": sent.ordering_key,
+        "event_time": sent.event_time or outer.event_time or None,
+        "sequence_id": sequence_id,
+        "properties": dict(sent.properties) or None,
+    }
+
+
+def fields_of(entry: Entry) -> list[dict[str, Any]]:
+    """The fields of each message."""
+    names = list(entry.fields)
+    return [
+        dict(zip(names, values, strict=True))
+        for values in zip(*entry.fields.values(), strict=True)
+    ]
+
+
+def test_fields_in_a_batch():
+    """Each has what it was sent with; of a property that came twice the last value."""
+    outer = Outer(key="outer", sequence_id=40)
+    assert fields_of(decode(builders.batch(SENT, outer))) == [
+        wanted(sent, outer) for sent in SENT
+    ]
+
+
+@pytest.mark.parametrize("sent", [s for s in SENT if s.sequence_id is None])
+def test_fields_of_a_single(sent: Sent):
+    """A single message has them from its entry."""
+    assert fields_of(decode(builders.single(sent))) == [wanted(sent, Outer())]
+
+
+def test_event_time_falls_back_to_the_entry():
+    """In a batch only messages without an event time get the entry's; 0 is none."""
+    outer = Outer(event_time=1234)
+    sent = [Sent(event_time=77), Sent(), Sent(event_time=0)]
+    assert decode(builders.batch(sent, outer)).fields["event_time"] == [77, 1234, 1234]
+    assert decode(builders.batch(sent)).fields["event_time"] == [77, None, None]
+
+
+def test_the_key_of_the_entry_is_not_the_messages():
+    """Outer key and properties are the first message's: no other gets them."""
+    outer = Outer(key="outer", extra=((4, proto((1, "p"), (2, "q"))), (18, b"o")))
+    entry = decode(builders.batch([Sent(), Sent(key="own")], outer))
+    assert entry.fields["partition_key"] == [None, "own"]
+    assert entry.fields["properties"] == [None, None]
+    assert entry.fields["ordering_key"] == [None, None]
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_only_what_is_asked_for(name: str):
+    """Fields that nobody wants are not read."""
+    for entry in (builders.batch(SENT), builders.single(SENT[0])):
+        found = decode(entry, fields=frozenset({name}))
+        assert list(found.fields) == [name]
+        assert found.fields[name] == decode(entry).fields[name]
+        assert decode(entry, fields=frozenset()).fields == {}
+
+
+@pytest.mark.parametrize("key", ["a", "a$==", "ä===", "AAA", "=AAA"])
+def test_bad_base64(key: str):
+    """A key that is marked as base64 and is none is an error, no other key."""
+    payload = sized(proto((2, key), (3, 0), (6, 1)))
+    refused(raw_batch(payload, 1), "base64")
+    metadata = Outer().metadata((6, key), (17, 1))
+    refused(builders.with_headers(metadata, b"x"), "base64")
+    assert decode(raw_batch(payload, 1), fields=frozenset()).payloads == [b""]
+
+
+def test_redelivery_count():
+    """It goes with the entry."""
+    assert decode(builders.single(Sent()), redelivery_count=3).redelivery_count == 3
+
+
+# -- headers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("broker", [None, proto((1, 1_700_000_000_000), (2, 41))])
+def test_headers(checksum: bool, broker: bytes | None):
+    """Checksum and broker metadata may be there or not, in any combination."""
+    data = builders.batch(numbered(3), checksum=checksum, broker_metadata=broker)
+    entry = decode(data)
+    assert entry.payloads == [b"0", b"1", b"2"]
+    if broker is None:
+        assert entry.broker_metadata is None
+    else:
+        assert entry.broker_metadata is not None
+        assert entry.broker_metadata.broker_timestamp == 1_700_000_000_000
+        assert entry.broker_metadata.index == 41
+
+
+def test_damaged_metadata():
+    """Metadata, the broker's or the producer's, that cannot be parsed is corrupt."""
+    refused(builders.with_headers(b"\x0a\x7f", b"x"), "metadata is damaged")
+    refused(builders.single(Sent(), broker_metadata=b"\x08"), "metadata is damaged")
+    refused(raw_batch(b"\x00\x00\x00\x02\x0a\x7f", 1), "message 0 of 1 .* damaged")
+
+
+def test_groups_without_end():
+    """Groups in groups in groups are refused, or passed over, without a crash."""
+    deep = b"\x9b\x06" * 20_000 + b"\x9c\x06" * 20_000
+    refused(builders.with_headers(Outer().metadata() + deep, b"x"), "damaged")
+
+
+@pytest.mark.parametrize("kind", [10, 20, 21, 22, 0])
+def test_markers(kind: int):
+    """A marker has no messages, whatever its payload is, and costs what one does."""
+    stored = read_stored_entry(
+        7, 3, memoryview(builders.single(Sent(), Outer(extra=((20, kind),))))
+    )
+    assert stored.is_marker
+    assert stored.charged_messages == 1
+    entry = decode_entry(stored)
+    assert (len(entry), entry.size_bytes) == (0, 0)
+    assert set(entry.fields) == FIELDS
+
+
+def test_encrypted():
+    """An encrypted entry is a clear error with the name of its key."""
+    outer = Outer(extra=((13, proto((1, "my-key"), (2, b"secret"))),))
+    refused(builders.single(Sent(), outer), "encrypted with the key 'my-key'")
+    refused(builders.batch([Sent()], outer), "cannot decrypt")
+
+
+def test_permits():
+    """A batch costs its messages, removed ones included; anything else costs one."""
+
+    def charged(entry: bytes) -> int:
+        return read_stored_entry(7, 3, memoryview(entry)).charged_messages
+
+    assert charged(builders.batch(numbered(5, removed=(1, 2)))) == 5
+    assert charged(builders.single(Sent())) == 1
+    assert charged(raw_batch(b"", 0)) == charged(raw_batch(b"", -3)) == 1
+    assert charged(builders.chunk(b"x", 0, 2, 2)) == 1
+
+
+# -- compaction ------------------------------------------------------------------------
+
+
+def test_removed_messages():
+    """Compaction's gaps are passed over; the others keep their numbers."""
+    entry = decode(builders.batch(numbered(5, removed=(0, 2, 4))))
+    assert list(entry.batch_indexes) == [1, 3]
+    assert entry.payloads == [b"1", b"3"]
+    assert entry.batch_size == 5
+    assert {len(values) for values in entry.fields.values()} == {2}
+
+
+def test_everything_removed():
+    """A batch of which nothing is left has no messages."""
+    entry = decode(builders.batch(numbered(2, removed=(0, 1))))
+    assert (len(entry), entry.batch_size) == (0, 2)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_retained_indexes(packed: bool):
+    """Newer brokers store only what is left, and its numbers."""
+    indexes = (1, 4, 7)
+    payload = builders.batch_payload([Sent(b"%d" % n) for n in indexes])
+    many = [(31, bytes(indexes))] if packed else [(31, n) for n in indexes]
+    entry = decode(raw_batch(payload, 9, *many))
+    assert list(entry.batch_indexes) == [1, 4, 7]
+    assert entry.payloads == [b"1", b"4", b"7"]
+    assert entry.batch_size == 9
+
+
+@pytest.mark.parametrize("indexes", [(1, 1), (3, 2), (-1, 0), (0, 9), (9, 10), (8, 2)])
+def test_retained_indexes_that_lie(indexes: tuple[int, ...]):
+    """They ascend, and lie within the batch."""
+    payload = builders.batch_payload([Sent()] * len(indexes))
+    refused(raw_batch(payload, 9, *[(31, n) for n in indexes]), "ascending order")
+
+
+def test_more_retained_than_stored():
+    """More numbers than messages is corrupt, and so are fewer."""
+    two = builders.batch_payload([Sent()] * 2)
+    refused(raw_batch(two, 9, (31, 1), (31, 2), (31, 3)), "2 of 3 .* runs past")
+    refused(raw_batch(two, 9, (31, 1)), "bytes follow")
+
+
+# -- lies ------------------------------------------------------------------------------
+
+
+def test_wrong_checksum():
+    """One changed bit anywhere behind the checksum is found."""
+    entry = builders.batch(numbered(3))
+    for place in range(2, len(entry)):
+        damaged = bytearray(entry)
+        damaged[place] ^= 4
+        refused(bytes(damaged), "checksum")
+
+
+def test_every_truncation():
+    """A batch that ends early is corrupt wherever it ends."""
+    payload = builders.batch_payload(SENT)
+    for size in range(len(payload)):
+        refused(raw_batch(payload[:size], len(SENT)), "runs past|damaged|promises")
+
+
+def test_trailing_bytes():
+    """Nothing may follow the last message of a batch."""
+    payload = builders.batch_payload(numbered(2))
+    refused(raw_batch(payload + b"x", 2), "1 bytes follow the last of the 2 messages")
+    refused(raw_batch(payload, 1), "bytes follow")
+    refused(raw_batch(b"x", 0), "bytes follow")
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31), 4, 10_000, 2**31 - 1])
+def test_counts_that_cannot_be(count: int):
+    """A count that the payload has no room for is refused before anything is made."""
+    payload = builders.batch_payload([Sent(b"")] * 3)
+    refused(raw_batch(payload, count), f"promises a batch of {count} messages")
+
+
+def test_an_empty_batch():
+    """A batch of none has none."""
+    entry = decode(raw_batch(b"", 0))
+    assert len(entry) == 0
+
+
+def sized(head: bytes, size: int | None = None) -> bytes:
+    """Metadata of a message in a batch, with its size or a lie about it in front."""
+    return struct.pack(">I", len(head) if size is None else size) + head
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        sized(proto((3, 1)), 2**32 - 1) + b"x" * 9,
+        sized(proto((3, 1)), 40) + b"x" * 9,
+        sized(proto((3, 11))) + b"x" * 10,
+        sized(proto((3, 2**31 - 1))) + b"x" * 9,
+        sized(proto((3, -1))) + b"x" * 9,
+        sized(proto((3, -(2**31)))) + b"x" * 9,
+        sized(proto((3, -17))) + b"x" * 9,
+    ],
+)
+def test_sizes_that_lie(payload: bytes):
+    """Sizes beyond the end, and before the beginning, are corrupt."""
+    refused(raw_batch(payload, 1), "message 0 of 1 .* (runs past|is damaged)")
+
+
+def test_a_message_without_a_size():
+    """Zeros are no message: each one says how large it is."""
+    refused(raw_batch(bytes(8), 1), "message 0 .* does not say how large")
+    refused(raw_batch(sized(proto((2, "key"))), 1), "does not say how large")
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_compression_that_lies(codec: int):
+    """Another size than promised, damage, and a bomb are corrupt."""
+    payload = builders.batch_payload(numbered(50))
+    packed = builders.compress(codec, payload)
+
+    def entry(size: int, data: bytes = packed) -> bytes:
+        more = (8, codec), (9, size), (11, 50)
+        return builders.with_headers(Outer().metadata(*more), data)
+
+    assert len(decode(entry(len(payload)))) == 50
+    for size in (0, 1, len(payload) - 1, len(payload) + 1):
+        refused(entry(size), "its payload")
+    refused(entry(len(payload), packed[:-10]), "its payload")
+    refused(entry(len(payload), b""), "its payload")
+    refused(entry(2**32 - 1), "more than the .* allowed")
+    bomb = bytes(100_000)
+    small = entry(len(bomb), builders.compress(codec, bomb))
+    refused(small, "more than the 9999 bytes", max_bytes=9999)
+
+
+@pytest.mark.parametrize("codec", [5, 99, -1, 2**31 - 1])
+def test_unknown_codecs(codec: int):
+    """A codec of the future is a clear error."""
+    metadata = Outer().metadata((8, codec), (9, 1))
+    refused(builders.with_headers(metadata, b"x"), f"codec number {codec}")
+
+
+# -- text that is no text --------------------------------------------------------------
+
+NO_TEXT = b"\xff\xfe"
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("partition_key", proto((2, NO_TEXT), (3, 0))),
+        ("properties", proto((1, proto((1, NO_TEXT), (2, "v"))), (3, 0))),
+        ("properties", proto((1, proto((1, "k"), (2, NO_TEXT))), (3, 0))),
+    ],
+)
+def test_text_that_is_not_utf8(name: str, head: bytes):
+    """It stays the bytes it is, or, in pure Python, is refused by its name."""
+    entry = raw_batch(sized(head), 1)
+    if IN_PYTHON:
+        refused(entry, "message 0 of 1 .* not .*utf-8|can't decode")
+        return
+    (value,) = decode(entry).fields[name]
+    found = [value] if name == "partition_key" else [*value, *value.values()]
+    assert NO_TEXT in found
+
+
+@pytest.mark.parametrize("number", [1, 5, 6, 26])
+def test_text_of_the_entry_that_is_not_utf8(number: int):
+    """The same for what the entry itself says."""
+    outer = Outer(extra=((number, NO_TEXT),))
+    if IN_PYTHON:
+        refused(builders.single(Sent(), outer), "damaged .*in field")
+    else:
+        assert decode(builders.single(Sent(), outer)).payloads == [b"payload"]
+
+
+def test_a_base64_key_that_is_not_utf8():
+    """Base64 has no such characters."""
+    entry = raw_batch(sized(proto((2, NO_TEXT), (3, 0), (6, 1))), 1)
+    refused(entry, "base64|damaged")
+
+
+# -- ranges ----------------------------------------------------------------------------
+
+
+def at(ledger: int, entry: int, index: int = -1) -> MessageId:
+    """A message id."""
+    return MessageId(ledger, entry, index)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "kept"),
+    [
+        (ALL, END, "01234"),
+        (at(7, 3), at(7, 3), "01234"),
+        (at(7, 3, 0), at(7, 3, 4), "01234"),
+        (at(7, 3, 2), END, "234"),
+        (ALL, at(7, 3, 2), "012"),
+        (at(7, 3, 1), at(7, 3, 3), "123"),
+        (at(7, 3, 2), at(7, 3, 2), "2"),
+        (at(7, 3, 3), at(7, 3, 2), ""),
+        (at(7, 3, 5), END, ""),
+        (at(7, 3, 99), END, ""),
+        (ALL, at(7, 3, 99), "01234"),
+        (at(7, 4), END, ""),
+        (at(8, 0), END, ""),
+        (ALL, at(7, 2), ""),
+        (ALL, at(6, 99), ""),
+        (at(7, 2, 3), at(7, 4, 0), "01234"),
+        (at(6, 9, 3), at(8, 0, 0), "01234"),
+        (at(-1, -1), END, "01234"),
+    ],
+)
+def test_between(start: MessageId, end: MessageId, kept: str):
+    """Both ends belong to it; their batch indexes count in their own entries only."""
+    entry = decode(builders.batch(numbered(5))).between(start, end)
+    assert b"".join(p or b"" for p in entry.payloads).decode() == kept
+    assert [str(index) for index in entry.batch_indexes] == list(kept)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kept"),
+    [(0, 5, "134"), (1, 1, "1"), (2, 2, ""), (2, 3, "3"), (0, 0, ""), (4, -1, "4")],
+)
+def test_between_with_removed_members(first: int, last: int, kept: str):
+    """The numbers of a range are those of the batch as it was written."""
+    entry = decode(builders.batch(numbered(6, removed=(0, 2, 5))))
+    cut = entry.between(at(7, 3, first), at(7, 3, last))
+    assert b"".join(p or b"" for p in cut.payloads).decode() == kept
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 9])
+def test_between_of_a_single(index: int):
+    """What is no batch has no places in it: the entry counts as a whole."""
+    entry = decode(builders.single(Sent()))
+    assert len(entry.between(at(7, 3, index), END)) == 1
+    assert len(entry.between(ALL, at(7, 3, index))) == 1
+    assert len(entry.between(at(7, 4, index), END)) == 0
+
+
+def test_cut():
+    """A cut keeps columns and payloads together."""
+    entry = decode(builders.batch(SENT))
+    cut = entry.cut(2, 5)
+    assert fields_of(cut) == fields_of(entry)[2:5]
+    assert list(cut.batch_indexes) == [2, 3, 4]
+    assert cut.size_bytes > sum(len(p or b"") for p in cut.payloads)
+    sizes = [entry.cut(n, n + 1).size_bytes for n in range(len(entry))]
+    assert entry.size_bytes - len(entry) < sum(sizes) <= entry.size_bytes
+    assert (cut.batch_size, cut.metadata) == (entry.batch_size, entry.metadata)
+    assert len(entry.cut(0, 0)) == 0
+
+
+# -- properties ------------------------------------------------------------------------
+
+text = st.text(max_size=12)
+sent = st.builds(
+    Sent,
+    payload=st.none() | st.binary(max_size=60),
+    key=st.none() | text | st.binary(max_size=12),
+    ordering_key=st.none() | st.binary(max_size=9),
+    event_time=st.none() | st.integers(0, 2**64 - 1),
+    sequence_id=st.none() | st.integers(0, 2**64 - 1),
+    properties=st.lists(st.tuples(text, text), max_size=3),
+    removed=st.booleans(),
+)
+outer = st.builds(
+    Outer,
+    producer_name=text,
+    sequence_id=st.integers(0, 2**64 - 1),
+    publish_time=st.integers(0, 2**64 - 1),
+    key=st.none() | text,
+    codec=st.sampled_from(CODECS),
+)
+headers = st.fixed_dictionaries(
+    {
+        "checksum": st.booleans(),
+        "broker_metadata": st.none() | st.just(proto((1, 5), (2, 2**64 - 1))),
+    }
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(messages=st.lists(sent, max_size=8), outer=outer, headers=headers)
+def test_batches_round_trip(messages: list[Sent], outer: Outer, headers: Any):
+    """Whatever goes into a batch comes out, but for what compaction removed."""
+    entry = decode(builders.batch(messages, outer, **headers))
+    kept = [(index, one) for index, one in enumerate(messages) if not one.removed]
+    assert list(entry.batch_indexes) == [index for index, _ in kept]
+    assert entry.payloads == [one.payload for _, one in kept]
+    assert fields_of(entry) == [wanted(one, outer) for _, one in kept]
+    assert entry.metadata.producer_name == outer.producer_name
+    assert entry.metadata.publish_time == outer.publish_time
+
+
+@settings(deadline=None, max_examples=100)
+@given(one=sent, outer=outer, headers=headers)
+def test_singles_round_trip(one: Sent, outer: Outer, headers: Any):
+    """Whatever goes into a single message comes out."""
+    entry = decode(builders.single(one, outer, **headers))
+    assert entry.payloads == [one.payload if one.payload is None else one.wire_payload]
+    (found,) = fields_of(entry)
+    assert found == {**wanted(one, outer), "sequence_id": outer.sequence_id}
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    removed=st.sets(st.integers(0, 9)),
+    count=st.integers(1, 10),
+    start=st.integers(-1, 11),
+    end=st.integers(-1, 11),
+)
+def test_between_is_the_plain_definition(
+    removed: set[int], count: int, start: int, end: int
+):
+    """The messages of a range are those whose numbers lie in it."""
+    entry = decode(builders.batch(numbered(count, removed=tuple(removed))))
+    cut = entry.between(at(7, 3, start), at(7, 3, end))
+    assert list(cut.batch_indexes) == [
+        index
+        for index in range(count)
+        if index not in removed and start <= index and (end < 0 or index <= end)
+    ]

@@ -1,0 +1,348 @@
+"""A connection as a value: what each command becomes, in and out of the handshake."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from google.protobuf.internal import api_implementation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.frames import FRAME_HEADROOM_BYTES
+from pulsar_spark.wire.protocol import (
+    AuthChallenged,
+    ClientProtocol,
+    Connected,
+    ConsumerClosed,
+    Delivery,
+    Event,
+    Refusal,
+    Reply,
+)
+from tests.wire import builders
+from tests.wire.builders import CONNECTED, U64_MAX, Sent, command, frame, proto
+
+CONNECT = b"CONNECT of somebody"
+
+#: Type of each reply to a request of ours, and its request_id's field number.
+REPLIES = {
+    "SUCCESS": (13, 1),
+    "PARTITIONED_METADATA_RESPONSE": (22, 2),
+    "LOOKUP_RESPONSE": (24, 4),
+    "CONSUMER_STATS_RESPONSE": (26, 1),
+    "GET_LAST_MESSAGE_ID_RESPONSE": (30, 2),
+    "GET_TOPICS_OF_NAMESPACE_RESPONSE": (33, 1),
+    "ACK_RESPONSE": (38, 6),
+}
+
+#: Those that may carry a refusal: type, fields of request_id, error and message.
+REFUSALS = {
+    "ERROR": (14, 1, 2, 3),
+    "PARTITIONED_METADATA_RESPONSE": (22, 2, 4, 5),
+    "LOOKUP_RESPONSE": (24, 4, 6, 7),
+    "CONSUMER_STATS_RESPONSE": (26, 1, 2, 3),
+    "ACK_RESPONSE": (38, 6, 4, 5),
+}
+
+
+def ready(**how: Any) -> ClientProtocol:
+    """A connection after its handshake."""
+    protocol = ClientProtocol(CONNECT)
+    protocol.data_to_send()
+    (event,) = protocol.receive_data(builders.connected(**how))
+    assert isinstance(event, Connected)
+    return protocol
+
+
+def one(protocol: ClientProtocol, data: bytes) -> Event:
+    """The only event that some bytes are."""
+    (event,) = protocol.receive_data(data)
+    return event
+
+
+def none(protocol: ClientProtocol, data: bytes) -> None:
+    """Checks that some bytes are no event."""
+    assert list(protocol.receive_data(data)) == []
+
+
+# -- handshake -------------------------------------------------------------------------
+
+
+def test_handshake():
+    """CONNECT goes out once, at the beginning; CONNECTED is the first event."""
+    protocol = ClientProtocol(CONNECT)
+    assert protocol.data_to_send() == CONNECT
+    assert protocol.data_to_send() == b""
+    assert one(protocol, builders.connected(9999, "Pulsar Server4.0.7")) == Connected(
+        "Pulsar Server4.0.7", 21, 9999
+    )
+
+
+def test_default_limit():
+    """Without a limit in CONNECTED, 5 MiB count."""
+    event = one(ClientProtocol(CONNECT), builders.connected())
+    assert isinstance(event, Connected)
+    assert event.max_message_size_bytes == 5 * 1024 * 1024
+
+
+@pytest.mark.parametrize("limit", [-1, -(2**31)])
+def test_a_limit_below_nothing(limit: int):
+    """A negative limit is not the protocol's."""
+    with pytest.raises(ProtocolError, match=f"limits messages to {limit}"):
+        one(ClientProtocol(CONNECT), builders.connected(limit))
+
+
+def test_the_limit_of_the_broker_counts():
+    """After CONNECTED frames may have its limit and the headroom, not a byte more."""
+    protocol = ready(max_message_size=1000)
+    command_size = 8 + len(command(14, (1, 5), (2, 1), (3, b"")))
+    size = 1000 + FRAME_HEADROOM_BYTES - command_size
+    longest = frame(command(14, (1, 5), (2, 1), (3, b"x" * (size - 2))))
+    assert len(longest) == 1000 + FRAME_HEADROOM_BYTES
+    assert isinstance(one(protocol, longest), Refusal)
+    with pytest.raises(ProtocolError, match="larger than this connection's limit"):
+        list(protocol.receive_data((2000 + FRAME_HEADROOM_BYTES).to_bytes(4, "big")))
+
+
+def test_refusal_in_the_handshake():
+    """ERROR instead of CONNECTED is about the connection as a whole."""
+    refused = frame(command(14, (1, U64_MAX), (2, 3), (3, "bad token")))
+    assert one(ClientProtocol(CONNECT), refused) == Refusal(
+        None, "AuthenticationError", "bad token"
+    )
+
+
+def test_challenge_in_the_handshake():
+    """A challenge is an event, before CONNECTED and after it."""
+    challenge = frame(
+        command(36, (1, "4.0"), (2, proto((1, "token"), (2, b"data"))), (3, 21))
+    )
+    wanted = AuthChallenged("token", b"data")
+    protocol = ClientProtocol(CONNECT)
+    assert one(protocol, challenge) == wanted
+    assert isinstance(one(protocol, builders.connected()), Connected)
+    assert one(protocol, challenge) == wanted
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (frame(command(13, (1, 1))), "SUCCESS"),
+        (frame(command(18)), "PING"),
+        (builders.message(builders.single(Sent())), "MESSAGE"),
+        (frame(command(1234)), "unknown type 1234"),
+    ],
+)
+def test_anything_else_in_the_handshake(data: bytes, name: str):
+    """A broker says nothing else before CONNECTED, entries least of all."""
+    with pytest.raises(ProtocolError, match=f"answered CONNECT with {name}"):
+        list(ClientProtocol(CONNECT).receive_data(data))
+
+
+# -- after it --------------------------------------------------------------------------
+
+
+def test_ping_is_answered():
+    """Each PING gets a PONG, without any event."""
+    protocol = ready()
+    none(protocol, frame(command(18)) * 2)
+    assert protocol.data_to_send() == commands.pong() * 2
+    assert protocol.data_to_send() == b""
+    none(protocol, frame(command(19)))
+    assert protocol.data_to_send() == b""
+
+
+@pytest.mark.parametrize("kind", [0, 1, 100, 500, 2**31 - 1, -1])
+def test_unknown_commands_are_passed_over(kind: int):
+    """Commands of newer brokers do no harm, whatever is in them."""
+    protocol = ready()
+    none(protocol, frame(proto((1, kind), (999, b"whatever"))))
+    assert isinstance(one(protocol, frame(command(13, (1, 1)))), Reply)
+
+
+@pytest.mark.parametrize("kind", [9, 13, 14, 16, 24, 36])
+def test_known_commands_without_body(kind: int):
+    """What we know must be whole."""
+    with pytest.raises(ProtocolError, match="without its body"):
+        list(ready().receive_data(frame(proto((1, kind)))))
+
+
+@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize("request_id", [0, 1, 2**32, U64_MAX - 1])
+def test_replies(name: str, request_id: int):
+    """A reply has the number of its request, and its body."""
+    kind, field = REPLIES[name]
+    event = one(ready(), frame(command(kind, (field, request_id), *consumer(kind))))
+    assert isinstance(event, Reply)
+    assert event.request_id == request_id
+    assert event.body.request_id == request_id
+    assert commands.command_name(kind) == name
+
+
+def consumer(kind: int) -> list[tuple[int, int]]:
+    """The consumer_id of replies that have one."""
+    return [(1, 8)] if kind == 38 else []
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("number", [0, 6, 11, 999])
+def test_refusals(name: str, number: int):
+    """A reply with an error is a refusal, also with error 0, which is a name, too."""
+    kind, request, error, message = REFUSALS[name]
+    body = (request, 7), (error, number), (message, "no"), *consumer(kind)
+    event = one(ready(), frame(command(kind, *body)))
+    code = SERVER_ERRORS.get(number, f"ServerError{number}")
+    assert event == Refusal(7, code, "no")
+
+
+def test_an_error_about_no_request():
+    """The highest number stands for none."""
+    event = one(ready(), frame(command(14, (1, U64_MAX), (2, 22), (3, "limit"))))
+    assert event == Refusal(None, "NotAllowedError", "limit")
+
+
+def test_close_consumer():
+    """The broker lets go of a consumer, and may say where its topic went."""
+    assert one(ready(), frame(command(16, (1, 4), (2, U64_MAX)))) == ConsumerClosed(
+        4, ""
+    )
+    url = "pulsar://other:6650"
+    body = (1, 4), (2, U64_MAX), (3, url)
+    assert one(ready(), frame(command(16, *body))) == ConsumerClosed(4, url)
+
+
+def test_message_before_the_reply_to_subscribe():
+    """Entries that overtake a reply are events as any other, in their order."""
+    entry = builders.single(Sent(b"early"))
+    first, second = ready().receive_data(
+        builders.message(entry, consumer_id=4) + frame(command(13, (1, 1)))
+    )
+    assert isinstance(first, Delivery)
+    assert isinstance(second, Reply)
+    assert first.headers_and_payload == entry
+    assert (first.consumer_id, first.ledger_id, first.entry_id) == (4, 7, 3)
+    assert (first.redelivery_count, first.ack_set) == (0, ())
+
+
+def test_everything_of_a_message():
+    """Redelivery count and ack_set, negative words included."""
+    place = proto((1, 7), (2, 3))
+    body = (1, 4), (2, place), (3, 2), (4, -4), (4, 1)
+    event = one(ready(), frame(command(9, *body), b"entry"))
+    assert isinstance(event, Delivery)
+    assert event.redelivery_count == 2
+    assert event.ack_set == (-4, 1)
+    assert bytes(event.headers_and_payload) == b"entry"
+
+
+@pytest.mark.parametrize("places", [(2**63, 0), (0, 2**63), (U64_MAX, U64_MAX)])
+def test_entries_outside_of_a_topic(places: tuple[int, int]):
+    """No entry has a negative number; -1 is for places before the first one."""
+    data = builders.message(b"x", ledger_id=places[0], entry_id=places[1])
+    with pytest.raises(ProtocolError, match=f"the id {places[0]}:{places[1]}"):
+        list(ready().receive_data(data))
+    highest = builders.message(b"x", ledger_id=2**63 - 1, entry_id=2**63 - 1)
+    assert isinstance(one(ready(), highest), Delivery)
+
+
+NO_TEXT = b"\xff\xfe"
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (command(14, (1, 1), (2, 1), (3, NO_TEXT)), "message"),
+        (command(16, (1, 1), (2, 1), (3, NO_TEXT)), "assignedBrokerServiceUrl"),
+        (command(24, (1, NO_TEXT), (4, 1)), "brokerServiceUrl"),
+        (command(33, (1, 1), (2, "good"), (2, NO_TEXT)), "topics"),
+        (command(36, (2, proto((1, NO_TEXT)))), "challenge.auth_method_name"),
+    ],
+)
+def test_text_that_is_not_utf8(data: bytes, field: str):
+    """No str that comes out of here is anything else."""
+    with pytest.raises(ProtocolError) as caught:
+        list(ready().receive_data(frame(data)))
+    assert field.split(".")[-1] in caught.value.message
+    if api_implementation.Type() == "upb":
+        assert f"with a {field} that is not UTF-8" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP server"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "larger than"),
+        (b"+OK ready\r\n", "larger than"),
+        (bytes(8), "too short"),
+        (frame(b"\xff\xff\xff\xff"), "cannot be decoded"),
+        (frame(proto((2, b"")), b""), "has no type"),
+    ],
+)
+def test_garbage(data: bytes, match: str):
+    """What is not Pulsar's is one clear error."""
+    with pytest.raises(ProtocolError, match=match):
+        list(ClientProtocol(CONNECT).receive_data(data))
+
+
+def test_frames_before_garbage_count():
+    """What came before the damage is handed on first."""
+    events = ready().receive_data(frame(command(13, (1, 1))) + bytes(8))
+    assert isinstance(next(events), Reply)
+    with pytest.raises(ProtocolError):
+        next(events)
+
+
+# -- any split -------------------------------------------------------------------------
+
+numbers = st.integers(0, U64_MAX)
+frames = st.one_of(
+    st.builds(lambda n: frame(command(13, (1, n))), numbers),
+    st.builds(
+        lambda n, e: frame(command(14, (1, n), (2, e), (3, "x"))),
+        numbers,
+        st.integers(0, 30),
+    ),
+    st.just(frame(command(18))),
+    st.builds(lambda n: frame(command(16, (1, n), (2, U64_MAX))), numbers),
+    st.builds(
+        lambda data, place: builders.message(data, entry_id=place),
+        st.binary(max_size=300),
+        st.integers(0, 2**63 - 1),
+    ),
+)
+
+
+def seen(data: bytes, pieces: list[bytes]) -> tuple[list[Any], bytes]:
+    """Events, comparable, and what was to be sent."""
+    protocol = ClientProtocol(CONNECT)
+    events = []
+    for piece in pieces:
+        for event in protocol.receive_data(piece):
+            if isinstance(event, Delivery):
+                events.append((event.entry_id, bytes(event.headers_and_payload)))
+            else:
+                events.append(event)
+    assert b"".join(pieces) == data
+    return events, protocol.data_to_send()
+
+
+@settings(deadline=None, max_examples=100)
+@given(parts=st.lists(frames, max_size=6), data=st.data())
+def test_any_split(parts: list[bytes], data: st.DataObject):
+    """However a stream is cut, its events and the answers to it are the same."""
+    stream = builders.connected() + b"".join(parts)
+    expected = seen(stream, [stream])
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=5))
+    edges = sorted({0, len(stream), *cuts})
+    assert seen(stream, [stream[a:b] for a, b in itertools.pairwise(edges)]) == expected
+    assert seen(stream, [stream[i : i + 1] for i in range(len(stream))]) == expected
+
+
+def test_connected_type():
+    """The builders and the package agree on what CONNECTED is."""
+    assert commands.command_name(CONNECTED) == "CONNECTED"
