@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark import options as module
 from pulsar_spark.errors import OptionError
 from pulsar_spark.offsets import Edge, MessageId, OffsetsSpec, TimesSpec
 from pulsar_spark.options import (
@@ -26,6 +25,7 @@ from pulsar_spark.options import (
     options_table_markdown,
     parse_read_options,
 )
+from pulsar_spark.options import parse as module
 from pulsar_spark.topics import TopicName
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"

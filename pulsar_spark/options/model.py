@@ -1,0 +1,128 @@
+"""The options of a read, typed and frozen: what the rest of the package works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsar_spark.offsets import Edge, OffsetsSpec, TimesSpec
+from pulsar_spark.topics import TopicName, TopicsPattern
+
+#: The metadata columns of the Scala connector, in its order.
+METADATA_COLUMNS_DEFAULT: tuple[str, ...] = (
+    "__key",
+    "__topic",
+    "__messageId",
+    "__publishTime",
+    "__eventTime",
+    "__messageProperties",
+)
+#: Every metadata column there is.
+METADATA_COLUMNS_ALL: tuple[str, ...] = (
+    *METADATA_COLUMNS_DEFAULT,
+    "__partition",
+    "__orderingKey",
+    "__producerName",
+    "__sequenceId",
+    "__schemaVersion",
+    "__redeliveryCount",
+    "__brokerPublishTime",
+    "__index",
+    "__replicatedFrom",
+    "__deliverAtTime",
+)
+
+DEFAULT_PORT = 6650
+
+_FROM_EARLIEST = OffsetsSpec(Edge.EARLIEST)
+_TO_LATEST = OffsetsSpec(Edge.LATEST)
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """How to reach the brokers. Durations are seconds.
+
+    Attributes:
+        service_urls: ``host:port`` of each host, tried in turn. IPv6 hosts stand in
+            brackets.
+        tls: Whether to speak TLS; always False in this version.
+        operation_timeout_s: Longest wait for the answer to a request.
+        connection_timeout_s: Longest wait for one connection.
+        lookup_timeout_s: Longest wait for a lookup with all its redirects.
+        keep_alive_interval_s: Silence after which a connection is probed.
+        initial_backoff_s: Pause before the first retry, doubled for each further one.
+        max_backoff_s: Longest pause between two retries.
+        max_lookup_redirects: Redirects followed for one lookup.
+        memory_limit_bytes: Bytes of messages that one Python worker may hold.
+        listener_name: Advertised listener to ask brokers for, None for their default.
+        stats_interval_s: Seconds between two lines of statistics, 0 for none.
+    """
+
+    service_urls: tuple[str, ...]
+    tls: bool = False
+    operation_timeout_s: float = 30.0
+    connection_timeout_s: float = 10.0
+    lookup_timeout_s: float = 30.0
+    keep_alive_interval_s: float = 30.0
+    initial_backoff_s: float = 0.1
+    max_backoff_s: float = 60.0
+    max_lookup_redirects: int = 20
+    memory_limit_bytes: int = 64 << 20
+    listener_name: str | None = None
+    stats_interval_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read and how. Durations are seconds.
+
+    Attributes:
+        client: How to reach the brokers.
+        topics: Topics and single partitions in the order given; empty with a pattern.
+        topics_pattern: Which topics of a namespace to read; None with named topics.
+        starting_offsets: First positions, inclusive.
+        ending_offsets: Last positions, inclusive.
+        starting_times: Earliest publish times; where they name a topic partition, or
+            have a default, they stand instead of ``starting_offsets``.
+        ending_times: The same for ``ending_offsets``.
+        starting_time_strategy: ``latest`` or ``error``: what to do where nothing was
+            published at or after the starting time.
+        fail_on_data_loss: Whether rows that are gone end the read with an error.
+        waiting_for_non_existed_topic: Whether to wait for a topic that does not exist.
+        topic_wait_timeout_s: Longest such wait.
+        poll_timeout_s: Longest silence of a topic partition that has rows to come.
+        metadata_columns: Metadata columns in the order of the schema.
+        rows_per_arrow_batch: Most rows of one RecordBatch.
+        bytes_per_arrow_batch: Bytes after which a RecordBatch is handed on.
+        receiver_queue_size: Messages asked for ahead, for each topic partition.
+        read_compacted: Whether to read the compacted form of the topics.
+        reader_name: Consumer name shown in topic statistics, None for a generated one.
+        subscription_role_prefix: Prefix of the reader's subscription name; where None,
+            ``subscription_prefix`` serves.
+        subscription_prefix: Prefix of names of subscriptions.
+        max_pending_chunked_message: Most chunked messages collected at a time.
+        expire_incomplete_chunk_s: Age at which an incomplete chunked message is given
+            up, 0 for never.
+    """
+
+    client: ClientOptions
+    topics: tuple[TopicName, ...] = ()
+    topics_pattern: TopicsPattern | None = None
+    starting_offsets: OffsetsSpec = _FROM_EARLIEST
+    ending_offsets: OffsetsSpec = _TO_LATEST
+    starting_times: TimesSpec | None = None
+    ending_times: TimesSpec | None = None
+    starting_time_strategy: str = "latest"
+    fail_on_data_loss: bool = True
+    waiting_for_non_existed_topic: bool = False
+    topic_wait_timeout_s: float = 300.0
+    poll_timeout_s: float = 120.0
+    metadata_columns: tuple[str, ...] = METADATA_COLUMNS_DEFAULT
+    rows_per_arrow_batch: int = 10_000
+    bytes_per_arrow_batch: int = 4 << 20
+    receiver_queue_size: int = 1000
+    read_compacted: bool = False
+    reader_name: str | None = None
+    subscription_role_prefix: str | None = None
+    subscription_prefix: str = "spark-pulsar"
+    max_pending_chunked_message: int = 10
+    expire_incomplete_chunk_s: float = 60.0

@@ -1,0 +1,587 @@
+"""The one table of every option known, and what this version does with each."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pulsar_spark.options import values
+from pulsar_spark.options.model import METADATA_COLUMNS_ALL, METADATA_COLUMNS_DEFAULT
+
+_T = TypeVar("_T")
+
+
+class Scope(enum.Flag):
+    """Where an option has a meaning."""
+
+    BATCH = enum.auto()
+    STREAM = enum.auto()
+    WRITE = enum.auto()
+    READ = BATCH | STREAM
+    CLIENT = BATCH | STREAM | WRITE
+
+
+class Support(enum.Enum):
+    """What this version does with an option."""
+
+    HONOURED = "honoured"
+    #: Tuning of other clients: dropping it changes no row, so one warning is enough.
+    IGNORED = "accepted without effect"
+    #: Dropping it would be wrong, so it is refused.
+    REFUSED = "not supported yet"
+
+
+@dataclass(frozen=True)
+class OptionSpec(Generic[_T]):
+    """One option.
+
+    Attributes:
+        name: Its spelling in documents and errors.
+        default: Its default as a user would write it, "" where there is none.
+        doc: One line of meaning.
+        scope: Where it has a meaning.
+        parse: Reads a text, given the name for errors; raises `OptionError`.
+        aliases: Other names, case and dots apart.
+        support: What this version does with it.
+        harmless: Lower-case values of a refused option that ask for nothing.
+        hint: What to do instead of setting a refused option.
+    """
+
+    name: str
+    default: str
+    doc: str
+    scope: Scope
+    parse: Callable[[str, str], _T]
+    aliases: tuple[str, ...] = ()
+    support: Support = Support.HONOURED
+    harmless: frozenset[str] = frozenset()
+    hint: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether this version does what the option asks for."""
+        return self.support is Support.HONOURED
+
+    @property
+    def scope_text(self) -> str:
+        """Where it has a meaning, in words."""
+        return _SCOPE_TEXTS[self.scope]
+
+
+_SCOPE_TEXTS = {
+    Scope.BATCH: "batch read",
+    Scope.STREAM: "stream read",
+    Scope.READ: "read",
+    Scope.WRITE: "write",
+    Scope.CLIENT: "read, write",
+}
+
+
+# The table: each row a constant, so that what is read from it keeps its type.
+
+_DAY_S = 24 * 60 * 60
+_MILLI = 1e-3
+_NANO = 1e-9
+
+SERVICE_URL = OptionSpec(
+    "service.url",
+    "",
+    "Required. `pulsar://host:port`, several hosts by comma; the port is 6650 unless"
+    " given.",
+    Scope.CLIENT,
+    values.service_url,
+    ("serviceUrl", "pulsar.client.serviceUrl"),
+)
+TOPIC = OptionSpec(
+    "topic",
+    "",
+    "One topic, or one partition as `topic-partition-0`. A read needs exactly one of"
+    " `topic`, `topics` and `topicsPattern`.",
+    Scope.CLIENT,
+    values.topic,
+)
+TOPICS = OptionSpec(
+    "topics", "", "Several topics and partitions by comma.", Scope.READ, values.topics
+)
+TOPICS_PATTERN = OptionSpec(
+    "topicsPattern",
+    "",
+    "A Python regular expression for whole topic names of one namespace, such as"
+    " `public/default/events-.*`.",
+    Scope.READ,
+    values.topics_pattern,
+)
+STARTING_OFFSETS = OptionSpec(
+    "startingOffsets",
+    "earliest",
+    "First messages, inclusive: `earliest`, or JSON by topic and partition such as"
+    ' `{"t":{"0":"12:3:4","1":"earliest"}}`.',
+    Scope.READ,
+    values.starting_offsets,
+)
+ENDING_OFFSETS = OptionSpec(
+    "endingOffsets",
+    "latest",
+    "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. `latest` is"
+    " looked up once, when the read is planned.",
+    Scope.BATCH,
+    values.ending_offsets,
+)
+STARTING_TIME = OptionSpec(
+    "startingTime",
+    "",
+    "First publish time, instead of `startingOffsets`: epoch milliseconds, ISO-8601"
+    " (UTC unless it names a zone), or JSON of these by topic.",
+    Scope.READ,
+    values.times,
+    ("startingTimestamp",),
+)
+ENDING_TIME = OptionSpec(
+    "endingTime",
+    "",
+    "Last publish time, instead of `endingOffsets`; written as `startingTime`.",
+    Scope.BATCH,
+    values.times,
+    ("endingTimestamp",),
+)
+STARTING_TIME_STRATEGY = OptionSpec(
+    "startingTimeStrategy",
+    "latest",
+    "Where nothing was published since `startingTime`: `latest` reads nothing,"
+    " `error` fails.",
+    Scope.READ,
+    values.word("latest", "error"),
+    ("startingOffsetsByTimestampStrategy",),
+)
+FAIL_ON_DATA_LOSS = OptionSpec(
+    "failOnDataLoss",
+    "true",
+    "Whether to fail when wanted messages are gone; else one warning, and reading goes"
+    " on from the first one available.",
+    Scope.READ,
+    values.boolean,
+)
+WAITING_FOR_NON_EXISTED_TOPIC = OptionSpec(
+    "waitingForNonExistedTopic",
+    "false",
+    "Whether to wait for a topic that does not exist, instead of failing at once.",
+    Scope.READ,
+    values.boolean,
+)
+TOPIC_WAIT_TIMEOUT_MS = OptionSpec(
+    "topicWaitTimeoutMs",
+    "300000",
+    "Longest such wait, in milliseconds.",
+    Scope.READ,
+    values.seconds(_MILLI, 7 * _DAY_S, minimum=0),
+)
+SUBSCRIPTION_PREFIX = OptionSpec(
+    "subscriptionPrefix",
+    "spark-pulsar",
+    "Prefix of the names of subscriptions, as topic statistics show them.",
+    Scope.READ,
+    values.plain_text,
+)
+POLL_TIMEOUT_MS = OptionSpec(
+    "pollTimeoutMs",
+    "120000",
+    "Longest silence of a topic partition that has messages to come, in milliseconds.",
+    Scope.READ,
+    values.seconds(_MILLI, _DAY_S),
+)
+METADATA_COLUMNS = OptionSpec(
+    "metadataColumns",
+    ",".join(METADATA_COLUMNS_DEFAULT),
+    "Columns beside `value`: a list, `all` or `none`. Further ones are "
+    + ", ".join(f"`{name}`" for name in METADATA_COLUMNS_ALL[6:])
+    + ".",
+    Scope.READ,
+    values.metadata_columns,
+)
+ROWS_PER_ARROW_BATCH = OptionSpec(
+    "rowsPerArrowBatch",
+    "10000",
+    "Most rows handed to Spark at a time.",
+    Scope.READ,
+    values.integer(1, 1_000_000),
+)
+BYTES_PER_ARROW_BATCH = OptionSpec(
+    "bytesPerArrowBatch",
+    "4m",
+    "Bytes after which rows are handed to Spark.",
+    Scope.READ,
+    values.size(1024, 1 << 30),
+)
+RECEIVER_QUEUE_SIZE = OptionSpec(
+    "pulsar.reader.receiverQueueSize",
+    "1000",
+    "Messages asked for ahead, for each topic partition.",
+    Scope.READ,
+    values.integer(1, 1_000_000),
+)
+READ_COMPACTED = OptionSpec(
+    "pulsar.reader.readCompacted",
+    "false",
+    "Whether to read only the last message of each key, where a topic is compacted.",
+    Scope.READ,
+    values.boolean,
+)
+READER_NAME = OptionSpec(
+    "pulsar.reader.readerName",
+    "",
+    "Name of the reader in topic statistics.",
+    Scope.READ,
+    values.plain_text,
+)
+SUBSCRIPTION_ROLE_PREFIX = OptionSpec(
+    "pulsar.reader.subscriptionRolePrefix",
+    "",
+    "Prefix of the reader's own subscription name, instead of `subscriptionPrefix`.",
+    Scope.READ,
+    values.plain_text,
+)
+MAX_PENDING_CHUNKED_MESSAGE = OptionSpec(
+    "pulsar.reader.maxPendingChunkedMessage",
+    "10",
+    "Most chunked messages put together at a time, for each topic partition.",
+    Scope.READ,
+    values.integer(1, 10_000),
+)
+EXPIRE_INCOMPLETE_CHUNK = OptionSpec(
+    "pulsar.reader.expireTimeOfIncompleteChunkedMessageMillis",
+    "60000",
+    "Age at which an incomplete chunked message is given up, in milliseconds; 0 for"
+    " never.",
+    Scope.READ,
+    values.seconds(_MILLI, 7 * _DAY_S, minimum=0),
+)
+OPERATION_TIMEOUT_MS = OptionSpec(
+    "pulsar.client.operationTimeoutMs",
+    "30000",
+    "Longest wait for the answer to a request, in milliseconds.",
+    Scope.CLIENT,
+    values.seconds(_MILLI, _DAY_S),
+)
+CONNECTION_TIMEOUT_MS = OptionSpec(
+    "pulsar.client.connectionTimeoutMs",
+    "10000",
+    "Longest wait for a connection, in milliseconds.",
+    Scope.CLIENT,
+    values.seconds(_MILLI, _DAY_S),
+)
+LOOKUP_TIMEOUT_MS = OptionSpec(
+    "pulsar.client.lookupTimeoutMs",
+    "30000",
+    "Longest wait for the lookup of a topic, in milliseconds.",
+    Scope.CLIENT,
+    values.seconds(_MILLI, _DAY_S),
+)
+KEEP_ALIVE_INTERVAL_SECONDS = OptionSpec(
+    "pulsar.client.keepAliveIntervalSeconds",
+    "30",
+    "Silence after which a connection is probed.",
+    Scope.CLIENT,
+    values.seconds(1, _DAY_S),
+)
+INITIAL_BACKOFF_INTERVAL_NANOS = OptionSpec(
+    "pulsar.client.initialBackoffIntervalNanos",
+    "100000000",
+    "Pause before the first retry, in nanoseconds.",
+    Scope.CLIENT,
+    values.seconds(_NANO, _DAY_S),
+)
+MAX_BACKOFF_INTERVAL_NANOS = OptionSpec(
+    "pulsar.client.maxBackoffIntervalNanos",
+    "60000000000",
+    "Longest pause between two retries, in nanoseconds.",
+    Scope.CLIENT,
+    values.seconds(_NANO, _DAY_S),
+)
+MAX_LOOKUP_REDIRECTS = OptionSpec(
+    "pulsar.client.maxLookupRedirects",
+    "20",
+    "Most redirects of one lookup.",
+    Scope.CLIENT,
+    values.integer(0, 1000),
+)
+MEMORY_LIMIT_BYTES = OptionSpec(
+    "pulsar.client.memoryLimitBytes",
+    "64m",
+    "Bytes of messages that one Python worker may hold.",
+    Scope.CLIENT,
+    values.size(1 << 20, 1 << 40),
+)
+STATS_INTERVAL_SECONDS = OptionSpec(
+    "pulsar.client.statsIntervalSeconds",
+    "60",
+    "Seconds between two lines of statistics in the log; 0 for none.",
+    Scope.CLIENT,
+    values.seconds(1, _DAY_S, minimum=0),
+)
+LISTENER_NAME = OptionSpec(
+    "pulsar.client.listenerName",
+    "",
+    "Advertised listener whose addresses brokers are asked for.",
+    Scope.CLIENT,
+    values.plain_text,
+)
+
+_HONOURED: tuple[OptionSpec[Any], ...] = (
+    SERVICE_URL,
+    TOPIC,
+    TOPICS,
+    TOPICS_PATTERN,
+    STARTING_OFFSETS,
+    ENDING_OFFSETS,
+    STARTING_TIME,
+    ENDING_TIME,
+    STARTING_TIME_STRATEGY,
+    FAIL_ON_DATA_LOSS,
+    WAITING_FOR_NON_EXISTED_TOPIC,
+    TOPIC_WAIT_TIMEOUT_MS,
+    POLL_TIMEOUT_MS,
+    METADATA_COLUMNS,
+    ROWS_PER_ARROW_BATCH,
+    BYTES_PER_ARROW_BATCH,
+    SUBSCRIPTION_PREFIX,
+    RECEIVER_QUEUE_SIZE,
+    READ_COMPACTED,
+    READER_NAME,
+    SUBSCRIPTION_ROLE_PREFIX,
+    MAX_PENDING_CHUNKED_MESSAGE,
+    EXPIRE_INCOMPLETE_CHUNK,
+    OPERATION_TIMEOUT_MS,
+    CONNECTION_TIMEOUT_MS,
+    LOOKUP_TIMEOUT_MS,
+    KEEP_ALIVE_INTERVAL_SECONDS,
+    INITIAL_BACKOFF_INTERVAL_NANOS,
+    MAX_BACKOFF_INTERVAL_NANOS,
+    MAX_LOOKUP_REDIRECTS,
+    MEMORY_LIMIT_BYTES,
+    STATS_INTERVAL_SECONDS,
+    LISTENER_NAME,
+)
+
+
+def _others(
+    names: str,
+    scope: Scope,
+    support: Support,
+    *,
+    prefix: str = "",
+    aliases: tuple[str, ...] = (),
+    harmless: Iterable[str] = (),
+    hint: str = "",
+) -> tuple[OptionSpec[Any], ...]:
+    """Rows for options that are only known by name."""
+    return tuple(
+        OptionSpec(
+            prefix + name,
+            "",
+            "",
+            scope,
+            values.plain_text,
+            aliases,
+            support,
+            frozenset(harmless),
+            hint,
+        )
+        for name in names.split()
+    )
+
+
+_REFUSED = Support.REFUSED
+_IGNORED = Support.IGNORED
+
+# Streaming and schemas come later. Values that ask for nothing pass already.
+_LATER = (
+    *_others(
+        "partitionDiscoveryIntervalMs ackOnCommit deleteSubscriptionOnStop"
+        " maxBytesPerTrigger maxTriggerDelay",
+        Scope.STREAM,
+        _REFUSED,
+    ),
+    *_others(
+        "predefinedSubscription",
+        Scope.STREAM,
+        _REFUSED,
+        aliases=("pulsar.reader.subscriptionName",),
+    ),
+    *_others(
+        "maxRowsPerTrigger", Scope.STREAM, _REFUSED, aliases=("maxOffsetsPerTrigger",)
+    ),
+    *_others(
+        "minRowsPerTrigger", Scope.STREAM, _REFUSED, aliases=("minOffsetsPerTrigger",)
+    ),
+    *_others(
+        "allowDifferentTopicSchemas filterPushdown",
+        Scope.READ,
+        _REFUSED,
+        harmless=["false"],
+    ),
+    *_others("schemaVersion", Scope.READ, _REFUSED, harmless=["latest"]),
+    *_others("mode", Scope.READ, _REFUSED, harmless=["failfast"]),
+    *_others("encryption.privateKeys", Scope.READ, _REFUSED),
+    # Hints about the number of tasks, and the name of a column that `mode` would add.
+    *_others(
+        "minPartitions maxRecordsPerPartition columnNameOfCorruptRecord",
+        Scope.READ,
+        _IGNORED,
+    ),
+)
+# The sink comes later; on a read these are a mistake in any version. Names below
+# `pulsar.producer` are those of Java's ProducerConfigurationData 4.0.
+_SINK = (
+    *_others(
+        "deliveryGuarantee idempotenceId transactionTimeoutMs schemaType"
+        " encryption.publicKeys encryption.keys",
+        Scope.WRITE,
+        _REFUSED,
+    ),
+    *_others(
+        "topicName producerName sendTimeoutMs blockIfQueueFull maxPendingMessages"
+        " maxPendingMessagesAcrossPartitions messageRoutingMode hashingScheme"
+        " cryptoFailureAction customMessageRouter batchingMaxPublishDelayMicros"
+        " batchingPartitionSwitchFrequencyByPublishDelay batchingMaxMessages"
+        " batchingMaxBytes batchingEnabled batcherBuilder chunkingEnabled"
+        " chunkMaxMessageSize cryptoKeyReader messageCrypto encryptionKeys"
+        " compressionType initialSequenceId autoUpdatePartitions"
+        " autoUpdatePartitionsIntervalSeconds multiSchema accessMode"
+        " lazyStartPartitionedProducers properties initialSubscriptionName keyEncoding",
+        Scope.WRITE,
+        _REFUSED,
+        prefix="pulsar.producer.",
+    ),
+)
+# Java's ReaderConfigurationData 4.0.
+_JAVA_READER = (
+    *_others(
+        "cryptoFailureAction",
+        Scope.READ,
+        _REFUSED,
+        prefix="pulsar.reader.",
+        harmless=["fail"],
+    ),
+    *_others(
+        "cryptoKeyReader messageCrypto keyHashRanges subscriptionMode"
+        " subscriptionInitialPosition",
+        Scope.READ,
+        _REFUSED,
+        prefix="pulsar.reader.",
+    ),
+    *_others(
+        "topicNames",
+        Scope.READ,
+        _REFUSED,
+        prefix="pulsar.reader.",
+        hint="Use topics.",
+    ),
+    *_others(
+        "startMessageId startMessageFromRollbackDurationInSec",
+        Scope.READ,
+        _REFUSED,
+        prefix="pulsar.reader.",
+        hint="Use startingOffsets or startingTime.",
+    ),
+    *_others(
+        "readerListener resetIncludeHead poolMessages autoUpdatePartitions"
+        " autoUpdatePartitionsIntervalSeconds readerInterceptorList"
+        " autoAckOldestChunkedMessageOnQueueFull startPaused",
+        Scope.READ,
+        _IGNORED,
+        prefix="pulsar.reader.",
+    ),
+)
+# Java's ClientConfigurationData 4.0. The first three groups hold secrets.
+_JAVA_CLIENT = (
+    *_others(
+        "authPluginClassName authParams authParamMap authentication originalPrincipal"
+        " tlsKeyFilePath tlsCertificateFilePath tlsTrustCertsFilePath sslProvider"
+        " sslFactoryPlugin sslFactoryPluginParams tlsKeyStoreType tlsKeyStorePath"
+        " tlsKeyStorePassword tlsTrustStoreType tlsTrustStorePath tlsTrustStorePassword"
+        " tlsCiphers tlsProtocols proxyServiceUrl proxyProtocol socks5ProxyAddress"
+        " socks5ProxyUsername socks5ProxyPassword serviceUrlProvider",
+        Scope.CLIENT,
+        _REFUSED,
+        prefix="pulsar.client.",
+    ),
+    *_others(
+        "useTls useKeyStoreTls tlsAllowInsecureConnection",
+        Scope.CLIENT,
+        _REFUSED,
+        prefix="pulsar.client.",
+        harmless=["false"],
+    ),
+    # Says how to check a certificate that nobody shows without TLS.
+    *_others(
+        "tlsHostnameVerificationEnable",
+        Scope.CLIENT,
+        _REFUSED,
+        prefix="pulsar.client.",
+        harmless=["true", "false"],
+    ),
+    *_others(
+        "numIoThreads numListenerThreads connectionsPerBroker connectionMaxIdleSeconds"
+        " useTcpNoDelay concurrentLookupRequest maxLookupRequest"
+        " maxNumberOfRejectedRequestPerConnection requestTimeoutMs readTimeoutMs"
+        " autoCertRefreshSeconds enableBusyWait enableTransaction clock"
+        " dnsLookupBindAddress dnsLookupBindPort dnsServerAddresses description"
+        " lookupProperties openTelemetry",
+        Scope.CLIENT,
+        _IGNORED,
+        prefix="pulsar.client.",
+    ),
+    *_others("admin.url", Scope.CLIENT, _IGNORED, aliases=("adminUrl",)),
+)
+
+#: Every option known; the tables in the documents are made from it.
+OPTIONS: tuple[OptionSpec[Any], ...] = (
+    *_HONOURED,
+    *_LATER,
+    *_SINK,
+    *_JAVA_READER,
+    *_JAVA_CLIENT,
+)
+
+# Any key below it configures Java's admin client, which we never need.
+ADMIN_PREFIX = "pulsar.admin."
+
+
+def plain_key(key: str) -> str:
+    """A name as it is compared: without case and dots."""
+    return key.lower().replace(".", "")
+
+
+BY_KEY: dict[str, OptionSpec[Any]] = {
+    plain_key(key): spec for spec in OPTIONS for key in (spec.name, *spec.aliases)
+}
+
+
+def options_table_markdown() -> str:
+    """Write the options as a Markdown table, and those without a row in two lists."""
+    lines = ["| option | default | for | meaning |", "|---|---|---|---|"]
+    for spec in OPTIONS:
+        if spec.available:
+            names = [f"`{name}`" for name in (spec.name, *spec.aliases)]
+            default = f"`{spec.default}`" if spec.default else "none"
+            cells = (", ".join(names), default, spec.scope_text, spec.doc)
+            lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+    lines += ["", "Accepted without effect, with one warning:", ""]
+    lines += [*_names_by_prefix(Support.IGNORED), f"- `{ADMIN_PREFIX}*`"]
+    lines += ["", "Not supported yet, and refused:", ""]
+    lines += _names_by_prefix(Support.REFUSED)
+    return "\n".join(lines) + "\n"
+
+
+def _names_by_prefix(support: Support) -> list[str]:
+    """List options as bullets: one for plain names, one for each prefix."""
+    groups: dict[str, list[str]] = {}
+    for spec in OPTIONS:
+        if spec.support is support:
+            prefix, dot, name = spec.name.rpartition(".")
+            below = prefix.startswith("pulsar.")
+            group = groups.setdefault(f"`{prefix}{dot}` " if below else "", [])
+            group.append(f"`{name if below else spec.name}`")
+    return [f"- {prefix}{', '.join(names)}" for prefix, names in groups.items()]

@@ -1,0 +1,223 @@
+"""How the text of an option becomes its value.
+
+Each function reads one text and names the option in its errors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.offsets import (
+    Edge,
+    OffsetsSpec,
+    TimesSpec,
+    parse_offsets,
+    parse_times,
+)
+from pulsar_spark.options.model import DEFAULT_PORT, METADATA_COLUMNS_ALL
+from pulsar_spark.topics import TopicName, TopicsPattern, compile_topics_pattern
+
+
+def plain_text(text: str, option: str) -> str:
+    """Any text, without spaces around it."""
+    return text.strip()
+
+
+def boolean(text: str, option: str) -> bool:
+    """``true`` or ``false``."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(f"{option} must be true or false, not {text!r}.")
+    return word == "true"
+
+
+def integer(minimum: int, maximum: int) -> Callable[[str, str], int]:
+    """A whole number within limits."""
+
+    def parse(text: str, option: str) -> int:
+        # At most 18 digits: longer ones are out of every range, and slow to read.
+        number = text.strip()
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", number):
+            raise OptionError(f"{option} must be a whole number, not {text!r}.")
+        return _in_range(int(number), minimum, maximum, option)
+
+    return parse
+
+
+def size(minimum: int, maximum: int) -> Callable[[str, str], int]:
+    """A number of bytes, plain or with the suffix k, m or g."""
+
+    def parse(text: str, option: str) -> int:
+        match = re.fullmatch(
+            r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", text.strip(), re.ASCII | re.IGNORECASE
+        )
+        if match is None:
+            raise OptionError(
+                f"{option} must be a number of bytes such as 4194304, 4096k or 4m,"
+                f" not {text!r}."
+            )
+        shift = 10 * ("kmgt".index(match[2].lower()) + 1) if match[2] else 0
+        return _in_range(int(match[1]) << shift, minimum, maximum, option)
+
+    return parse
+
+
+def _in_range(number: int, minimum: int, maximum: int, option: str) -> int:
+    if not minimum <= number <= maximum:
+        raise OptionError(
+            f"{option} must be between {minimum} and {maximum}, not {number}."
+        )
+    return number
+
+
+def seconds(unit: float, maximum_s: int, minimum: int = 1) -> Callable[..., float]:
+    """Read a duration in units of so many seconds as seconds."""
+    parse_integer = integer(minimum, round(maximum_s / unit))
+
+    def parse(text: str, option: str) -> float:
+        # Divided, not multiplied: 120000 ms are 120.0 s exactly.
+        return parse_integer(text, option) / round(1 / unit)
+
+    return parse
+
+
+def word(*words: str) -> Callable[[str, str], str]:
+    """One of some words."""
+
+    def parse(text: str, option: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise OptionError(f"{option} must be {' or '.join(words)}, not {text!r}.")
+        return word
+
+    return parse
+
+
+def topic(text: str, option: str) -> tuple[TopicName, ...]:
+    """One topic name."""
+    if "," in text:
+        raise OptionError(f"{option} names one topic: use topics for several.")
+    return topics(text, option)
+
+
+def topics(text: str, option: str) -> tuple[TopicName, ...]:
+    """Topic names by comma; what comes twice counts once."""
+    names: dict[TopicName, None] = {}
+    problems = []
+    for part in filter(str.strip, text.split(",")):
+        try:
+            names[TopicName.parse(part)] = None
+        except OptionError as error:
+            problems += [f"{option}: {problem}" for problem in error.problems]
+    if problems:
+        raise OptionError(*problems)
+    if not names:
+        raise OptionError(f"{option} names no topic.")
+    return tuple(names)
+
+
+def topics_pattern(text: str, option: str) -> TopicsPattern:
+    """See ``compile_topics_pattern``."""
+    return compile_topics_pattern(text, option=option)
+
+
+def starting_offsets(text: str, option: str) -> OffsetsSpec:
+    """See ``parse_offsets``."""
+    if text.strip().lower() == "subscription":
+        raise OptionError(
+            f"{option}=subscription is not supported yet by this version."
+        )
+    return parse_offsets(text, option=option, default=Edge.EARLIEST)
+
+
+def ending_offsets(text: str, option: str) -> OffsetsSpec:
+    """See ``parse_offsets``; what is not named ends at latest."""
+    return parse_offsets(text, option=option, default=Edge.LATEST)
+
+
+def times(text: str, option: str) -> TimesSpec:
+    """See ``parse_times``."""
+    return parse_times(text, option=option)
+
+
+def metadata_columns(text: str, option: str) -> tuple[str, ...]:
+    """Names of metadata columns by comma, or ``all``, or ``none``."""
+    words = {"all": METADATA_COLUMNS_ALL, "none": ()}
+    if (word := text.strip().lower()) in words:
+        return words[word]
+    known = {name.lower(): name for name in METADATA_COLUMNS_ALL}
+    columns: dict[str, None] = {}
+    problems = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        if part.lower() in known:
+            columns[known[part.lower()]] = None
+            continue
+        hint = nearest(part.lower(), known)
+        problems.append(f"{option}: there is no metadata column {part!r}.{hint}")
+    if problems:
+        problems[-1] += f" The columns are {', '.join(METADATA_COLUMNS_ALL)}."
+        raise OptionError(*problems)
+    return tuple(columns)
+
+
+def service_url(text: str, option: str) -> tuple[str, ...]:
+    """Read ``pulsar://host[:port][,host[:port]]...`` as ``host:port`` of each host."""
+    url = text.strip()
+    if "@" in url:
+        # The text is not repeated: what stands before the "@" is a secret.
+        raise OptionError(f"{option} must not contain a user or a password.")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise OptionError(
+            f"{option} must begin with pulsar://, such as pulsar://localhost:6650."
+        )
+    _check_scheme(scheme.lower(), option)
+    hosts: dict[str, None] = {}
+    for part in rest.removesuffix("/").split(","):
+        hosts[_host_and_port(part.strip().removeprefix("pulsar://"), option)] = None
+    return tuple(hosts)
+
+
+def _check_scheme(scheme: str, option: str) -> None:
+    if scheme in ("http", "https"):
+        raise OptionError(
+            f"{option} begins with {scheme}://, which is the form of the admin URL. The"
+            " broker's own URL begins with pulsar://, and its port is usually 6650."
+        )
+    if scheme == "pulsar+ssl":
+        raise OptionError(
+            f"{option} begins with pulsar+ssl://, but TLS is not supported yet by this"
+            " version."
+        )
+    if scheme != "pulsar":
+        raise OptionError(f"{option} must begin with pulsar://.")
+
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[-.\w]+)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+def _host_and_port(text: str, option: str) -> str:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise OptionError(
+            f"{option} must be hosts with optional ports, such as"
+            " pulsar://broker-1:6650,broker-2:6650."
+        )
+    port = int(match[2] or DEFAULT_PORT)
+    if not 1 <= port <= 65535:
+        raise OptionError(f"{option}: {match[1]} cannot have the port {port}.")
+    return f"{match[1]}:{port}"
+
+
+def nearest(key: str, names: Mapping[str, str]) -> str:
+    """A question after the most similar of some names, "" where none is similar.
+
+    Args:
+        key: What was written, in lower case.
+        names: The names as they are compared, and as they are spelt.
+    """
+    near = difflib.get_close_matches(key, names, n=1)
+    return f" Did you mean {names[near[0]]}?" if near else ""

@@ -1,0 +1,381 @@
+"""The face towards Spark, without Spark running and without a broker."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import pulsar_spark
+from pulsar_spark import OptionError, PulsarDataSource, SchemaError
+from pulsar_spark.arrow.schema import COLUMN_TYPES
+from pulsar_spark.offsets import MessageId
+from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
+from pulsar_spark.plan import TopicRange
+from pulsar_spark.spark import reader as reader_module
+from pulsar_spark.spark.reader import PulsarInputPartition, PulsarReader
+from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OPTIONS = {"service.url": "pulsar://127.0.0.1:1", "topic": "my-topic"}
+RANGE = TopicRange(
+    "persistent://public/default/my-topic", MessageId(5, 3), MessageId(6, 0, 2, -1, 9)
+)
+PICKLERS = [pickle, cloudpickle]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in here may reach for a broker."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+
+
+def travelled(value: Any, pickler: Any) -> Any:
+    """A value on the other side."""
+    return pickle.loads(pickler.dumps(value))  # noqa: S301
+
+
+def source(**more: str) -> PulsarDataSource:
+    """A data source as Spark makes it."""
+    return PulsarDataSource({**OPTIONS, **more})
+
+
+def reader(**more: str) -> PulsarReader:
+    """Its reader, of all the columns it has."""
+    made = source(**more)
+    found = made.reader(made.schema())
+    assert isinstance(found, PulsarReader)
+    return found
+
+
+# -- schema ----------------------------------------------------------------------------
+
+
+def test_name():
+    """``format("pulsar")``."""
+    assert PulsarDataSource.name() == "pulsar"
+
+
+def test_schema():
+    """The value and the Scala connector's columns, in its order."""
+    schema = source().schema()
+    assert schema.fieldNames() == ["value", *METADATA_COLUMNS_DEFAULT]
+    assert schema.simpleString() == (
+        "struct<value:binary,__key:binary,__topic:string,__messageId:binary,"
+        "__publishTime:timestamp,__eventTime:timestamp,"
+        "__messageProperties:map<string,string>>"
+    )
+    assert all(field.nullable for field in schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("none", []),
+        ("__topic,__key", ["__topic", "__key"]),
+        ("all", list(COLUMN_TYPES)[1:]),
+    ],
+)
+def test_metadata_columns(text: str, columns: list[str]):
+    """The value, and the metadata columns that the option names."""
+    schema = source(metadataColumns=text).schema()
+    assert schema.fieldNames() == ["value", *columns]
+
+
+def test_options_are_checked():
+    """Wrong options are found while the schema is asked for, and by the reader."""
+    for ask in (
+        PulsarDataSource.schema,
+        lambda one: one.reader(spark_schema(["value"])),
+    ):
+        with pytest.raises(OptionError, match="topicc"):
+            ask(PulsarDataSource({"service.url": "pulsar://h:1", "topicc": "t"}))
+
+
+def test_case_of_options():
+    """Spark passes options in a map that knows no case; so do we."""
+    assert PulsarDataSource({"SERVICE.URL": "pulsar://h:1", "Topic": "t"}).schema()
+
+
+@pytest.mark.parametrize(
+    "names", [["value"], ["__topic", "value"], ["__key"], list(reversed(COLUMN_TYPES))]
+)
+def test_subset(names: list[str]):
+    """Any columns in any order may be asked for; the reader gives just those."""
+    made = source().reader(spark_schema(names))
+    assert isinstance(made, PulsarReader)
+    assert made._schema.names == names
+
+
+def not_null(field: StructField) -> StructField:
+    """The same column, required."""
+    return StructField(field.name, field.dataType, nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ([StructField("valu", BinaryType())], ["there is no column `valu`"]),
+        ([StructField("Value", BinaryType())], ["there is no column `Value`"]),
+        (
+            [StructField("value", StringType())],
+            ["`value` is binary, not string (cast it after reading)"],
+        ),
+        (
+            [StructField("__publishTime", LongType())],
+            ["`__publishTime` is timestamp, not bigint"],
+        ),
+        (
+            [not_null(StructField("__eventTime", TimestampType()))],
+            ["`__eventTime` may be NULL, so it cannot be NOT NULL"],
+        ),
+        (
+            [StructField("value", BinaryType()), StructField("value", BinaryType())],
+            ["`value` comes twice"],
+        ),
+        ([], ["it has no column"]),
+        (
+            [StructField("a", LongType()), StructField("value", LongType())],
+            ["there is no column `a`", "`value` is binary, not bigint"],
+        ),
+    ],
+)
+def test_schemas_that_do_not_fit(fields: list[StructField], texts: list[str]):
+    """Each problem is told, and the columns that there are."""
+    with pytest.raises(SchemaError) as caught:
+        source().reader(StructType(fields))
+    message = str(caught.value)
+    for text in (*texts, "[PULSAR_SCHEMA]", "Choose among the columns value, __key"):
+        assert text in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__topic",
+        "__messageId",
+        "__publishTime",
+        "__messageProperties",
+        "__producerName",
+        "__sequenceId",
+        "__redeliveryCount",
+    ],
+)
+def test_required_columns(name: str):
+    """What every message has may be declared NOT NULL."""
+    schema = StructType([not_null(spark_schema([name])[0])])
+    assert not checked_arrow_schema(schema).field(0).nullable
+
+
+# -- what travels ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pickler", PICKLERS)
+def test_reader_travels(pickler: Any):
+    """A reader goes to executors: it opens nothing, and comes out as it was."""
+    made = reader(metadataColumns="__topic", failOnDataLoss="false")
+    copy = travelled(made, pickler)
+    assert copy._options == made._options
+    assert copy._schema == made._schema
+    assert list(copy.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("pickler", PICKLERS)
+def test_input_partition_travels(pickler: Any):
+    """An input partition goes to executors; two of one range are equal in text."""
+    copy = travelled(PulsarInputPartition(RANGE), pickler)
+    assert isinstance(copy, PulsarInputPartition)
+    assert copy.value == RANGE
+    assert repr(copy) == repr(PulsarInputPartition(RANGE))
+
+
+@pytest.mark.parametrize("pickler", PICKLERS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: source(),
+        lambda: source().schema(),
+        lambda: pa.record_batch({"value": [b"x"]}),
+    ],
+)
+def test_others_travel(pickler: Any, make: Callable[[], Any]):
+    """The data source and what it gives cross processes, too."""
+    made = make()
+    copy = travelled(made, pickler)
+    if isinstance(made, PulsarDataSource):
+        assert dict(copy.options) == dict(made.options)
+    else:
+        assert copy == made
+
+
+def errors() -> list[pulsar_spark.PulsarSparkError]:
+    """One of each that the package shows."""
+    return [
+        pulsar_spark.OptionError("one", "two"),
+        pulsar_spark.TransportError("gone", broker="h:1"),
+        pulsar_spark.ProtocolError("garbage"),
+        pulsar_spark.CorruptEntryError("bad", topic_partition="t", message_id="1:2"),
+        pulsar_spark.BrokerError("no", code="ServiceNotReady", broker="h:1"),
+        pulsar_spark.TopicNotFoundError("no", code="TopicNotFound"),
+        pulsar_spark.AuthError("no", code="AuthenticationError"),
+        pulsar_spark.ReadTimeoutError("late", topic_partition="t"),
+        pulsar_spark.DataLossError(
+            "lost", topic_partition="t", wanted="1:2", available=""
+        ),
+        pulsar_spark.SchemaError("none"),
+    ]
+
+
+@pytest.mark.parametrize("pickler", PICKLERS)
+@pytest.mark.parametrize("error", errors(), ids=lambda error: type(error).__name__)
+def test_errors_travel(pickler: Any, error: pulsar_spark.PulsarSparkError):
+    """An error comes back from an executor with its text and all its facts."""
+    copy = travelled(error, pickler)
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert copy.retriable == error.retriable
+
+
+def test_every_error_is_in_the_list():
+    """No error that users see is left out above."""
+    shown = {
+        value
+        for name in pulsar_spark.__all__
+        if isinstance(value := getattr(pulsar_spark, name), type)
+        and issubclass(value, pulsar_spark.PulsarSparkError)
+    }
+    assert shown == {type(error) for error in errors()} | {
+        pulsar_spark.PulsarSparkError
+    }
+
+
+# -- planning and reading --------------------------------------------------------------
+
+
+def test_partitions(monkeypatch: pytest.MonkeyPatch):
+    """Spark insists on a list; each range of the plan is one input partition."""
+    monkeypatch.setattr(reader_module, "shared_pool", lambda options: None)
+    for plan in ([], [RANGE], [RANGE, RANGE]):
+        monkeypatch.setattr(
+            reader_module, "plan_batch", lambda pool, options, plan=plan: plan
+        )
+        found = reader().partitions()
+        assert type(found) is list
+        assert [one.value for one in found] == plan
+        assert {type(one) for one in found} <= {PulsarInputPartition}
+
+
+def test_an_empty_plan():
+    """Where a plan is empty, Spark reads one partition of None: no rows."""
+    assert list(reader().read(InputPartition(None))) == []
+
+
+# -- secrets ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pulsar.client.authParams": "token:SECRET"},
+        {"pulsar.client.authentication.token": "SECRET"},
+        {"service.url": "pulsar://user:SECRET@host:6650"},
+        {"pulsar.client.tlsTrustStorePassword": "SECRET"},
+    ],
+)
+def test_no_secret_is_shown(options: dict[str, str]):
+    """Neither errors nor what is planned repeat what might be a secret."""
+    made = PulsarDataSource({**OPTIONS, **options})
+    shown = [repr(made)]
+    try:
+        found = made.reader(made.schema())
+    except OptionError as error:
+        shown += [str(error), repr(error), repr(vars(error))]
+    else:
+        shown += [repr(found), repr(vars(found)), repr(found._options)]
+    assert "SECRET" not in "".join(shown)
+
+
+def test_repr_of_an_input_partition():
+    """It names the topic and the range, which Spark prints in its plans."""
+    text = repr(PulsarInputPartition(RANGE))
+    assert "my-topic" in text
+    assert "PulsarInputPartition" in text
+
+
+# -- registering -----------------------------------------------------------------------
+
+
+def test_the_module_that_spark_looks_for():
+    """Spark takes ``DefaultSource`` out of modules named ``pyspark_*``."""
+    assert importlib.import_module("pyspark_pulsar").DefaultSource is PulsarDataSource
+
+
+def test_import_starts_nothing():
+    """The package can be imported where no Spark, no thread and no broker is."""
+    code = (
+        "import threading, sys, pulsar_spark; "
+        "assert threading.active_count() == 1; "
+        "assert 'pandas' not in sys.modules"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=120)
+
+
+class TestInSpark:
+    """With Spark, still without a broker."""
+
+    @pytest.fixture(autouse=True)
+    def no_network(self):
+        """Spark's own Python side does need its sockets."""
+
+    def test_by_the_shim(self, spark: Any):
+        """``format("pulsar")`` works with nothing else."""
+        frame = spark.read.format("pulsar").options(**OPTIONS).load()
+        assert frame.schema == source().schema()
+
+    def test_by_hand(self, spark: Any):
+        """Registering by hand does no harm, and works where the shim is not there."""
+
+        class OtherName(PulsarDataSource):
+            @classmethod
+            def name(cls) -> str:
+                return "pulsar_by_hand"
+
+        spark.dataSource.register(PulsarDataSource)
+        spark.dataSource.register(OtherName)
+        for name in ("pulsar", "pulsar_by_hand"):
+            frame = spark.read.format(name).options(**OPTIONS).load()
+            assert frame.schema == source().schema()
+
+    def test_errors_reach_the_user(self, spark: Any):
+        """A user sees the text of our errors, with their names, when it goes wrong."""
+        with pytest.raises(Exception, match=r"PULSAR_OPTION.*topicc"):
+            spark.read.format("pulsar").options(**OPTIONS, topicc="t").load()
+        wrong = spark.read.format("pulsar").options(**OPTIONS).schema("value STRING")
+        with pytest.raises(Exception, match=r"PULSAR_SCHEMA.*binary, not string"):
+            wrong.load().collect()
