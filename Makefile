@@ -15,7 +15,7 @@ CODE := pulsar_spark pyspark_pulsar.py tests examples
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast check bench \
-	demo broker clean
+	readme demo broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' \
@@ -68,6 +68,9 @@ check: test ## make test, and the wheel can be built
 
 bench: $(STAMP) ## Measure each hop beside its limit
 	$(BIN)/python -m tests.bench $(ARGS)
+
+readme: $(STAMP) ## Put the options table into README.md (ARGS=file: and the figures)
+	$(BIN)/python -m tests.support.readme $(ARGS)
 
 demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -231,7 +231,7 @@ def decode_entry(
     """
     metadata = stored.metadata
     if stored.is_marker:
-        return _entry(stored, _Columns(fields), size_bytes=0)
+        return _entry(stored, [], [], {name: [] for name in fields}, size_bytes=0)
     if metadata.encryption_keys:
         name = metadata.encryption_keys[0].key
         raise CorruptEntryError(
@@ -245,119 +245,58 @@ def decode_entry(
                 metadata.compression, payload, metadata.uncompressed_size, max_bytes
             )
         )
-    columns = _Columns(fields)
     if metadata.HasField("num_messages_in_batch"):
-        count = metadata.num_messages_in_batch
-        _split_batch(payload, metadata, columns)
-        return _entry(stored, columns, size_bytes=len(payload), batch_size=count)
-    columns.add(0, metadata, payload, metadata)
-    return _entry(stored, columns, size_bytes=len(payload) + stored.metadata_bytes)
+        return _entry(
+            stored,
+            *_split_batch(payload, metadata, fields),
+            size_bytes=len(payload),
+            batch_size=metadata.num_messages_in_batch,
+        )
+    return _entry(
+        stored,
+        [0],
+        [payload or _empty_value(metadata)],
+        {name: [_FIELD_READERS[name](metadata, metadata)] for name in fields},
+        size_bytes=len(payload) + stored.metadata_bytes,
+    )
 
 
 def _entry(
-    stored: StoredEntry, columns: _Columns, *, size_bytes: int, batch_size: int = 0
+    stored: StoredEntry,
+    batch_indexes: Sequence[int],
+    payloads: Sequence[bytes | None],
+    fields: Mapping[str, Sequence[Any]],
+    *,
+    size_bytes: int,
+    batch_size: int = 0,
 ) -> Entry:
     return Entry(
         stored.ledger_id,
         stored.entry_id,
         stored.metadata,
         batch_size,
-        columns.batch_indexes,
-        columns.payloads,
+        batch_indexes,
+        payloads,
         size_bytes,
-        columns.fields,
+        fields,
         stored.broker_metadata,
         stored.redelivery_count,
         stored.first_chunk,
     )
 
 
-class _Columns:
-    """Collects the messages of one entry."""
+def _split_batch(  # noqa: C901 - a call in here costs as much as what it would do
+    payload: bytes, metadata: pb.MessageMetadata, fields: frozenset[str]
+) -> tuple[Sequence[int], list[bytes | None], dict[str, list[Any]]]:
+    """Walks ``[size(4) SingleMessageMetadata payload] x n``: the hot loop of reading.
 
-    def __init__(self, fields: frozenset[str]) -> None:
-        self.batch_indexes: list[int] = []
-        self.payloads: list[bytes | None] = []
-        self.fields: dict[str, list[Any]] = {name: [] for name in fields}
-        self._keys = self.fields.get("partition_key")
-        self._ordering_keys = self.fields.get("ordering_key")
-        self._event_times = self.fields.get("event_time")
-        self._sequence_ids = self.fields.get("sequence_id")
-        self._properties = self.fields.get("properties")
+    For messages of 100 bytes in CPython 3.11: 0.45 us each with no field, 0.85 us with
+    key, event time and properties. One metadata object serves all of them, and what is
+    nearly always wanted is read here rather than by ``_FIELD_READERS``.
 
-    def add(
-        self,
-        index: int,
-        message: MessageFields,
-        payload: bytes,
-        metadata: pb.MessageMetadata,
-    ) -> None:
-        """Takes the next message; what it lacks, ``metadata`` of its entry may have.
-
-        Together with the loop around it: 0.7 us a message of 100 bytes with no field,
-        1.3 us with key, event time and properties (CPython 3.11).
-        """
-        if not payload:
-            if _is_removed(message, index):
-                return  # the others keep their index
-            self.payloads.append(None if message.null_value else b"")
-        else:
-            self.payloads.append(payload)
-        self.batch_indexes.append(index)
-        if self._keys is not None:
-            key = message.partition_key
-            if key and not message.partition_key_b64_encoded:
-                self._keys.append(key)
-            else:
-                self._keys.append(_unusual_key(message))
-        if self._event_times is not None:
-            self._event_times.append(message.event_time or metadata.event_time or None)
-        if self._properties is not None:
-            properties = message.properties
-            self._properties.append(
-                {pair.key: pair.value for pair in properties} if properties else None
-            )
-        if self._ordering_keys is not None:
-            self._ordering_keys.append(
-                message.ordering_key if message.HasField("ordering_key") else None
-            )
-        if self._sequence_ids is not None:
-            self._sequence_ids.append(
-                message.sequence_id
-                if message.HasField("sequence_id")
-                else metadata.sequence_id
-            )
-
-
-def _is_removed(message: MessageFields, index: int) -> bool:
-    """Whether compaction took a message that has no payload."""
-    if not isinstance(message, pb.SingleMessageMetadata):
-        return False
-    if not message.HasField("payload_size"):
-        raise CorruptEntryError(
-            f"message {index} in its batch does not say how large it is."
-        )
-    return message.compacted_out
-
-
-def _unusual_key(message: MessageFields) -> str | bytes | None:
-    """A key that is absent, empty, or sent as base64 because it is binary."""
-    if not message.HasField("partition_key"):
-        return None
-    if not message.partition_key_b64_encoded:
-        return message.partition_key
-    try:
-        return base64.b64decode(message.partition_key, validate=True)
-    except ValueError as error:  # binascii.Error is one
-        raise CorruptEntryError(
-            f"its key is marked as base64 but is not ({error})."
-        ) from None
-
-
-def _split_batch(
-    payload: bytes, metadata: pb.MessageMetadata, columns: _Columns
-) -> None:
-    """Walks ``[size(4) SingleMessageMetadata payload] x n``: the hot loop."""
+    Returns:
+        Batch indexes, payloads and fields of the messages that are there.
+    """
     indexes = _stored_indexes(metadata)
     count, size = len(indexes), len(payload)
     if metadata.num_messages_in_batch < 0 or count > size // _MIN_MESSAGE_BYTES:
@@ -365,18 +304,52 @@ def _split_batch(
             f"its metadata promises a batch of {metadata.num_messages_in_batch} "
             f"messages in {size} bytes."
         )
+    payloads: list[bytes | None] = []
+    columns: dict[str, list[Any]] = {name: [] for name in fields}
+    keys, event_times, properties = map(columns.get, _READ_INLINE)
+    others = [
+        (_FIELD_READERS[name], values)
+        for name, values in columns.items()
+        if name not in _READ_INLINE
+    ]
+    event_time = metadata.event_time or None
     single = pb.SingleMessageMetadata()
-    parse, add = single.ParseFromString, columns.add
+    parse = single.ParseFromString
+    removed = set()
     position = number = 0
     try:
-        for number, index in enumerate(indexes):
+        for number in range(count):
             start = position + 4
             end = start + _read_size(payload, position)[0]
-            parse(payload[start:end])
+            described = payload[start:end]
+            parse(described)
             position = end + single.payload_size
-            if position < end or position > size:
+            if position > size or position < end:
                 raise CorruptEntryError(_past_the_end(number, count))
-            add(index, single, payload[end:position], metadata)
+            if position > end:
+                payloads.append(payload[end:position])
+            elif _is_removed(single, number):
+                removed.add(number)
+                continue
+            else:
+                payloads.append(_empty_value(single))
+            if keys is not None:
+                key = single.partition_key
+                if not key or single.partition_key_b64_encoded:
+                    keys.append(_key(single))
+                else:
+                    keys.append(key)
+            if event_times is not None:
+                event_times.append(single.event_time or event_time)
+            if properties is not None:
+                # To look for the tag, in either of its spellings, is cheaper than to
+                # ask for a list that is empty.
+                if 0x0A in described or 0x8A in described:
+                    properties.append(_properties(single))
+                else:
+                    properties.append(None)
+            for read, values in others:
+                values.append(read(single, metadata))
     except struct.error:
         raise CorruptEntryError(_past_the_end(number, count)) from None
     except UNREADABLE as error:
@@ -389,6 +362,62 @@ def _split_batch(
             f"{size - position} bytes follow the last of the {count} messages in its "
             "batch."
         )
+    if removed:
+        indexes = [indexes[number] for number in range(count) if number not in removed]
+    return indexes, payloads, columns
+
+
+def _is_removed(single: pb.SingleMessageMetadata, number: int) -> bool:
+    """Whether compaction took a message that has no payload."""
+    if not single.HasField("payload_size"):
+        raise CorruptEntryError(
+            f"message {number} in its batch does not say how large it is."
+        )
+    return single.compacted_out
+
+
+def _empty_value(message: MessageFields) -> bytes | None:
+    return None if message.null_value else b""
+
+
+def _key(message: MessageFields) -> str | bytes | None:
+    """A key, also one that is absent, empty, or sent as base64 because it is binary."""
+    if not message.HasField("partition_key"):
+        return None
+    if not message.partition_key_b64_encoded:
+        return message.partition_key
+    try:
+        return base64.b64decode(message.partition_key, validate=True)
+    except ValueError as error:  # binascii.Error is one
+        raise CorruptEntryError(
+            f"its key is marked as base64 but is not ({error})."
+        ) from None
+
+
+def _properties(message: MessageFields) -> dict[str, str] | None:
+    return {pair.key: pair.value for pair in message.properties} or None
+
+
+def _ordering_key(message: MessageFields) -> bytes | None:
+    return message.ordering_key if message.HasField("ordering_key") else None
+
+
+def _sequence_id(message: MessageFields, metadata: pb.MessageMetadata) -> int:
+    return (message if message.HasField("sequence_id") else metadata).sequence_id
+
+
+#: How each of ``FIELDS`` is read off a message and the metadata of its entry.
+_FIELD_READERS: dict[str, Callable[[Any, pb.MessageMetadata], Any]] = {
+    "partition_key": lambda message, _: _key(message),
+    "ordering_key": lambda message, _: _ordering_key(message),
+    "event_time": lambda message, metadata: (
+        message.event_time or metadata.event_time or None
+    ),
+    "sequence_id": _sequence_id,
+    "properties": lambda message, _: _properties(message),
+}
+
+_READ_INLINE = ("partition_key", "event_time", "properties")
 
 
 def _stored_indexes(metadata: pb.MessageMetadata) -> Sequence[int]:

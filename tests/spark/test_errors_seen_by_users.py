@@ -361,10 +361,13 @@ class TestSecrets:
         assert SECRET not in output
 
 
-#: Everything that Spark itself says. By default it says little in a Python program.
+#: What Spark itself says. In a Python program it holds back what the root logger alone
+#: lets through, so its own logger is named.
 LOG4J = """\
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
+logger.spark.name = org.apache.spark
+logger.spark.level = info
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR

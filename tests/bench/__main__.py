@@ -1,0 +1,155 @@
+"""Measures each hop of a read beside its limit: ``make bench``, or this module.
+
+python -m tests.bench --only spark --rows 4000000 --json result.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pulsar_spark import __version__
+from tests.bench import (
+    bench_decode,
+    bench_entries,
+    bench_frames,
+    bench_partition,
+    bench_planning,
+    bench_spark,
+)
+from tests.bench.cluster import cluster, note, spark_session
+from tests.bench.report import Case, table
+from tests.support.embedded_broker import DEFAULT_VERSION
+
+#: Along the path of a row; the last three need a broker.
+HOPS = ("frames", "entries", "decode", "partition", "spark", "planning")
+_WITH_BROKER = {"partition", "spark", "planning"}
+
+
+def main() -> None:
+    """Runs the hops asked for and prints the table."""
+    arguments = _arguments()
+    before = _machine()
+    cases: list[Case] = []
+    try:
+        _run(arguments, cases)
+    finally:  # what was measured before a failure is worth seeing
+        after = f"load at the end {os.getloadavg()[0]:.1f}"
+        text = "\n".join(f"{key}: {value}" for key, value in before.items())
+        print(f"\n{text}\n{after}, median of {arguments.repeat} repeats or more\n")
+        print(table(cases))
+        if arguments.markdown:
+            arguments.markdown.write_text(_markdown(before, cases))
+        if arguments.json:
+            document = {"machine": before, "cases": [case.as_json() for case in cases]}
+            arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
+    rows, repeats = arguments.rows, arguments.repeat
+    with contextlib.ExitStack() as stack:
+        broker = None
+        if _WITH_BROKER & set(arguments.only):
+            broker = stack.enter_context(cluster())
+        for hop in arguments.only:
+            note(hop)
+            if hop == "frames":
+                cases += bench_frames.run(repeats)
+            elif hop == "entries":
+                cases += bench_entries.run(repeats)
+            elif hop == "decode":
+                cases += bench_decode.run(repeats)
+            elif broker is None:
+                raise AssertionError(hop)
+            elif hop == "partition":
+                cases += bench_partition.run(broker, rows, repeats)
+            elif hop == "spark":
+                with spark_session() as spark:
+                    cases += bench_spark.run(broker, spark, rows, repeats)
+            elif hop == "planning":
+                cases += bench_planning.run(broker, arguments.planning, repeats)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument(
+        "--only", type=_hops, default=list(HOPS), help=f"some of {','.join(HOPS)}"
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=2_000_000,
+        help="messages of 100 bytes; of the larger ones fewer (default %(default)s)",
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="after one warm-up (default %(default)s)"
+    )
+    parser.add_argument(
+        "--planning",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[1, 10, 100],
+        help="numbers of topic partitions to plan, such as 1,10,100,1000",
+    )
+    parser.add_argument("--json", type=Path, help="write every repeat to this file")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        help="write the table to this file, for make readme ARGS=<file>",
+    )
+    return parser.parse_args()
+
+
+def _markdown(machine: dict[str, Any], cases: list[Case]) -> str:
+    """What the README says of one run."""
+    facts = ", ".join(f"{key} {value}" for key, value in machine.items())
+    return f"One run: {facts}.\n\n{table(cases)}\n"
+
+
+def _hops(text: str) -> list[str]:
+    wanted = set(text.split(","))
+    if unknown := wanted - set(HOPS):
+        raise argparse.ArgumentTypeError(f"no such hop: {', '.join(sorted(unknown))}")
+    return [hop for hop in HOPS if hop in wanted]
+
+
+def _machine() -> dict[str, Any]:
+    packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "lz4")
+    return {
+        "pulsar-spark": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "java": _java(),
+        "broker": os.environ.get("PULSAR_SERVICE_URL") or f"embedded {DEFAULT_VERSION}",
+        "system": platform.platform(),
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "load at the beginning": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _java() -> str:
+    try:
+        result = subprocess.run(
+            ["java", "-version"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return "none"
+    return next(iter(result.stderr.splitlines()), "")
+
+
+if __name__ == "__main__":
+    main()

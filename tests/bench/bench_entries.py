@@ -1,0 +1,75 @@
+"""One entry -> its messages, by codec, beside parsing the messages' metadata alone."""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.entries import decode_entry
+from tests.bench.report import Case, cpu, in_turns
+from tests.bench.samples import NONE, Batch, make_batches
+
+#: What the six columns of the default need read off each message.
+SIX_COLUMNS_FIELDS = frozenset({"partition_key", "event_time", "properties"})
+
+_CODECS = {"NONE": NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD}
+_CODECS["SNAPPY"] = pb.SNAPPY
+
+#: Entries of each repeat.
+_ENTRIES = 120
+
+
+def parse_only(batches: list[Batch]) -> None:
+    """What no decoder of plain Python can do without: each metadata parsed, dropped."""
+    read_size = struct.Struct(">I").unpack_from
+    single = pb.SingleMessageMetadata()
+    parse = single.ParseFromString
+    for batch in batches:
+        payload = batch.payload
+        position = 0
+        for _ in range(batch.rows):
+            start = position + 4
+            end = start + read_size(payload, position)[0]
+            parse(payload[start:end])
+            position = end + single.payload_size
+
+
+def run(repeats: int) -> list[Case]:
+    """Every codec with no field, and with those of the six columns."""
+    plain = make_batches(8, 100)
+    cases = []
+    for name, codec in _CODECS.items():
+        batches = make_batches(8, 100, codec=codec)
+        seconds = in_turns(
+            {
+                "parse": cpu(partial(_each, plain)),
+                "value": cpu(partial(_decode, batches, frozenset())),
+                "six": cpu(partial(_decode, batches, SIX_COLUMNS_FIELDS)),
+            },
+            max(repeats, 5),
+        )
+        rows = _ENTRIES * plain[0].rows
+        for key, what in (("value", "value only"), ("six", "fields of six columns")):
+            cases.append(
+                Case(
+                    "entries",
+                    f"{name}, {what}",
+                    rows,
+                    rows * 100,
+                    seconds[key],
+                    "upb parse alone",
+                    seconds["parse"],
+                )
+            )
+    return cases
+
+
+def _each(batches: list[Batch]) -> None:
+    for _ in range(_ENTRIES // len(batches)):
+        parse_only(batches)
+
+
+def _decode(batches: list[Batch], fields: frozenset[str]) -> None:
+    for number in range(_ENTRIES):
+        decode_entry(batches[number % len(batches)].stored(number), fields=fields)

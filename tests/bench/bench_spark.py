@@ -1,0 +1,153 @@
+"""A whole read by Spark into its ``noop`` sink, beside what broker and Spark allow.
+
+The bound is what is left when our own part costs nothing: the time to drain the topic
+and the time Spark needs for ready RecordBatches, one after the other, because broker,
+JVM and Python share the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pulsar_spark import PulsarDataSource
+from tests.bench.bench_decode import COLUMNS
+from tests.bench.cluster import Cluster, Topic, note
+from tests.bench.drain import drain
+from tests.bench.ingest import ReadyBatches
+from tests.bench.report import Case, Measure, in_turns, summed, wall
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ONE = "drain by one"
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Messages of one size.
+
+    Attributes:
+        size_bytes: Of each value.
+        name: What the table calls it.
+        fewer: By how much fewer of them are read than of the smallest.
+        columns: Choices of columns to read.
+        to_bound: The agreed ratio to the bound, with all columns.
+        to_drain: The agreed ratio to the null drain by one consumer, likewise.
+    """
+
+    size_bytes: int
+    name: str
+    fewer: int
+    columns: tuple[str, ...] = ("six columns",)
+    to_bound: float | None = None
+    to_drain: float | None = None
+
+
+_SIZES = (
+    _Size(100, "100 B", 1, ("six columns", "value only"), to_bound=0.5),
+    _Size(1024, "1 KiB", 5, to_drain=0.8),
+    _Size(10240, "10 KiB", 50),
+)
+
+
+def run(cluster: Cluster, spark: SparkSession, rows: int, repeats: int) -> list[Case]:
+    """Each size of messages, with the columns to be read of it."""
+    spark.dataSource.register(PulsarDataSource)
+    spark.dataSource.register(ReadyBatches)
+    cases = []
+    for size in _SIZES:
+        topic = cluster.topic(rows // size.fewer, size.size_bytes)
+        note(f"Spark reads {size.name}")
+        seconds = in_turns(_measures(cluster, spark, topic, size), repeats)
+        cases += _cases(size, topic, seconds)
+    return cases
+
+
+def _cases(size: _Size, topic: Topic, seconds: dict[str, list[float]]) -> list[Case]:
+    def case(what: str, key: str, **limit: Any) -> Case:
+        return Case(
+            "spark",
+            f"{size.name}, {what}",
+            topic.rows,
+            topic.value_bytes,
+            seconds[key],
+            **limit,
+        )
+
+    cases = [case("null drain", "drain")]
+    for name in size.columns:
+        is_six = name == "six columns"
+        cases += [
+            case(f"{name}, ready batches", f"ingest {name}"),
+            case(
+                name,
+                name,
+                limit="bound",
+                limit_seconds=summed(seconds["drain"], seconds[f"ingest {name}"]),
+                target=size.to_bound if is_six else None,
+            ),
+        ]
+    if _ONE in seconds:
+        cases += [
+            case("null drain by one", _ONE),
+            case(
+                "six columns",
+                "six columns",
+                limit="null drain by one",
+                limit_seconds=seconds[_ONE],
+                target=size.to_drain,
+            ),
+        ]
+    return cases
+
+
+def _measures(
+    cluster: Cluster, spark: SparkSession, topic: Topic, size: _Size
+) -> dict[str, Measure]:
+    ranges = cluster.plan(topic)
+    frame = _read(cluster, spark, topic, "six columns")
+    counted = frame.count()  # a warm-up, too
+    assert counted == topic.rows, f"{counted} rows of {topic.rows}"
+    measures: dict[str, Measure] = {
+        "drain": partial(drain, cluster.service_url, ranges),
+    }
+    if size.to_drain is not None:
+        # As if it took one topic partition after the other.
+        measures[_ONE] = lambda: drain(cluster.service_url, ranges[:1]) * len(ranges)
+    for name in size.columns:
+        # Loaded anew each time: a frame keeps its plan, and planning is to be counted.
+        ready = partial(_ready, spark, topic, name)
+        measures[f"ingest {name}"] = wall(partial(_sink, ready))
+        read = partial(_read, cluster, spark, topic, name)
+        measures[name] = wall(partial(_sink, read))
+    return measures
+
+
+def _read(
+    cluster: Cluster, spark: SparkSession, topic: Topic, columns: str
+) -> DataFrame:
+    return (
+        spark.read.format("pulsar")
+        .option("service.url", cluster.service_url)
+        .option("topic", topic.name)
+        .option("metadataColumns", ",".join(COLUMNS[columns][1:]) or "none")
+        .load()
+    )
+
+
+def _ready(spark: SparkSession, topic: Topic, columns: str) -> DataFrame:
+    return (
+        spark.read.format(ReadyBatches.name())
+        .option("columns", ",".join(COLUMNS[columns]))
+        .option("size", topic.size_bytes)
+        .option("rows", topic.rows)
+        .option("partitions", topic.partitions)
+        .load()
+    )
+
+
+def _sink(load: Callable[[], DataFrame]) -> None:
+    load().write.format("noop").mode("overwrite").save()

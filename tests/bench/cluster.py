@@ -1,0 +1,153 @@
+"""What the hops with a broker need: the broker, filled topics, a Spark session."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pulsar_spark.client.planner import plan_batch
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.options import ReadOptions, parse_read_options
+from pulsar_spark.plan import TopicRange
+from tests.bench.publish import publish
+from tests.bench.samples import make_batches
+from tests.support.admin import Admin
+from tests.support.embedded_broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A filled topic.
+
+    Attributes:
+        name: Full name.
+        partitions: How many it has.
+        rows: In all partitions together.
+        size_bytes: Of each value.
+    """
+
+    name: str
+    partitions: int
+    rows: int
+    size_bytes: int
+
+    @property
+    def value_bytes(self) -> int:
+        """Of all values together."""
+        return self.rows * self.size_bytes
+
+
+class Cluster:
+    """A broker and a namespace on it that is ours alone."""
+
+    def __init__(self, service_url: str, admin_url: str, namespace: str) -> None:
+        self.service_url = service_url
+        self.admin = Admin(admin_url)
+        self.namespace = namespace
+        self._topics: dict[tuple[int, int, int], Topic] = {}
+
+    def options(self, topic: Topic, **further: str) -> ReadOptions:
+        """The options that read a topic."""
+        return parse_read_options(
+            {"service.url": self.service_url, "topic": topic.name, **further}
+        )
+
+    def plan(self, topic: Topic) -> list[TopicRange]:
+        """What a read of the whole topic reads."""
+        options = self.options(topic)
+        return plan_batch(shared_pool(options.client), options)
+
+    def topic(self, rows: int, size_bytes: int, partitions: int = 2) -> Topic:
+        """A topic with about so many rows; filled once a run."""
+        key = rows, size_bytes, partitions
+        if key not in self._topics:
+            name = f"persistent://{self.namespace}/b{size_bytes}-p{partitions}-r{rows}"
+            note(
+                f"writing {rows:,} rows of {size_bytes} bytes, {partitions} partitions"
+            )
+            self.admin.create_partitioned(name, partitions)
+            each = publish(
+                self.service_url,
+                [f"{name}-partition-{i}" for i in range(partitions)],
+                make_batches(8, size_bytes),
+                rows // partitions,
+            )
+            self._topics[key] = Topic(name, partitions, each * partitions, size_bytes)
+        return self._topics[key]
+
+    def remove(self) -> None:
+        """Deletes the topics and the namespace."""
+        for topic in self._topics.values():
+            self.admin.delete(topic.name, partitioned=True)
+        self.admin.delete_namespace(self.namespace)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    """The broker of ``PULSAR_SERVICE_URL`` and ``PULSAR_ADMIN_URL``, or an own one."""
+    namespace = f"public/bench-{uuid.uuid4().hex[:8]}"
+    service_url = os.environ.get("PULSAR_SERVICE_URL", "")
+    if service_url:
+        admin_url = os.environ.get("PULSAR_ADMIN_URL", "")
+        if not admin_url:
+            sys.exit("PULSAR_SERVICE_URL needs PULSAR_ADMIN_URL beside it")
+        found = Cluster(service_url, admin_url, namespace)
+        found.admin.create_namespace(namespace, keep=True)
+        try:
+            yield found
+        finally:
+            found.remove()
+        return
+    note("starting a broker")
+    with EmbeddedBroker(log_level="warn") as broker:
+        found = Cluster(broker.service_url, broker.admin_url, namespace)
+        found.admin.create_namespace(namespace, keep=True)
+        yield found
+
+
+@contextlib.contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Local Spark with two task slots, quiet."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    note("starting Spark")
+    with tempfile.TemporaryDirectory(prefix="pulsar-spark-bench-") as folder:
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("pulsar-spark bench")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+            .config("spark.local.dir", f"{folder}/local")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def note(text: str) -> None:
+    """A line about what goes on, away from the results."""
+    sys.stderr.write(f"[bench] {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,83 @@
+"""A Python data source that hands over RecordBatches made before: Spark's own limit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.schema import arrow_schema
+from pulsar_spark.options import ClientOptions, ReadOptions
+from pulsar_spark.spark.schema import spark_schema
+from pulsar_spark.wire.entries import decode_entry
+from tests.bench.samples import make_batches
+
+_TOPIC = "persistent://public/default/bench-partition-0"
+_DEFAULTS = ReadOptions(ClientOptions(service_urls=()))
+
+
+class ReadyBatches(DataSource):
+    """Options: ``columns``, ``size`` of a value, ``rows``, ``partitions``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "bench-ready-batches"
+
+    def schema(self) -> StructType:
+        """As a topic with these columns has it."""
+        return spark_schema(self.options["columns"].split(","))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Hands over."""
+        return _Reader(
+            tuple(self.options["columns"].split(",")),
+            int(self.options["size"]),
+            int(self.options["rows"]),
+            int(self.options["partitions"]),
+        )
+
+
+class _Reader(DataSourceReader):
+    def __init__(
+        self, columns: tuple[str, ...], size_bytes: int, rows: int, partitions: int
+    ) -> None:
+        self._columns = columns
+        self._size_bytes = size_bytes
+        self._rows = rows
+        self._partitions = partitions
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(i) for i in range(self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        batch = ready_batch(self._columns, self._size_bytes)
+        left = self._rows // self._partitions
+        while left >= len(batch):
+            yield batch
+            left -= len(batch)
+        if left:
+            yield batch.slice(0, left)
+
+
+@functools.cache
+def ready_batch(columns: tuple[str, ...], size_bytes: int) -> pa.RecordBatch:
+    """A full RecordBatch as our reader makes it; kept by the Python worker."""
+    builder = RecordBatchBuilder(
+        arrow_schema(columns),
+        _TOPIC,
+        0,
+        max_rows=_DEFAULTS.rows_per_arrow_batch,
+        max_bytes=_DEFAULTS.bytes_per_arrow_batch,
+    )
+    batches = make_batches(8, size_bytes)
+    number = 0
+    while True:
+        stored = batches[number % len(batches)].stored(number)
+        for full in builder.add(decode_entry(stored, fields=builder.fields)):
+            return full
+        number += 1

@@ -1,0 +1,110 @@
+"""Messages to measure with: the same ones in each run, made from a fixed seed."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import compress
+from pulsar_spark.wire.entries import StoredEntry
+from pulsar_spark.wire.frames import encode_payload_frame
+
+SEED = 20261121
+
+#: The official clients' default batch of 128 KiB holds about so many messages of 100
+#: bytes with a key.
+BATCH_BYTES = 115_000
+
+FIRST_EVENT_MS = 1_760_000_000_000
+
+NONE = pb.NONE
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An entry of many messages, as it is published and stored.
+
+    Attributes:
+        metadata: The entry's own.
+        payload: The messages, compressed as ``metadata`` says.
+        rows: How many they are.
+        value_bytes: Bytes of their values alone.
+        codec: How they are compressed, a CompressionType of the protocol.
+    """
+
+    metadata: pb.MessageMetadata
+    payload: bytes
+    rows: int
+    value_bytes: int
+    codec: int
+
+    def stored(self, entry_id: int = 0) -> StoredEntry:
+        """As a reader sees it."""
+        return StoredEntry(1, entry_id, self.metadata, memoryview(self.payload))
+
+    def frame(self, entry_id: int = 0) -> bytes:
+        """As a broker sends it."""
+        command = pb.BaseCommand(
+            type=pb.BaseCommand.MESSAGE,
+            message=pb.CommandMessage(
+                consumer_id=1,
+                message_id=pb.MessageIdData(ledgerId=1, entryId=entry_id),
+            ),
+        )
+        return encode_payload_frame(
+            command.SerializeToString(), self.metadata.SerializeToString(), self.payload
+        )
+
+
+def make_batches(
+    count: int, size_bytes: int, *, rows: int | None = None, codec: int = NONE
+) -> list[Batch]:
+    """Batches of messages with a key and an event time each.
+
+    Args:
+        count: How many batches.
+        size_bytes: Of each value.
+        rows: Messages in a batch; None for what the official clients would send.
+        codec: How to compress them, a CompressionType of the protocol.
+    """
+    rng = random.Random(SEED + size_bytes)
+    words = [rng.randbytes(rng.randrange(1, 4)).hex() for _ in range(500)]
+    each = rows or max(1, BATCH_BYTES // (size_bytes + 35))
+    return [_batch(rng, words, each, size_bytes, codec) for _ in range(count)]
+
+
+def _batch(
+    rng: random.Random, words: list[str], rows: int, size_bytes: int, codec: int
+) -> Batch:
+    parts = []
+    for number in range(rows):
+        value = _value(rng, words, size_bytes)
+        single = pb.SingleMessageMetadata(
+            partition_key=f"key-{rng.randrange(10_000)}",
+            payload_size=len(value),
+            event_time=FIRST_EVENT_MS + rng.randrange(86_400_000),
+            sequence_id=number,
+        ).SerializeToString()
+        parts += [struct.pack(">I", len(single)), single, value]
+    payload = b"".join(parts)
+    metadata = pb.MessageMetadata(
+        producer_name="bench",
+        sequence_id=0,
+        publish_time=FIRST_EVENT_MS + 86_400_000,
+        num_messages_in_batch=rows,
+    )
+    if codec != NONE:
+        metadata.compression = codec
+        metadata.uncompressed_size = len(payload)
+        payload = bytes(compress(codec, payload))
+    return Batch(metadata, payload, rows, rows * size_bytes, codec)
+
+
+def _value(rng: random.Random, words: list[str], size_bytes: int) -> bytes:
+    """Text that compresses about as well as JSON does."""
+    text = ""
+    while len(text) < size_bytes:
+        text += " ".join(rng.choices(words, k=20)) + " "
+    return text[:size_bytes].encode()

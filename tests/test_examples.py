@@ -1,0 +1,102 @@
+"""The examples run as they stand, each as ``python examples/<name>.py`` would."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pulsar
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.admin import Admin
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession,
+    service_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """Runs an example with arguments, in the session that is there; what it prints."""
+
+    def run_example(name: str, *arguments: str) -> str:
+        path = str(EXAMPLES / name)
+        monkeypatch.setenv("PULSAR_SERVICE_URL", service_url)
+        monkeypatch.setattr("sys.argv", [path, *arguments])
+        runpy.run_path(path, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_example
+
+
+def send(service_url: str, topic: str, values: list[str]) -> None:
+    """Writes with the official client, batched and keyed."""
+    client = pulsar.Client(
+        service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=10
+    )
+    for value in values:
+        producer.send_async(value.encode(), lambda *_: None, partition_key=value)
+    producer.flush()
+    client.close()
+
+
+def test_read_topic(run: Callable[..., str], service_url: str, topic: str) -> None:
+    """Shows the schema, rows, and the exact number of them."""
+    send(service_url, topic, [f"value-{i}" for i in range(7)])
+    printed = run("read_topic.py", topic)
+    assert "|-- __messageId: binary" in printed
+    assert "value-3" in printed
+    assert f"7 rows in {topic}" in printed
+
+
+def test_read_from_offsets(
+    run: Callable[..., str], service_url: str, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    """Each run reads what came since the one before, no row twice, none left out."""
+    admin.create_partitioned(topic, 3)
+    file = str(tmp_path / "offsets.json")
+    arguments = ("read_from_offsets.py", topic, file)
+    for first, last in ((0, 50), (50, 50), (50, 80), (80, 81)):
+        send(service_url, topic, [str(i) for i in range(first, last)])
+        assert f"{last - first} new rows" in run(*arguments)
+    assert len(json.loads(Path(file).read_text())) == 3
+
+
+def test_read_pattern_with_metadata(
+    run: Callable[..., str], service_url: str, admin: Admin, namespace: str
+) -> None:
+    """Only topics that match appear, with their own counts."""
+    for name, rows in (("orders-de", 3), ("orders-fr", 5), ("clicks", 7)):
+        topic = f"persistent://{namespace}/{name}"
+        send(service_url, topic, ["x" * 10] * rows)
+    printed = run("read_pattern_with_metadata.py", f"{namespace}/orders-.*")
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in printed.splitlines()
+        if line.startswith("|persistent")
+    ]
+    assert [(c[0].rpartition("/")[2], c[2], c[3]) for c in cells] == [
+        ("orders-de", "3", "30"),
+        ("orders-fr", "5", "50"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("read_*.py")), ids=lambda p: p.name
+)
+def test_examples_are_short(path: Path) -> None:
+    """Below 60 lines: one idea a file."""
+    assert len(path.read_text().splitlines()) < 60
