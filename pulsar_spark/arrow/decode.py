@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
@@ -31,8 +33,8 @@ _FIELDS = {
     "__messageProperties": "properties",
 }
 
-#: Milliseconds since 1970 that still fit into a timestamp of microseconds.
-_MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+#: How Pulsar keeps times.
+_PULSAR_TIME = pa.timestamp("ms", tz="UTC")
 
 
 class RecordBatchBuilder:
@@ -150,9 +152,9 @@ class RecordBatchBuilder:
 class _Column:
     """Collects plain Python values; one conversion to Arrow at the end."""
 
-    def __init__(self, type_: pa.DataType, values: Callable[[Entry], Values]) -> None:
+    def __init__(self, type_: pa.DataType, read: Callable[[Entry], Any]) -> None:
         self._type = type_
-        self._read = values
+        self._read = read
         self._values: list[Any] = []
 
     def clear(self) -> None:
@@ -163,16 +165,50 @@ class _Column:
 
     def array(self, rows: int) -> pa.Array:
         del rows
-        return pa.array(self._values, self._type)
+        return _arrow(self._values, self._type)
 
     def first_misfit(self) -> int:
         """The row of the first value that made :meth:`array` fail."""
-        for row, value in enumerate(self._values):
-            try:
-                pa.array([value], self._type)
-            except (pa.ArrowException, OverflowError):
-                return row
-        return 0
+        return _first_misfit(self._values, self._type)
+
+
+def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Values as Arrow; times are in milliseconds, as Pulsar keeps them."""
+    if type_ == TIMESTAMP:
+        return pa.array(values, _PULSAR_TIME).cast(TIMESTAMP)
+    return pa.array(values, type_)
+
+
+def _first_misfit(values: Sequence[Any], type_: pa.DataType) -> int:
+    for number, value in enumerate(values):
+        try:
+            _arrow([value], type_)
+        except (pa.ArrowException, OverflowError):
+            return number
+    return 0
+
+
+class _EntryColumn(_Column):
+    """One value an entry, the same for each of its messages."""
+
+    def clear(self) -> None:
+        super().clear()
+        self._ends: list[int] = []
+
+    def append(self, entry: Entry) -> None:
+        self._values.append(self._read(entry))
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(entry))
+
+    def array(self, rows: int) -> pa.Array:
+        if not rows:
+            return pa.array([], self._type)
+        ends = pa.array(self._ends, pa.int32())
+        values = _arrow(self._values, self._type)
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+
+    def first_misfit(self) -> int:
+        number = super().first_misfit()
+        return self._ends[number - 1] if number else 0
 
 
 class _ConstantColumn(_Column):
@@ -186,19 +222,53 @@ class _ConstantColumn(_Column):
         return pa.repeat(self._scalar, rows)
 
 
-class _TimestampColumn(_Column):
-    """Milliseconds since 1970, as Pulsar keeps them, to Spark's microseconds."""
+class _MessageIdColumn(_Column):
+    """What the Java client's ``MessageId.toByteArray()`` gives for each message.
+
+    ::
+
+        ledger entry [partition] | batch_index   | batch_size
+        head, one an entry       | one an index  | tail, one an entry
+
+    The ids of a whole batch are one join and a few ranges of offsets.
+    """
+
+    def __init__(self, type_: pa.DataType, partition: int) -> None:
+        super().__init__(type_, lambda entry: ())
+        self._partition = partition
+
+    def clear(self) -> None:
+        self._offsets = [0]
+        self._data: list[bytes] = []
+
+    def append(self, entry: Entry) -> None:
+        size = entry.batch_size
+        if len(entry) == size <= _INDEXES_KEPT:
+            head, tail = _id_head(self._partition, entry), _id_tail(size)
+            self._data.append(head + (tail + head).join(_id_indexes(size)) + tail)
+            self._append_offsets(len(head) + len(tail), size)
+            return
+        ids = _message_ids(self._partition, entry)
+        self._data += ids
+        ends = accumulate(map(len, ids), initial=self._offsets.pop())
+        self._offsets += ends
+
+    def _append_offsets(self, size_bytes: int, count: int) -> None:
+        end = self._offsets[-1]
+        for first, last, index_bytes in ((0, 128, 2), (128, _INDEXES_KEPT, 3)):
+            part = min(count, last) - first
+            if part > 0:
+                step = size_bytes + index_bytes
+                self._offsets += range(end + step, end + part * step + 1, step)
+                end += part * step
 
     def array(self, rows: int) -> pa.Array:
-        del rows
-        return pa.array(self._values, pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+        offsets = pa.array(self._offsets, pa.int32()).buffers()[1]
+        data = pa.py_buffer(b"".join(self._data))
+        return pa.Array.from_buffers(self._type, rows, [None, offsets, data])
 
     def first_misfit(self) -> int:
-        return next(
-            row
-            for row, value in enumerate(self._values)
-            if value is not None and abs(value) > _MAX_TIMESTAMP_MS
-        )
+        return 0
 
 
 class _PropertiesColumn(_Column):
@@ -214,12 +284,14 @@ class _PropertiesColumn(_Column):
         self._items: list[str | bytes] = []
 
     def append(self, entry: Entry) -> None:
-        offsets, keys = self._offsets, self._keys
+        keys, append = self._keys, self._offsets.append
+        end = len(keys)
         for properties in entry.fields["properties"]:
             if properties:
                 keys.extend(properties)
                 self._items.extend(properties.values())
-            offsets.append(len(keys))
+                end = len(keys)
+            append(end)
 
     def array(self, rows: int) -> pa.Array:
         del rows
@@ -248,41 +320,37 @@ def _column(name: str, topic_partition: str, partition: int) -> _Column:
     if name == "__messageProperties":
         return _PropertiesColumn(type_, lambda entry: ())
     if name == "__messageId":
-        return _Column(type_, partial(_message_ids, partition))
-    kind = _TimestampColumn if type_ == TIMESTAMP else _Column
-    return kind(type_, _READERS[name])
+        return _MessageIdColumn(type_, partition)
+    if name in _ENTRY_READERS:
+        return _EntryColumn(type_, _ENTRY_READERS[name])
+    return _Column(type_, _READERS[name])
 
 
-def _message_ids(partition: int, entry: Entry) -> Values:
-    """What the Java client's ``MessageId.toByteArray()`` gives for each message.
-
-    ::
-
-        ledger entry [partition] | batch_index   | batch_size
-        head, one an entry       | one an index  | tail, one an entry
-    """
+def _message_ids(partition: int, entry: Entry) -> list[bytes]:
+    """Ids of the messages of any entry, each by itself."""
     if entry.first_chunk:
         first = MessageId(*entry.first_chunk, partition=partition)
         last = MessageId(*entry.position, partition=partition, first_chunk=first)
         return [encode_message_id(last, java=True)] * len(entry)
-    head = (
+    head, tail = _id_head(partition, entry), _id_tail(entry.batch_size)
+    if not entry.batch_size:
+        return [head + tail] * len(entry)
+    return [
+        head + b"\x20" + encode_varint(index) + tail for index in entry.batch_indexes
+    ]
+
+
+def _id_head(partition: int, entry: Entry) -> bytes:
+    return (
         _encoded_ledger(entry.ledger_id)
         + b"\x10"
         + encode_varint(entry.entry_id)
         + _encoded_part(partition=partition)
     )
-    tail = _encoded_part(batch_size=entry.batch_size)
-    if not entry.batch_size:
-        return [head + tail] * len(entry)
-    if entry.batch_size <= _INDEXES_KEPT:
-        indexes = _encoded_indexes(entry.batch_size)
-        if len(entry) == entry.batch_size:
-            return [head + index + tail for index in indexes[: entry.batch_size]]
-        return [head + indexes[index] + tail for index in entry.batch_indexes]
-    # Only its metadata says how large a compacted batch was: not to be trusted.
-    return [
-        head + b"\x20" + encode_varint(index) + tail for index in entry.batch_indexes
-    ]
+
+
+def _id_tail(batch_size: int) -> bytes:
+    return _encoded_part(batch_size=batch_size)
 
 
 @lru_cache(maxsize=16)
@@ -304,19 +372,11 @@ _INDEXES_KEPT = 10_000
 _known_indexes: list[bytes] = []
 
 
-def _encoded_indexes(count: int) -> list[bytes]:
-    """The field ``batch_index`` for 0 to at least ``count - 1``, encoded."""
+def _id_indexes(count: int) -> list[bytes]:
+    """The field ``batch_index`` for 0 to ``count - 1``, encoded."""
     missing = range(len(_known_indexes), count)
-    _known_indexes.extend(_encoded_part(batch_index=index) for index in missing)
-    return _known_indexes
-
-
-def _publish_times(entry: Entry) -> Values:
-    return [entry.metadata.publish_time] * len(entry)
-
-
-def _producer_names(entry: Entry) -> Values:
-    return [entry.metadata.producer_name] * len(entry)
+    _known_indexes.extend(b"\x20" + encode_varint(index) for index in missing)
+    return _known_indexes[:count]
 
 
 def _sequence_ids(entry: Entry) -> Values:
@@ -328,22 +388,17 @@ def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def _schema_versions(entry: Entry) -> Values:
+def _schema_version(entry: Entry) -> int | None:
     # The default registry counts in 8 bytes; old data may carry 64, the first 8 count.
     version = entry.metadata.schema_version[:8]
-    return [int.from_bytes(version, "big", signed=True) if version else None] * len(
-        entry
-    )
+    return int.from_bytes(version, "big", signed=True) if version else None
 
 
-def _redelivery_counts(entry: Entry) -> Values:
-    return [entry.redelivery_count] * len(entry)
-
-
-def _broker_publish_times(entry: Entry) -> Values:
+def _broker_publish_time(entry: Entry) -> int | None:
     broker = entry.broker_metadata
-    known = broker is not None and broker.HasField("broker_timestamp")
-    return [broker.broker_timestamp if broker and known else None] * len(entry)
+    if broker is None or not broker.HasField("broker_timestamp"):
+        return None
+    return broker.broker_timestamp
 
 
 def _indexes(entry: Entry) -> Values:
@@ -355,26 +410,23 @@ def _indexes(entry: Entry) -> Values:
     return [first + index for index in entry.batch_indexes]
 
 
-def _replicated_from(entry: Entry) -> Values:
-    return [entry.metadata.replicated_from or None] * len(entry)
-
-
-def _deliver_at_times(entry: Entry) -> Values:
-    return [entry.metadata.deliver_at_time or None] * len(entry)
-
-
+#: Columns with a value of its own for each message.
 _READERS: dict[str, Callable[[Entry], Values]] = {
     "value": lambda entry: entry.payloads,
     "__key": lambda entry: entry.fields["partition_key"],
-    "__publishTime": _publish_times,
     "__eventTime": lambda entry: entry.fields["event_time"],
     "__orderingKey": lambda entry: entry.fields["ordering_key"],
-    "__producerName": _producer_names,
     "__sequenceId": _sequence_ids,
-    "__schemaVersion": _schema_versions,
-    "__redeliveryCount": _redelivery_counts,
-    "__brokerPublishTime": _broker_publish_times,
     "__index": _indexes,
-    "__replicatedFrom": _replicated_from,
-    "__deliverAtTime": _deliver_at_times,
+}
+
+#: Columns with one value for all messages of an entry.
+_ENTRY_READERS: dict[str, Callable[[Entry], Any]] = {
+    "__publishTime": lambda entry: entry.metadata.publish_time,
+    "__producerName": lambda entry: entry.metadata.producer_name,
+    "__schemaVersion": _schema_version,
+    "__redeliveryCount": lambda entry: entry.redelivery_count,
+    "__brokerPublishTime": _broker_publish_time,
+    "__replicatedFrom": lambda entry: entry.metadata.replicated_from or None,
+    "__deliverAtTime": lambda entry: entry.metadata.deliver_at_time or None,
 }

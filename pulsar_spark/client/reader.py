@@ -67,7 +67,7 @@ class ReaderSettings:
 
     subscription_prefix: str
     consumer_name: str = ""
-    receiver_queue_messages: int = 1000
+    receiver_queue_messages: int = 10_000
     read_compacted: bool = False
     poll_timeout_s: float = 120.0
 

@@ -119,7 +119,7 @@ class ReadOptions:
     metadata_columns: tuple[str, ...] = METADATA_COLUMNS_DEFAULT
     rows_per_arrow_batch: int = 10_000
     bytes_per_arrow_batch: int = 4 << 20
-    receiver_queue_size: int = 1000
+    receiver_queue_size: int = 10_000
     read_compacted: bool = False
     reader_name: str | None = None
     subscription_role_prefix: str | None = None

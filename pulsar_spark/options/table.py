@@ -216,8 +216,9 @@ BYTES_PER_ARROW_BATCH = OptionSpec(
 )
 RECEIVER_QUEUE_SIZE = OptionSpec(
     "pulsar.reader.receiverQueueSize",
-    "1000",
-    "Messages asked for ahead, for each topic partition.",
+    "10000",
+    "Messages asked for ahead, for each topic partition; bounded in bytes by"
+    " `pulsar.client.memoryLimitBytes`, too.",
     Scope.READ,
     values.integer(1, 1_000_000),
 )
