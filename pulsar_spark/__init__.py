@@ -28,12 +28,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.offsets import (
-    MessageId,
-    decode_message_id,
-    dump_offsets,
-    encode_message_id,
-)
+from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
+from pulsar_spark.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource
 
 __all__ = [

@@ -1,12 +1,4 @@
-"""Message ids, and positions and times as users write them in options.
-
-A message id travels in three forms, all of which are read and written here:
-
-- `MessageId`, the value every other module uses;
-- bytes of the protocol's ``MessageIdData``, as in the column ``__messageId`` and in
-  what every official client calls ``serialize`` or ``toByteArray``;
-- text, ``ledger:entry`` or ``ledger:entry:batchIndex``, for people.
-"""
+"""Positions and times as users write them in options: words, JSON, message ids."""
 
 from __future__ import annotations
 
@@ -18,6 +10,14 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import (
+    EARLIEST,
+    LATEST,
+    MessageId,
+    decode_message_id,
+    encode_message_id,
+    shorten,
+)
 from pulsar_spark.topics import TopicName
 
 if TYPE_CHECKING:
@@ -26,229 +26,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class MessageId:
-    """A place in a topic partition.
-
-    Ids have no order of their own: what ``batch_index`` -1 means beside a number
-    depends on which end of a range it is. Compare `position` first.
-
-    Attributes:
-        ledger_id: Ledger of the entry, -1 before the first one.
-        entry_id: Entry in the ledger, -1 before its first one.
-        batch_index: Message in the entry, -1 for the whole entry.
-        partition: Partition of the topic, -1 where it has none or it is not known.
-        batch_size: Number of messages in the entry, 0 where it is not known.
-        first_chunk: Id of the first chunk of a chunked message, whose last chunk is
-            this id.
-    """
-
-    ledger_id: int
-    entry_id: int
-    batch_index: int = -1
-    partition: int = -1
-    batch_size: int = 0
-    first_chunk: MessageId | None = None
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """The entry: ``(ledger_id, entry_id)``."""
-        return self.ledger_id, self.entry_id
-
-    def __str__(self) -> str:
-        text = f"{self.ledger_id}:{self.entry_id}"
-        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
-
-    @classmethod
-    def parse_text(cls, text: str) -> MessageId:
-        """Read ``ledger:entry`` or ``ledger:entry:batchIndex``.
-
-        Raises:
-            ValueError: The text has another form, or a number is out of range.
-        """
-        match = _ID_TEXT.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(
-                f"{_short(text)} is not a message id:"
-                ' write "ledger:entry" or "ledger:entry:batchIndex"'
-            )
-        ledger_id, entry_id = int(match[1]), int(match[2])
-        batch_index = int(match[3] or -1)
-        if max(ledger_id, entry_id) > _MAX_INT64 or batch_index > _MAX_INT32:
-            raise ValueError(f"{_short(text)} has a number too large for a message id")
-        return cls(ledger_id, entry_id, batch_index)
-
-
-_ID_TEXT = re.compile(
-    r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})(?::(-1|[0-9]{1,10}))?", re.ASCII
-)
-
-#: What every client calls earliest: before the first entry of any ledger.
-EARLIEST = MessageId(-1, -1)
-#: What every client calls latest: after the last entry of any ledger.
-LATEST = MessageId(_MAX_INT64, _MAX_INT64)
-
-
-# MessageIdData on the wire, each number a varint:
-#
-#   08 ledgerId  10 entryId  [18 partition]  [20 batch_index]  [28 ack_set]...
-#   [30 batch_size]  [3a length first_chunk_message_id]
-
-
-def encode_message_id(message_id: MessageId, *, java: bool = False) -> bytes:
-    """Write a message id as every official client can read it.
-
-    The official clients agree on all fields but one: where the batch size is not known
-    or the message stands alone, C++ (and so Python) leaves ``batch_size`` out, while
-    Java writes a zero.
-
-    Args:
-        message_id: The id to write.
-        java: Write the very bytes of Java's ``toByteArray`` instead of C++'s
-            ``serialize``; the difference only matters to who compares bytes.
-    """
-    out = bytearray(b"\x08")
-    out += encode_varint(message_id.ledger_id)
-    out.append(0x10)
-    out += encode_varint(message_id.entry_id)
-    if message_id.partition >= 0:
-        out.append(0x18)
-        out += encode_varint(message_id.partition)
-    if message_id.batch_index >= 0:
-        out.append(0x20)
-        out += encode_varint(message_id.batch_index)
-    if message_id.batch_size > 0 or java:
-        out.append(0x30)
-        out += encode_varint(message_id.batch_size)
-    if message_id.first_chunk is not None:
-        first_chunk = encode_message_id(message_id.first_chunk, java=java)
-        out.append(0x3A)
-        out += encode_varint(len(first_chunk))
-        out += first_chunk
-    return bytes(out)
-
-
-def decode_message_id(data: bytes) -> MessageId:
-    """Read the protocol's ``MessageIdData``.
-
-    Fields this package has no use for, such as ``ack_set``, are skipped.
-
-    Raises:
-        ValueError: The bytes are cut short, malformed, or name no possible place.
-    """
-    return _decode(bytes(data), nested=False)
-
-
-def _decode(data: bytes, *, nested: bool) -> MessageId:
-    numbers: dict[int, int] = {}
-    first_chunk: MessageId | None = None
-    for number, value in _fields(data):
-        if number in _NUMBER_FIELDS:
-            if not isinstance(value, int):
-                raise ValueError(
-                    f"{_NUMBER_FIELDS[number]} of a message id is no number"
-                )
-            numbers[number] = value
-        # A first chunk has no first chunk: not following deeper bounds the recursion.
-        elif number == 7 and not nested:
-            if not isinstance(value, bytes):
-                raise ValueError("first_chunk_message_id of a message id is no message")
-            first_chunk = _decode(value, nested=True)
-    if 1 not in numbers or 2 not in numbers:
-        raise ValueError("a message id needs a ledgerId and an entryId")
-    return MessageId(
-        ledger_id=_signed(numbers[1], 1),
-        entry_id=_signed(numbers[2], 2),
-        partition=_signed32(numbers.get(3, -1), 3),
-        batch_index=_signed32(numbers.get(4, -1), 4),
-        batch_size=max(0, _signed32(numbers.get(6, 0), 6)),
-        first_chunk=first_chunk,
-    )
-
-
-_NUMBER_FIELDS = {
-    1: "ledgerId",
-    2: "entryId",
-    3: "partition",
-    4: "batch_index",
-    6: "batch_size",
-}
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Walk over the fields of a protobuf message: number and raw value."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        if not 0 < number < 2**29:
-            raise ValueError(f"a message id cannot have a field {number}")
-        if wire_type == 0:
-            value, at = _read_varint(data, at)
-            yield number, value
-            continue
-        if wire_type == 2:
-            size, at = _read_varint(data, at)
-        elif wire_type in (1, 5):
-            size = 8 if wire_type == 1 else 4
-        else:
-            raise ValueError(f"a message id cannot have wire type {wire_type}")
-        if size > len(data) - at:
-            raise ValueError(f"a message id is cut short in field {number}")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError("a message id is cut short in a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 2**64:
-                break
-            return value, at
-    raise ValueError("a number of a message id is longer than 64 bits")
-
-
-def encode_varint(value: int) -> bytes:
-    """A number in protobuf's form: 7 bits a byte, lowest first, the top bit for more.
-
-    Args:
-        value: At most 64 bits; -1 travels as 2^64-1.
-    """
-    value &= 2**64 - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _signed(value: int, number: int) -> int:
-    """Read a 64-bit number, of which no field has values below -1."""
-    if value > _MAX_INT64:
-        value -= 2**64
-    if value < -1:
-        raise ValueError(f"{_NUMBER_FIELDS[number]} of a message id cannot be {value}")
-    return value
-
-
-def _signed32(value: int, number: int) -> int:
-    # Some writers give a negative int32 five bytes instead of the official ten.
-    if _MAX_INT32 < value < 2**32:
-        value -= 2**32
-    value = _signed(value, number)
-    if value > _MAX_INT32:
-        raise ValueError(f"{_NUMBER_FIELDS[number]} of a message id cannot be {value}")
-    return value
 
 
 class Edge(enum.Enum):
@@ -417,7 +194,7 @@ def _flatten(
     for number, position in value:
         if not _PARTITION_NUMBER.fullmatch(number) or int(number) > _MAX_INT32:
             raise ValueError(
-                f"{_short(number)} below {topic_text!r} is not a partition number;"
+                f"{shorten(number)} below {topic_text!r} is not a partition number;"
                 ' a topic without partitions is written {"topic":"ledger:entry"}'
             )
         partition = topic.partition(int(number))
@@ -486,7 +263,7 @@ def _parse_position(value: object) -> Position:
     if word is not None:
         return word
     raise ValueError(
-        f'{_short(value)} is not a position: write "earliest", "latest",'
+        f'{shorten(value)} is not a position: write "earliest", "latest",'
         ' "ledger:entry" or "ledger:entry:batchIndex"'
     )
 
@@ -494,7 +271,7 @@ def _parse_position(value: object) -> Position:
 def _signed_bytes(numbers: list[Any]) -> bytes:
     for number in numbers:
         if type(number) is not int or not -128 <= number <= 255:
-            raise ValueError(f"{_short(number)} is not a byte of a message id")
+            raise ValueError(f"{shorten(number)} is not a byte of a message id")
     return bytes(number & 0xFF for number in numbers)
 
 
@@ -528,9 +305,9 @@ def _parse_time(value: object) -> int:
     elif isinstance(value, int) and not isinstance(value, bool):
         time_ms = value
     else:
-        raise ValueError(f"{_short(value)} is not a time")
+        raise ValueError(f"{shorten(value)} is not a time")
     if not 0 <= time_ms <= _MAX_TIME_MS:
-        raise ValueError(f"{_short(value)} is not a time between 1970 and 9999")
+        raise ValueError(f"{shorten(value)} is not a time between 1970 and 9999")
     return time_ms
 
 
@@ -539,7 +316,7 @@ def _parse_iso(text: str) -> int:
     # length of a fraction.
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_short(text)} is not a time")
+        raise ValueError(f"{shorten(text)} is not a time")
     date = [int(match[i] or 0) for i in range(1, 7)]
     micros = int((match[7] or "").ljust(6, "0")[:6])
     try:
@@ -555,7 +332,7 @@ def _parse_iso(text: str) -> int:
         )
         return (moment - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{_short(text)} is not a time: {error}") from None
+        raise ValueError(f"{shorten(text)} is not a time: {error}") from None
 
 
 def _zone(text: str) -> timezone:
@@ -564,10 +341,3 @@ def _zone(text: str) -> timezone:
     hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if text[0] == "-" else offset)
-
-
-def _short(value: object) -> str:
-    """Quote what a user wrote, bounded in length, for the text of an error."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
-from pulsar_spark.offsets import EARLIEST, MessageId, OffsetsSpec, Position
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.offsets import OffsetsSpec, Position
 from pulsar_spark.topics import TopicName
 
 logger = logging.getLogger("pulsar_spark.plan")

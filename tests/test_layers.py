@@ -39,25 +39,44 @@ _CLOCK = ("time", "threading", "concurrent", "multiprocessing")
 LAYERS = {
     "_version": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
+    "message_id": Layer((), (), _NETWORK + _CLOCK),
     "topics": Layer(("errors",), (), _NETWORK + _CLOCK),
-    "offsets": Layer(("errors", "topics"), (), _NETWORK + _CLOCK),
-    "options": Layer(("errors", "topics", "offsets"), (), _NETWORK + _CLOCK),
-    "plan": Layer(("errors", "topics", "offsets", "options"), (), _NETWORK + _CLOCK),
-    "wire": Layer(("errors", "offsets"), ("google", "crc32c"), _NETWORK + _CLOCK),
+    "offsets": Layer(("errors", "message_id", "topics"), (), _NETWORK + _CLOCK),
+    "options": Layer(
+        ("errors", "message_id", "topics", "offsets"), (), _NETWORK + _CLOCK
+    ),
+    "plan": Layer(
+        ("errors", "message_id", "topics", "offsets", "options"), (), _NETWORK + _CLOCK
+    ),
+    "wire": Layer(("errors", "message_id"), ("google", "crc32c"), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
         ("errors",), ("google", "crc32c", "lz4", "pyarrow"), _NETWORK + _CLOCK
     ),
     "arrow": Layer(
-        ("errors", "offsets", "options", "wire"), ("pyarrow",), _NETWORK + _CLOCK
+        ("errors", "message_id", "options", "wire"), ("pyarrow",), _NETWORK + _CLOCK
     ),
-    "client": Layer(("errors", "topics", "offsets", "options", "plan", "wire")),
+    "client": Layer(
+        ("errors", "message_id", "topics", "offsets", "options", "plan", "wire")
+    ),
     "spark": Layer(
-        ("errors", "topics", "offsets", "options", "plan", "wire", "client", "arrow"),
+        (
+            "errors",
+            "message_id",
+            "topics",
+            "offsets",
+            "options",
+            "plan",
+            "wire",
+            "client",
+            "arrow",
+        ),
         ("pyspark", "pyarrow"),
     ),
     # The package's face, and the module through which Spark finds it.
-    "__init__": Layer(("errors", "topics", "offsets", "options", "spark")),
+    "__init__": Layer(
+        ("errors", "message_id", "topics", "offsets", "options", "spark")
+    ),
     "pyspark_pulsar": Layer(("__init__",)),
 }
 

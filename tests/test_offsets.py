@@ -14,17 +14,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.offsets import (
+from pulsar_spark.message_id import (
     EARLIEST,
     LATEST,
-    Edge,
     MessageId,
+    decode_message_id,
+    encode_message_id,
+)
+from pulsar_spark.offsets import (
+    Edge,
     OffsetsSpec,
     Position,
     TimesSpec,
-    decode_message_id,
     dump_offsets,
-    encode_message_id,
     parse_offsets,
     parse_times,
 )

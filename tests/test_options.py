@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.offsets import Edge, MessageId, OffsetsSpec, TimesSpec
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.offsets import Edge, OffsetsSpec, TimesSpec
 from pulsar_spark.options import (
     METADATA_COLUMNS_ALL,
     METADATA_COLUMNS_DEFAULT,

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import DataLossError, OptionError
-from pulsar_spark.offsets import (
-    EARLIEST,
-    LATEST,
-    Edge,
-    MessageId,
-    OffsetsSpec,
-    Position,
-)
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.offsets import Edge, OffsetsSpec, Position
 from pulsar_spark.plan import (
     TopicPositions,
     TopicRange,

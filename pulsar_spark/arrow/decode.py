@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.offsets import MessageId, encode_message_id, encode_varint
+from pulsar_spark.message_id import MessageId, encode_message_id, encode_varint
 from pulsar_spark.wire.entries import Entry
 
 #: The values of one column for the messages of one entry.

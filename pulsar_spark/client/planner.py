@@ -7,7 +7,8 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError
-from pulsar_spark.offsets import EARLIEST, MessageId, TimesSpec
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.offsets import TimesSpec
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import (
     TopicPositions,

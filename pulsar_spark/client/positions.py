@@ -31,7 +31,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.commands import InitialPosition

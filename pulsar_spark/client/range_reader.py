@@ -20,7 +20,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions, TopicRange, check_start
 from pulsar_spark.wire.chunks import (
     DEFAULT_EXPIRE_MS,

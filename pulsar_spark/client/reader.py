@@ -31,7 +31,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TransportError,
 )
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry, read_stored_entry

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import ProtocolError
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text

@@ -27,7 +27,7 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
 from pulsar_spark.wire.protobuf import UNREADABLE
 
 if TYPE_CHECKING:
-    from pulsar_spark.offsets import MessageId
+    from pulsar_spark.message_id import MessageId
 
     #: What describes one message: its own metadata in a batch, else the entry's. Both
     #: have the same fields for what a single message has.

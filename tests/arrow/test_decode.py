@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.offsets import MessageId, decode_message_id, encode_message_id
+from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.wire.chunks import ChunkAssembler
 from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
 from tests.wire import builders, test_golden

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import DataLossError, OptionError, encode_message_id
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from tests.support import official, reading
 from tests.support.official import Row
 from tests.support.raw_publisher import RawPublisher, batch, chunks, member, message

@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.client.planner import plan_batch
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import DataLossError, OptionError, TopicNotFoundError
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
 from tests.client.scripted_broker import (
     LEDGER,

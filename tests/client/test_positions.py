@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,

@@ -10,7 +10,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.range_reader import RangeReader, RangeSettings
 from pulsar_spark.client.reader import ReaderSettings
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.plan import TopicRange
 from tests.client.scripted_broker import (
     LEDGER,

@@ -15,7 +15,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire import commands
 from tests.client.scripted_broker import (
     LEDGER,

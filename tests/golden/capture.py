@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
-from pulsar_spark.offsets import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.admin import Admin

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 import pulsar_spark
 from pulsar_spark import OptionError, PulsarDataSource, SchemaError
 from pulsar_spark.arrow.schema import COLUMN_TYPES
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.spark import reader as reader_module

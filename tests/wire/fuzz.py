@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.offsets import MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import FIELDS, Entry, decode_entry, read_stored_entry
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, proto

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.offsets import MessageId, encode_message_id
+from pulsar_spark.message_id import MessageId, encode_message_id
 from pulsar_spark.wire.chunks import ChunkAssembler
 from pulsar_spark.wire.commands import encode_frame
 from pulsar_spark.wire.entries import (
