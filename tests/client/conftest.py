@@ -20,18 +20,17 @@ def open_files() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-def client_threads() -> list[str]:
-    """Names of the threads that connections read with."""
-    names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith("pulsar-")]
+def client_threads() -> set[threading.Thread]:
+    """The threads that connections read with."""
+    return {t for t in threading.enumerate() if t.name.startswith("pulsar-")}
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     """Whatever a test does to connections, their threads and sockets end with them."""
-    files = open_files()
+    files, threads = open_files(), client_threads()  # of tests before, with a broker
     yield
-    wait_until(lambda: not client_threads(), "the end of reading threads")
+    wait_until(lambda: client_threads() <= threads, "the end of reading threads")
     wait_until(lambda: open_files() <= files, "the end of sockets")
 
 

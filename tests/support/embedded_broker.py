@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -421,12 +422,20 @@ def _missing(admin: Admin) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listened on a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for free in sockets:
-            free.bind((LOOPBACK, 0))
-        return [int(free.getsockname()[1]) for free in sockets]
+    """Ports of the loopback interface that nobody listened on a moment ago.
+
+    They lie below those that the system gives to outgoing connections: one of these
+    could otherwise take a port while a broker is between its end and its next start.
+    """
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 1_000):
+        if len(found) == count:
+            break
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind((LOOPBACK, port))
+            found.append(port)
+    return found
 
 
 def _loopback_interface() -> str:
