@@ -26,8 +26,7 @@ install: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --config-settings editable_mode=compat \
-		--editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
 # $(1): the root below which the generated files go. proto/ is mapped to the folder of the

@@ -44,7 +44,7 @@ ROWS_EACH = ROWS // PARTITIONS
 ROWS_A_BATCH = 250
 PADDING = b"." * 92  # with the number, values of 100 bytes
 
-#: About 11 MB in each partition, so a read of all takes seven seconds or so at this pace.
+#: About 11 MB in each partition: a read of all takes seven seconds or so at this pace.
 BYTES_PER_S = 6_000_000
 #: Bounds a failure; says nothing about how long a read should take.
 PATIENCE_S = 240.0
