@@ -324,10 +324,10 @@ def _split_batch(  # noqa: C901 - a call in here costs as much as what it would 
             described = payload[start:end]
             parse(described)
             position = end + single.payload_size
-            if position > size or position < end:
-                raise CorruptEntryError(_past_the_end(number, count))
-            if position > end:
+            if end < position <= size:
                 payloads.append(payload[end:position])
+            elif position != end or end > size:
+                raise CorruptEntryError(_past_the_end(number, count))
             elif _is_removed(single, number):
                 removed.add(number)
                 continue
@@ -348,8 +348,9 @@ def _split_batch(  # noqa: C901 - a call in here costs as much as what it would 
                     properties.append(_properties(single))
                 else:
                     properties.append(None)
-            for read, values in others:
-                values.append(read(single, metadata))
+            if others:
+                for read, values in others:
+                    values.append(read(single, metadata))
     except struct.error:
         raise CorruptEntryError(_past_the_end(number, count)) from None
     except UNREADABLE as error:
