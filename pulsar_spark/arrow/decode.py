@@ -202,9 +202,9 @@ class _EntryColumn(_Column):
     def array(self, rows: int) -> pa.Array:
         if not rows:
             return pa.array([], self._type)
-        ends = pa.array(self._ends, pa.int32())
+        # The ends as a plain list: pyarrow 15 takes no array of them.
         values = _arrow(self._values, self._type)
-        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, values))
 
     def first_misfit(self) -> int:
         number = super().first_misfit()
