@@ -127,7 +127,7 @@ def _machine() -> dict[str, Any]:
         **{name: version(name) for name in packages},
         "java": _java(),
         "broker": os.environ.get("PULSAR_SERVICE_URL") or f"embedded {DEFAULT_VERSION}",
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "load at the beginning": f"{os.getloadavg()[0]:.1f}",
     }
