@@ -213,27 +213,6 @@ def test_random_cuts_lose_nothing(link: LinkProxy, topic: str) -> None:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_restart_keeps_data(tmp_path: Path) -> None:
-    """Rows survive an orderly restart and a crash; addresses stay the same."""
-    topic = "persistent://public/default/restarted"
-    with EmbeddedBroker(tmp_path, progress=None) as broker:
-        Admin(broker.admin_url).set_retention("public/default", minutes=-1, size_mb=-1)
-        url = broker.service_url
-        for kill, value in ((False, b"one"), (True, b"two")):
-            write(url, topic, [value])
-            before = broker.pid
-            broker.restart(kill=kill)
-            assert broker.pid != before
-            assert broker.service_url == url
-        assert read(url, topic) == [b"one", b"two"]
-        pid = broker.pid
-    assert pid is not None
-    assert not alive(pid)
-    assert broker.log_file.exists()  # the folder was ours to give, so it stays
-
-
-@pytest.mark.broker
-@pytest.mark.slow
 def test_ends_with_its_parent(tmp_path: Path) -> None:
     """``kill -9`` of the process that started a broker ends it and removes its data."""
     script = (

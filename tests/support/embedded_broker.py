@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, str] = {
     "diskUsageWarnThreshold": "0.997",
     # Threads for one machine's tests, whatever its number of cores.
     "numIOThreads": "4",
-    "numHttpServerThreads": "8",
+    "numHttpServerThreads": "32",  # the broker calls itself, too
     "numOrderedExecutorThreads": "4",
     "managedLedgerNumSchedulerThreads": "4",
     "bookkeeperClientNumWorkerThreads": "4",
