@@ -31,6 +31,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource
+from pulsar_spark.spark.lag import PulsarLagListener
 
 __all__ = [
     "AuthError",
@@ -41,6 +42,7 @@ __all__ = [
     "OptionError",
     "ProtocolError",
     "PulsarDataSource",
+    "PulsarLagListener",
     "PulsarSparkError",
     "ReadTimeoutError",
     "SchemaError",

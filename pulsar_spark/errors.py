@@ -11,6 +11,7 @@
     ├── BrokerError            [PULSAR_BROKER]           the broker said no
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
     │   └── AuthError          [PULSAR_AUTH]
+    ├── CheckpointError        [PULSAR_CHECKPOINT]       offsets that are not ours
     ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]     nothing came for too long
     └── DataLossError          [PULSAR_DATA_LOSS]        wanted rows are not there
 
@@ -200,6 +201,12 @@ class AuthError(BrokerError):
     """The broker did not accept who we are, or what we are allowed to do."""
 
     condition = "PULSAR_AUTH"
+
+
+class CheckpointError(PulsarSparkError, ValueError):
+    """An offset in a streaming query's checkpoint cannot be read by this version."""
+
+    condition = "PULSAR_CHECKPOINT"
 
 
 class ReadTimeoutError(PulsarSparkError, TimeoutError):

@@ -118,17 +118,32 @@ def dump_offsets(offsets: Mapping[str, Position]) -> str:
     Returns:
         Such as ``{"persistent://public/default/t":{"0":"12:3:4","1":"latest"}}``.
     """
-    by_topic = {TopicName.parse(name): value for name, value in offsets.items()}
+    tree = topic_tree({name: _dump_position(at) for name, at in offsets.items()})
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+
+
+def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
+    """Values of topic partitions as a tree: by topic, then by partition number.
+
+    Canonical: topics and then partitions are in natural order.
+
+    Args:
+        values: By full name, partition suffix included.
+
+    Returns:
+        Such as ``{"persistent://public/default/t": {"0": value, "1": value}}``; the
+        value itself where a topic has no partitions.
+    """
+    by_topic = {TopicName.parse(name): value for name, value in values.items()}
     tree: dict[str, Any] = {}
     for topic in sorted(by_topic):
         index, base = topic.partition_index, topic.base
         # A partition stands alone where its topic's key is taken or misleading.
         if index is None or base in by_topic or base.partition_index is not None:
-            tree[topic.full_name] = _dump_position(by_topic[topic])
+            tree[topic.full_name] = by_topic[topic]
         else:
-            partitions = tree.setdefault(base.full_name, {})
-            partitions[str(index)] = _dump_position(by_topic[topic])
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+            tree.setdefault(base.full_name, {})[str(index)] = by_topic[topic]
+    return tree
 
 
 def parse_times(text: str, *, option: str) -> TimesSpec:

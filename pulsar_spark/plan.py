@@ -171,6 +171,7 @@ def check_start(
     found: TopicPositions,
     *,
     fail_on_data_loss: bool,
+    is_protected: bool = False,
 ) -> MessageId:
     """The start to read from, given what the broker has.
 
@@ -183,6 +184,8 @@ def check_start(
         wanted: The start, inclusive.
         found: What the broker says of a reader placed there.
         fail_on_data_loss: Whether a loss is an error or a warning.
+        is_protected: Whether a durable subscription has kept all from ``wanted`` on.
+            Then a ledger that is gone as a whole had been read to its end.
 
     Raises:
         DataLossError: ``wanted`` is gone.
@@ -192,6 +195,8 @@ def check_start(
     begin = (wanted.first_chunk or wanted).position
     if wanted.ledger_id < 0 or EARLIEST.position < found.before.position < begin:
         return wanted
+    if is_protected and _is_later_ledger(wanted, found.before):
+        return found.first
     available = "" if found.is_empty else str(found.first)
     message = (
         f"{topic_partition} no longer has {wanted}, where the read should start; "
@@ -207,6 +212,10 @@ def check_start(
         )
     logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
     return found.first
+
+
+def _is_later_ledger(wanted: MessageId, before: MessageId) -> bool:
+    return before.entry_id < 0 and before.ledger_id > wanted.ledger_id
 
 
 def range_between(

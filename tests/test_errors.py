@@ -13,6 +13,7 @@ from pulsar_spark.errors import (
     SERVER_ERRORS,
     AuthError,
     BrokerError,
+    CheckpointError,
     CorruptEntryError,
     DataLossError,
     OptionError,
@@ -27,6 +28,7 @@ from pulsar_spark.errors import (
 EXAMPLES: list[PulsarSparkError] = [
     PulsarSparkError("Something."),
     OptionError("One.", "Two."),
+    CheckpointError("Not one of ours."),
     TransportError("Unreachable.", broker="h:6650"),
     ProtocolError("Bytes."),
     CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2"),

@@ -48,6 +48,10 @@ LAYERS = {
     "plan": Layer(
         ("errors", "message_id", "topics", "offsets", "options"), (), _NETWORK + _CLOCK
     ),
+    "stream_offsets": Layer(
+        ("errors", "message_id", "topics", "offsets", "plan"), (), _NETWORK + _CLOCK
+    ),
+    "admission": Layer((), (), _NETWORK + _CLOCK),
     "wire": Layer(("errors", "message_id"), ("google", "crc32c"), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
@@ -57,7 +61,17 @@ LAYERS = {
         ("errors", "message_id", "options", "wire"), ("pyarrow",), _NETWORK + _CLOCK
     ),
     "client": Layer(
-        ("errors", "message_id", "topics", "offsets", "options", "plan", "wire")
+        (
+            "errors",
+            "message_id",
+            "topics",
+            "offsets",
+            "options",
+            "plan",
+            "stream_offsets",
+            "admission",
+            "wire",
+        )
     ),
     "spark": Layer(
         (
@@ -67,6 +81,7 @@ LAYERS = {
             "offsets",
             "options",
             "plan",
+            "stream_offsets",
             "wire",
             "client",
             "arrow",

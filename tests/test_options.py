@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -84,6 +84,12 @@ def test_stream_starts_at_latest() -> None:
     assert explicit == OffsetsSpec(Edge.EARLIEST)
 
 
+def test_defaults_of_a_stream() -> None:
+    """A stream's defaults are those of a batch read but for its start."""
+    expected = replace(read(), starting_offsets=OffsetsSpec(Edge.LATEST))
+    assert read(streaming=True) == expected
+
+
 GIVEN: dict[str, tuple[str, str, Any]] = {
     "failOnDataLoss": ("fail_on_data_loss", "False", False),
     "waitingForNonExistedTopic": ("waiting_for_non_existed_topic", " TRUE ", True),
@@ -117,6 +123,16 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
         0.0,
     ),
 }
+STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
+    "partitionDiscoveryIntervalMs": ("partition_discovery_interval_s", "0", 0.0),
+    "predefinedSubscription": ("predefined_subscription", " Mine ", "Mine"),
+    "ackOnCommit": ("ack_on_commit", "False", False),
+    "deleteSubscriptionOnStop": ("delete_subscription_on_stop", "TRUE", True),
+    "maxRowsPerTrigger": ("max_rows_per_trigger", "1", 1),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", "2g", 2 << 30),
+    "minRowsPerTrigger": ("min_rows_per_trigger", str(2**63 - 1), 2**63 - 1),
+    "maxTriggerDelay": ("max_trigger_delay_s", "90s", 90.0),
+}
 CLIENT_GIVEN: dict[str, tuple[str, str, Any]] = {
     "pulsar.client.operationTimeoutMs": ("operation_timeout_s", "1", 0.001),
     "pulsar.client.connectionTimeoutMs": ("connection_timeout_s", "2000", 2.0),
@@ -133,7 +149,7 @@ CLIENT_GIVEN: dict[str, tuple[str, str, Any]] = {
     "pulsar.client.statsIntervalSeconds": ("stats_interval_s", "0", 0.0),
     "pulsar.client.listenerName": ("listener_name", "outside", "outside"),
 }
-ROWS = GIVEN | CLIENT_GIVEN
+ROWS = GIVEN | STREAM_GIVEN | CLIENT_GIVEN
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -141,13 +157,14 @@ ROWS = GIVEN | CLIENT_GIVEN
 def test_each_option_reaches_its_field(name: str, change: Any) -> None:
     """An option in any case sets its one field to a typed value."""
     field, text, value = ROWS[name]
-    result = parse_read_options(BASE | {change(name): text})
-    holder = result if name in GIVEN else result.client
+    streaming = name in STREAM_GIVEN
+    result = parse_read_options(BASE | {change(name): text}, streaming=streaming)
+    holder = result.client if name in CLIENT_GIVEN else result
     assert getattr(holder, field) == value
     assert type(getattr(holder, field)) is type(value)
     changed = [f.name for f in fields(holder) if f.name not in ("client", field)]
-    default = parse_read_options(BASE)
-    same = default if name in GIVEN else default.client
+    default = parse_read_options(BASE, streaming=streaming)
+    same = default.client if name in CLIENT_GIVEN else default
     assert all(getattr(holder, f) == getattr(same, f) for f in changed)
 
 
@@ -155,7 +172,9 @@ def test_every_honoured_option_is_tested_here() -> None:
     """An option added to the table is added to these tests."""
     others = {"service.url", "topic", "topics", "topicsPattern"}
     honoured = {spec.name for spec in OPTIONS if spec.available}
-    assert honoured == others | set(GIVEN) | set(CLIENT_GIVEN)
+    assert honoured == others | set(ROWS)
+    streams = {spec.name for spec in OPTIONS if spec.scope is Scope.STREAM}
+    assert streams == set(STREAM_GIVEN)
 
 
 def test_options_survive_pickling() -> None:
@@ -181,6 +200,20 @@ def test_aliases(alias: str, text: str, field: str) -> None:
     """Other names of an option set the same field."""
     given_so = parse_read_options(BASE | {alias: text})
     assert getattr(given_so, field) != getattr(read(), field)
+
+
+@pytest.mark.parametrize(
+    ("alias", "text", "field"),
+    [
+        ("pulsar.reader.subscriptionName", "mine", "predefined_subscription"),
+        ("maxOffsetsPerTrigger", "5", "max_rows_per_trigger"),
+        ("minOffsetsPerTrigger", "5", "min_rows_per_trigger"),
+    ],
+)
+def test_aliases_on_streams(alias: str, text: str, field: str) -> None:
+    """Names that Kafka's and Java's users bring along set the same field."""
+    given_so = parse_read_options(BASE | {alias: text}, streaming=True)
+    assert getattr(given_so, field) != getattr(read(streaming=True), field)
 
 
 @pytest.mark.parametrize(
@@ -343,9 +376,58 @@ def test_stream_has_no_end(name: str) -> None:
     )
 
 
-def test_subscription_as_start_is_not_supported_yet() -> None:
-    """A start that this version does not know is not taken for bad JSON."""
-    assert "not supported yet" in problem("startingOffsets", "Subscription")
+def test_start_at_a_subscription() -> None:
+    """A stream starts where its subscription stands; the offsets are the default."""
+    result = read(
+        streaming=True, startingOffsets=" Subscription ", predefinedSubscription="mine"
+    )
+    assert result.start_at_subscription is True
+    assert result.predefined_subscription == "mine"
+    assert result.starting_offsets == OffsetsSpec(Edge.LATEST)
+    unacked = read(
+        streaming=True,
+        startingOffsets="subscription",
+        predefinedSubscription="mine",
+        ackOnCommit="false",
+    )
+    assert (unacked.start_at_subscription, unacked.ack_on_commit) == (True, False)
+
+
+def test_start_at_a_subscription_needs_its_name() -> None:
+    """Nobody is asked where a subscription without a name stands."""
+    assert problem("startingOffsets", "subscription", streaming=True) == (
+        "startingOffsets=subscription needs predefinedSubscription: it names the"
+        " subscription."
+    )
+
+
+def test_a_bad_name_is_not_missing_as_well() -> None:
+    """A subscription's name that cannot be is one problem, not two."""
+    for name in ("", "a/b"):
+        given_so = {"startingOffsets": "subscription", "predefinedSubscription": name}
+        (only,) = problems(BASE | given_so, streaming=True)
+        assert only.startswith("predefinedSubscription ")
+
+
+@pytest.mark.parametrize("extra", [{}, {"predefinedSubscription": "mine"}])
+def test_a_batch_read_starts_at_no_subscription(extra: dict[str, str]) -> None:
+    """A batch read says what that start is for, and what it would need there."""
+    (only,) = problems(BASE | {"startingOffsets": "subscription"} | extra)
+    assert only == (
+        "startingOffsets cannot be subscription in a batch read: that is for streams,"
+        " together with predefinedSubscription."
+    )
+
+
+def test_a_subscription_and_a_time_exclude_each_other() -> None:
+    """A stream starts in one way."""
+    given_so = {
+        "startingOffsets": "subscription",
+        "startingTime": "5",
+        "predefinedSubscription": "mine",
+    }
+    (only,) = problems(BASE | given_so, streaming=True)
+    assert only.startswith("startingOffsets and startingTime cannot be used together")
 
 
 def test_bad_json_names_the_option() -> None:
@@ -382,6 +464,109 @@ def test_bad_values(name: str, text: str, part: str) -> None:
     message = problem(name.lower(), text)
     assert message.startswith(name)
     assert part in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("partitionDiscoveryIntervalMs", "-1", "must be between 0 and 86400000"),
+        ("maxRowsPerTrigger", "0", "must be between 1 and 9223372036854775807, not 0"),
+        ("maxRowsPerTrigger", str(2**63), "must be between 1 and"),
+        ("minRowsPerTrigger", "0", "must be between 1 and"),
+        ("maxBytesPerTrigger", "0k", "must be between 1 and"),
+        ("maxBytesPerTrigger", "much", "number of bytes"),
+        ("ackOnCommit", "1", "must be true or false, not '1'"),
+        ("deleteSubscriptionOnStop", "no", "must be true or false, not 'no'"),
+        ("maxTriggerDelay", "soon", "must be a duration such as"),
+        ("maxTriggerDelay", "15 parsecs", "must be a duration such as"),
+        ("maxTriggerDelay", "1.5h", "must be a duration such as"),
+        ("maxTriggerDelay", "-1s", "must be a duration such as"),
+        ("maxTriggerDelay", "s", "must be a duration such as"),
+        ("maxTriggerDelay", "\u0661s", "must be a duration such as"),
+        ("maxTriggerDelay", "9" * 5000, "must be a duration such as"),
+        ("maxTriggerDelay", "366d", "must be at most 365d, not '366d'"),
+        ("predefinedSubscription", " ", "is empty: set it or leave it out"),
+        ("predefinedSubscription", "a/b", "must not contain a slash, unlike 'a/b'"),
+        ("predefinedSubscription", "pulsar.dedup", "names for themselves"),
+        ("predefinedSubscription", " pulsar.repl.c", "names for themselves"),
+        ("subscriptionPrefix", "a/b", "must not contain a slash, unlike 'a/b'"),
+        ("subscriptionPrefix", "pulsar.dedup", "names for themselves"),
+        ("subscriptionPrefix", "pulsar.repl", "names for themselves"),
+    ],
+)
+def test_bad_values_on_streams(name: str, text: str, part: str) -> None:
+    """So it is with the options of streams."""
+    message = problem(name.lower(), text, streaming=True)
+    assert message.startswith(name)
+    assert part in message
+
+
+@pytest.mark.parametrize(
+    "name", ["pulsar.dedup2", "pulsar.rep", "a.pulsar.repl", "a=b"]
+)
+def test_names_that_only_resemble_reserved_ones(name: str) -> None:
+    """What brokers take is taken."""
+    result = read(streaming=True, predefinedSubscription=name)
+    assert result.predefined_subscription == name
+
+
+def test_subscription_prefix_of_a_batch_read_is_checked() -> None:
+    """Readers of a batch read subscribe, too."""
+    assert "must not contain a slash" in problem("subscriptionPrefix", "a/b")
+
+
+def test_prefix_of_readers() -> None:
+    """Readers have a prefix of their own, or else that of all subscriptions."""
+    both = {"subscriptionPrefix": "jobs", "pulsar.reader.subscriptionRolePrefix": "r"}
+    assert read().reader_subscription_prefix == "spark-pulsar"
+    assert read(subscriptionPrefix="jobs").reader_subscription_prefix == "jobs"
+    assert parse_read_options(BASE | both).reader_subscription_prefix == "r"
+
+
+def test_a_predefined_subscription_is_never_deleted() -> None:
+    """Asking for it is a mistake, not asking is none."""
+    both = {"predefinedSubscription": "mine", "deleteSubscriptionOnStop": "true"}
+    (only,) = problems(BASE | both, streaming=True)
+    assert only == (
+        "deleteSubscriptionOnStop cannot be true with predefinedSubscription: a"
+        " predefined subscription is never deleted."
+    )
+    both["deleteSubscriptionOnStop"] = "false"
+    result = parse_read_options(BASE | both, streaming=True)
+    assert result.delete_subscription_on_stop is False
+
+
+def test_most_rows_are_not_below_fewest() -> None:
+    """A micro-batch can have the rows that it waits for."""
+    some = {"minRowsPerTrigger": "6", "maxRowsPerTrigger": "5"}
+    assert problems(BASE | some, streaming=True) == (
+        "maxRowsPerTrigger must not be below minRowsPerTrigger.",
+    )
+    equal = read(streaming=True, minRowsPerTrigger="5", maxRowsPerTrigger="5")
+    assert (equal.min_rows_per_trigger, equal.max_rows_per_trigger) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_s"),
+    [
+        ("0", 0.0),
+        ("1500", 1.5),
+        ("250ms", 0.25),
+        ("2 milliseconds", 0.002),
+        ("7s", 7.0),
+        ("1 second", 1.0),
+        ("15m", 900.0),
+        ("15min", 900.0),
+        (" 15 Minutes ", 900.0),
+        ("2H", 7200.0),
+        ("1 hour", 3600.0),
+        ("1d", 86_400.0),
+        ("365 days", 31_536_000.0),
+    ],
+)
+def test_durations(text: str, delay_s: float) -> None:
+    """Durations are what Spark writes, or plain milliseconds."""
+    assert read(streaming=True, maxTriggerDelay=text).max_trigger_delay_s == delay_s
 
 
 @pytest.mark.parametrize(
@@ -506,19 +691,34 @@ def test_refused_options(
     spec: Any, streaming: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What would be wrong to drop is refused by name, and its value not shown."""
-    if spec.scope is Scope.STREAM and not streaming:
-        # The one thing a batch read may drop: it asks for nothing of a batch read.
-        assert parse_read_options(BASE | {spec.name: SECRET}) == read()
-        assert spec.name in caplog.text
-    else:
-        message = problem(spec.name, SECRET, streaming=streaming)
-        wanted = (
-            "option of writing" if spec.scope is Scope.WRITE else "not supported yet"
-        )
-        assert message.startswith(f"{spec.name} is ")
-        assert wanted in message
-        assert SECRET not in message
+    message = problem(spec.name, SECRET, streaming=streaming)
+    wanted = "option of writing" if spec.scope is Scope.WRITE else "not supported yet"
+    assert message.startswith(f"{spec.name} is ")
+    assert wanted in message
+    assert SECRET not in message
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("name", STREAM_GIVEN)
+@pytest.mark.parametrize("text", [SECRET, ""])
+def test_batch_reads_ignore_options_of_streams(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One set of options serves a stream and its backfill, with a warning."""
+    assert parse_read_options(BASE | {name: text}) == read()
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f": {name}")
+
+
+def test_options_of_streams_do_not_clash_on_batch_reads() -> None:
+    """What would be a mistake on a stream is ignored as a whole."""
+    given_so = {
+        "predefinedSubscription": "mine",
+        "deleteSubscriptionOnStop": "true",
+        "minRowsPerTrigger": "6",
+        "maxRowsPerTrigger": "5",
+    }
+    assert parse_read_options(BASE | given_so) == read()
 
 
 @pytest.mark.parametrize("spec", LATER, ids=lambda s: s.name)

@@ -9,7 +9,7 @@ from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import list_names
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, TopicsPattern
 
 
 def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
@@ -25,23 +25,42 @@ def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[Top
     """
     retry = Retry(options.client, options.topic_wait_timeout_s)
     while True:
-        try:
-            return _find(lookup, options)
-        except TopicNotFoundError as error:
-            if not options.waiting_for_non_existed_topic:
-                raise
-            error.retriable = True  # it may yet be created
-            retry.pause(error)
+        found, absent = _find(lookup, options)
+        if absent is None:
+            return found
+        if not options.waiting_for_non_existed_topic:
+            raise absent
+        absent.retriable = True  # it may yet be created
+        retry.pause(absent)
 
 
-def _find(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
-    if options.topics_pattern is None:
-        return _expand(lookup, options.topics)
-    pattern = options.topics_pattern
+def existing_topic_partitions(
+    lookup: TopicLookup, options: ReadOptions
+) -> list[TopicName]:
+    """Those of the topic partitions to read that exist now; no error for the others.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    return _find(lookup, options)[0]
+
+
+def _find(
+    lookup: TopicLookup, options: ReadOptions
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
+    """What there is, and what is missing of what was asked for."""
+    if options.topics_pattern is not None:
+        return _match(lookup, options.topics_pattern)
+    return _expand(lookup, options.topics)
+
+
+def _match(
+    lookup: TopicLookup, pattern: TopicsPattern
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
     names = lookup.topics_of_namespace(pattern.namespace_name)
     listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
     if not listed:
-        raise TopicNotFoundError(
+        return [], TopicNotFoundError(
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
             f"{pattern.text} (`topicsPattern`), which must match the whole name after "
             "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
@@ -63,23 +82,26 @@ def _find(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
         for topic in listed
         if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
     )
-    return sorted(found)
+    return sorted(found), None
 
 
-def _expand(lookup: TopicLookup, topics: Iterable[TopicName]) -> list[TopicName]:
+def _expand(
+    lookup: TopicLookup, topics: Iterable[TopicName]
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
     counts = lookup.partition_counts({topic.full_name for topic in topics})
-    absent = {name for name, count in counts.items() if count is None}
-    missing = sorted(absent - lookup.counted_partitions(absent))
-    if missing:
-        raise TopicNotFoundError(
-            f"{list_names(missing)} does not exist. Correct the name, create the topic "
-            "(reading never does), or set `waitingForNonExistedTopic` to true.",
-            code="TopicNotFound",
-        )
+    uncounted = {name for name, count in counts.items() if count is None}
+    missing = sorted(uncounted - lookup.counted_partitions(uncounted))
     found: set[TopicName] = set()
     for name, count in counts.items():
-        found.update(_partitions(TopicName.parse(name), count or 0))
-    return sorted(found)
+        if name not in missing:
+            found.update(_partitions(TopicName.parse(name), count or 0))
+    if not missing:
+        return sorted(found), None
+    return sorted(found), TopicNotFoundError(
+        f"{list_names(missing)} does not exist. Correct the name, create the topic "
+        "(reading never does), or set `waitingForNonExistedTopic` to true.",
+        code="TopicNotFound",
+    )
 
 
 def _partitions(topic: TopicName, count: int) -> list[TopicName]:

@@ -124,16 +124,20 @@ class TopicLookup:
         return found
 
     def _ask_brokers(self, asking: Mapping[str, _Question]) -> dict[str, Any]:
-        futures: dict[str, _Pending | PulsarSparkError] = {}
+        connections = self._pool.get_all(
+            {
+                topic: question.address
+                for topic, question in asking.items()
+                if question.address is not None
+            }
+        )
+        service = self._service() if len(connections) < len(asking) else None
+        sent: dict[str, _Pending | PulsarSparkError] = {}
         for topic, question in asking.items():
-            try:
-                connection = (
-                    self._pool.service()
-                    if question.address is None
-                    else self._pool.get(question.address)
-                )
-            except PulsarSparkError as error:
-                futures[topic] = error
+            connection = connections.get(topic) or service
+            if not isinstance(connection, Connection):
+                assert connection is not None
+                sent[topic] = connection
                 continue
             build = partial(
                 commands.lookup,
@@ -141,8 +145,8 @@ class TopicLookup:
                 authoritative=question.authoritative,
                 advertised_listener_name=self._options.listener_name or "",
             )
-            futures[topic] = connection, connection.request(build)
-        return gather(futures, self._options.lookup_timeout_s, "LOOKUP")
+            sent[topic] = connection, connection.request(build)
+        return gather(sent, self._options.lookup_timeout_s, "LOOKUP")
 
     def _broker(self, answer: Any) -> BrokerAddress | _Question | PulsarSparkError:
         if isinstance(answer, PulsarSparkError):
@@ -163,15 +167,20 @@ class TopicLookup:
         return address
 
     def _ask_service(self, builds: Mapping[K, Any], what: str) -> dict[K, Any]:
-        try:
-            connection = self._pool.service()
-        except PulsarSparkError as error:
-            return dict.fromkeys(builds, error)
-        futures: dict[K, _Pending | PulsarSparkError] = {
+        connection = self._service()
+        if not isinstance(connection, Connection):
+            return dict.fromkeys(builds, connection)
+        sent: dict[K, _Pending | PulsarSparkError] = {
             key: (connection, connection.request(build))
             for key, build in builds.items()
         }
-        return gather(futures, self._options.lookup_timeout_s, what)
+        return gather(sent, self._options.lookup_timeout_s, what)
+
+    def _service(self) -> Connection | PulsarSparkError:
+        try:
+            return self._pool.service()
+        except PulsarSparkError as error:
+            return error
 
     def _retry(self) -> Retry:
         return Retry(self._options, self._options.lookup_timeout_s)

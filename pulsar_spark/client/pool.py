@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import NamedTuple
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.errors import PulsarSparkError, TransportError
 from pulsar_spark.options import ClientOptions
+
+K = TypeVar("K")
+
+#: How many brokers are connected to at a time.
+_CONNECTING = 16
 
 
 class BrokerAddress(NamedTuple):
@@ -23,6 +31,14 @@ class BrokerAddress(NamedTuple):
     proxied: str | None = None
 
 
+@dataclass
+class _Slot:
+    """One broker's place in a pool. Its lock is held while a connection is opened."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    connection: Connection | None = None
+
+
 class ConnectionPool:
     """Opens connections when they are first needed and keeps them.
 
@@ -32,8 +48,8 @@ class ConnectionPool:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._connections: dict[BrokerAddress, Connection] = {}
-        self._lock = threading.Lock()
+        self._slots: dict[BrokerAddress, _Slot] = {}
+        self._lock = threading.Lock()  # guards the map, never for long
         self._service = 0  # the host of service.url that answered last
 
     def get(self, address: BrokerAddress) -> Connection:
@@ -43,13 +59,41 @@ class ConnectionPool:
             PulsarSparkError: As :class:`Connection` does.
         """
         with self._lock:
-            connection = self._connections.get(address)
-            if connection is None or not connection.is_open:
-                connection = Connection(
+            slot = self._slots.setdefault(address, _Slot())
+        with slot.lock:
+            if slot.connection is None or not slot.connection.is_open:
+                slot.connection = Connection(
                     address.physical, self.options, proxied_broker=address.proxied
                 )
-                self._connections[address] = connection
-            return connection
+            return slot.connection
+
+    def get_all(
+        self, addresses: Mapping[K, BrokerAddress | PulsarSparkError]
+    ) -> dict[K, Connection | PulsarSparkError]:
+        """The connections to many brokers, opened side by side.
+
+        Args:
+            addresses: A broker for each key, or an error, which is passed on.
+
+        Returns:
+            A connection, or why there is none, for each key.
+        """
+        distinct = {a for a in addresses.values() if isinstance(a, BrokerAddress)}
+        if len(distinct) > 1:
+            with ThreadPoolExecutor(min(len(distinct), _CONNECTING)) as executor:
+                opened = dict(executor.map(lambda a: (a, self._try(a)), distinct))
+        else:
+            opened = {address: self._try(address) for address in distinct}
+        return {
+            key: opened[address] if isinstance(address, BrokerAddress) else address
+            for key, address in addresses.items()
+        }
+
+    def _try(self, address: BrokerAddress) -> Connection | PulsarSparkError:
+        try:
+            return self.get(address)
+        except PulsarSparkError as error:
+            return error
 
     def service_address(self) -> str:
         """``host:port`` of the service URL's host in use."""
@@ -82,15 +126,18 @@ class ConnectionPool:
     def close(self) -> None:
         """Closes all connections."""
         with self._lock:
-            connections = list(self._connections.values())
-            self._connections.clear()
-        for connection in connections:
-            connection.close()
+            slots = list(self._slots.values())
+            self._slots.clear()
+        for slot in slots:
+            with slot.lock:
+                if slot.connection is not None:
+                    slot.connection.close()
 
     def forget(self) -> None:
         """In a forked child: lets go of the parent's connections without a word."""
-        for connection in self._connections.values():
-            connection.forget()
+        for slot in self._slots.values():
+            if slot.connection is not None:
+                slot.connection.forget()
 
 
 _pools: dict[ClientOptions, ConnectionPool] = {}

@@ -16,29 +16,19 @@ Seen on 4.0.7, for a topic whose ledger 7 (8 entries) is followed by ledger 11::
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.lookup import TopicLookup, gather
+from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
+from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.retry import Retry, ask_all
-from pulsar_spark.errors import (
-    BrokerError,
-    PulsarSparkError,
-    TopicNotFoundError,
-    TransportError,
-)
+from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError, TransportError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.protocol import Delivery
-
-#: Makes a frame, given the request id.
-_Request = Callable[..., bytes]
 
 
 class PositionLookup:
@@ -124,23 +114,16 @@ class PositionLookup:
         seek: _TimeSeek | None = None,
     ) -> dict[str, TopicPositions | PulsarSparkError]:
         """Asks about the topics once, each step for all of them together."""
-        probes = _Probes(self._options.operation_timeout_s)
-        for topic, address in self._lookup.brokers(topics).items():
-            if isinstance(address, PulsarSparkError):
-                probes.answers[topic] = address
-                continue
-            try:
-                connection = self._pool.get(address)
-            except PulsarSparkError as error:
-                probes.answers[topic] = error
-            else:
-                probes.open[topic] = _Probe(
-                    topic, connection, f"{self._prefix}-{uuid.uuid4()}"
-                )
+        probes = ConsumerGroup(self._pool, TopicConsumer)
+        probes.connect(topics)
+        names = {topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members}
         probes.step(
             "SUBSCRIBE",
             lambda probe: probe.subscribe(
-                start=starts[probe.topic], read_compacted=self._read_compacted
+                names[probe.topic],
+                durable=False,
+                start=starts[probe.topic],
+                read_compacted=self._read_compacted,
             ),
         )
         if seek is not None:
@@ -149,14 +132,19 @@ class PositionLookup:
             # subscribes by the same name without saying where to start.
             probes.step(
                 "SUBSCRIBE",
-                lambda probe: probe.subscribe(initial_position=seek.initial_position),
+                lambda probe: probe.subscribe(
+                    names[probe.topic],
+                    durable=False,
+                    initial_position=seek.initial_position,
+                ),
             )
         last = probes.step("GET_LAST_MESSAGE_ID", lambda probe: probe.get_last())
-        probes.step("CLOSE_CONSUMER", lambda probe: probe.close())
-        probes.detach()
-        for topic, reply in last.items():
-            probes.answers.setdefault(topic, read_positions(reply))
-        return probes.answers | self._never_written(probes.answers)
+        probes.close()
+        answers: dict[str, TopicPositions | PulsarSparkError] = {
+            topic: read_positions(reply) for topic, reply in last.items()
+        }
+        answers.update(probes.take_failures())
+        return answers | self._never_written(answers)
 
     def _never_written(
         self, answers: Mapping[str, TopicPositions | PulsarSparkError]
@@ -200,84 +188,3 @@ def read_positions(reply: Any) -> TopicPositions:
     # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
     # can be delivered answers with its entry -1.
     return TopicPositions(before, last if last.entry_id >= 0 else None)
-
-
-class _Probe:
-    """A reader that takes nothing, its own inbox. Builds requests about itself."""
-
-    def __init__(self, topic: str, connection: Connection, subscription: str) -> None:
-        self.topic = topic
-        self.connection = connection
-        self.consumer_id = 0
-        self._subscription = subscription
-
-    def subscribe(self, **where: Any) -> _Request:
-        self.connection.detach(self.consumer_id)
-        self.consumer_id = self.connection.attach(self)
-        return partial(
-            commands.subscribe,
-            topic=self.topic,
-            subscription=self._subscription,
-            consumer_id=self.consumer_id,
-            durable=False,
-            **where,
-        )
-
-    def seek(self, time_ms: int) -> _Request:
-        return partial(
-            commands.seek_to_publish_time, self.consumer_id, publish_time_ms=time_ms
-        )
-
-    def get_last(self) -> _Request:
-        return partial(commands.get_last_message_id, self.consumer_id)
-
-    def close(self) -> _Request:
-        return partial(commands.close_consumer, self.consumer_id)
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing is asked for, so nothing comes."""
-
-    def closed(self, error: PulsarSparkError | None) -> None:
-        """The next request on it will fail, or, after a seek, is a new subscribe."""
-
-
-class _Probes:
-    """Many probes that go through the same steps together.
-
-    Attributes:
-        open: The probes that have not failed, by topic partition.
-        answers: Errors of those that have.
-    """
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self.open: dict[str, _Probe] = {}
-        self.answers: dict[str, TopicPositions | PulsarSparkError] = {}
-
-    def step(self, what: str, request: Callable[[_Probe], _Request]) -> dict[str, Any]:
-        """Sends a request for each open probe, then waits for all the replies."""
-        sent = {
-            topic: (probe.connection, probe.connection.request(request(probe)))
-            for topic, probe in self.open.items()
-        }
-        replies = gather(sent, self._timeout_s, what)
-        for topic, reply in replies.items():
-            if isinstance(reply, PulsarSparkError):
-                self._failed(topic, reply)
-        return {topic: replies[topic] for topic in self.open}
-
-    def _failed(self, topic: str, error: PulsarSparkError) -> None:
-        probe = self.open.pop(topic)
-        # Without this a slow SUBSCRIBE could come true after all, for nobody.
-        probe.connection.request(probe.close())
-        probe.connection.detach(probe.consumer_id)
-        if isinstance(error, BrokerError):
-            error = error.about(topic)
-        elif isinstance(error, TransportError):
-            error = TransportError(f"{topic}: {error.message}", broker=error.broker)
-        self.answers[topic] = error
-
-    def detach(self) -> None:
-        """Lets go of all the probes."""
-        for probe in self.open.values():
-            probe.connection.detach(probe.consumer_id)

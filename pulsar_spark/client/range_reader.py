@@ -51,12 +51,14 @@ class RangeSettings:
     Attributes:
         reader: How to read its entries.
         fail_on_data_loss: Whether rows that are gone end the read with an error.
+        is_protected: Whether a durable subscription keeps the range from retention.
         max_pending_chunked_messages: Chunked messages collected at a time.
         expire_chunks_ms: Age at which an incomplete one is put aside.
     """
 
     reader: ReaderSettings
     fail_on_data_loss: bool = True
+    is_protected: bool = False
     max_pending_chunked_messages: int = DEFAULT_MAX_PENDING
     expire_chunks_ms: int = DEFAULT_EXPIRE_MS
 
@@ -177,6 +179,7 @@ class RangeReader:
                 start,
                 found,
                 fail_on_data_loss=self._settings.fail_on_data_loss,
+                is_protected=self._settings.is_protected,
             )
 
     def _lose(self, what: str) -> None:

@@ -80,6 +80,8 @@ class ReadOptions:
         topics: Topics and single partitions in the order given; empty with a pattern.
         topics_pattern: Which topics of a namespace to read; None with named topics.
         starting_offsets: First positions, inclusive.
+        start_at_subscription: Whether a new stream starts where the subscription
+            stands, instead of at ``starting_offsets``.
         ending_offsets: Last positions, inclusive.
         starting_times: Earliest publish times; where they name a topic partition, or
             have a default, they stand instead of ``starting_offsets``.
@@ -89,7 +91,14 @@ class ReadOptions:
         fail_on_data_loss: Whether rows that are gone end the read with an error.
         waiting_for_non_existed_topic: Whether to wait for a topic that does not exist.
         topic_wait_timeout_s: Longest such wait.
+        partition_discovery_interval_s: Time between two looks for new topics and topic
+            partitions, 0 for a look at every planning.
         poll_timeout_s: Longest silence of a topic partition that has rows to come.
+        max_rows_per_trigger: Most rows of a micro-batch, None for no limit.
+        max_bytes_per_trigger: Stored bytes after which a micro-batch takes no more,
+            None for no limit.
+        min_rows_per_trigger: Rows that a micro-batch waits for, None for none.
+        max_trigger_delay_s: Longest such wait.
         metadata_columns: Metadata columns in the order of the schema.
         rows_per_arrow_batch: Most rows of one RecordBatch.
         bytes_per_arrow_batch: Bytes after which a RecordBatch is handed on.
@@ -99,6 +108,11 @@ class ReadOptions:
         subscription_role_prefix: Prefix of the reader's subscription name; where None,
             ``subscription_prefix`` serves.
         subscription_prefix: Prefix of names of subscriptions.
+        predefined_subscription: Durable subscription that a stream uses and never
+            deletes; None for one of its own.
+        ack_on_commit: Whether what a stream has committed is acknowledged.
+        delete_subscription_on_stop: Whether a stream deletes its own subscription when
+            it stops.
         max_pending_chunked_message: Most chunked messages collected at a time.
         expire_incomplete_chunk_s: Age at which an incomplete chunked message is given
             up, 0 for never.
@@ -108,6 +122,7 @@ class ReadOptions:
     topics: tuple[TopicName, ...] = ()
     topics_pattern: TopicsPattern | None = None
     starting_offsets: OffsetsSpec = _FROM_EARLIEST
+    start_at_subscription: bool = False
     ending_offsets: OffsetsSpec = _TO_LATEST
     starting_times: TimesSpec | None = None
     ending_times: TimesSpec | None = None
@@ -115,7 +130,12 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     waiting_for_non_existed_topic: bool = False
     topic_wait_timeout_s: float = 300.0
+    partition_discovery_interval_s: float = 10.0
     poll_timeout_s: float = 120.0
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_rows_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     metadata_columns: tuple[str, ...] = METADATA_COLUMNS_DEFAULT
     rows_per_arrow_batch: int = 10_000
     bytes_per_arrow_batch: int = 4 << 20
@@ -124,5 +144,13 @@ class ReadOptions:
     reader_name: str | None = None
     subscription_role_prefix: str | None = None
     subscription_prefix: str = "spark-pulsar"
+    predefined_subscription: str | None = None
+    ack_on_commit: bool = True
+    delete_subscription_on_stop: bool = False
     max_pending_chunked_message: int = 10
     expire_incomplete_chunk_s: float = 60.0
+
+    @property
+    def reader_subscription_prefix(self) -> str:
+        """Prefix of the names under which readers, which are not durable, subscribe."""
+        return self.subscription_role_prefix or self.subscription_prefix

@@ -18,13 +18,14 @@ _LOG = logging.getLogger("pulsar_spark.options")
 
 
 def parse_read_options(
-    options: Mapping[str, str], *, streaming: bool = False
+    options: Mapping[str, str], *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
     """Read and check the options of a read.
 
     Args:
         options: The map that Spark hands over; keys in any case.
         streaming: Whether the read is a stream. It starts at latest by default.
+        quiet: Whether to say nothing of options that have no effect.
 
     Raises:
         OptionError: With every problem found.
@@ -32,11 +33,13 @@ def parse_read_options(
     given = _Given(options, Scope.STREAM if streaming else Scope.BATCH)
     client = _client_options(given)
     one_topic, several_topics = given.get(table.TOPIC), given.get(table.TOPICS)
+    starting = given.get(table.STARTING_OFFSETS)
     result = ReadOptions(
         client=client,
         topics=one_topic or several_topics or (),
         topics_pattern=given.get(table.TOPICS_PATTERN),
-        starting_offsets=_starting(given, streaming=streaming),
+        starting_offsets=_starting_offsets(starting, streaming=streaming),
+        start_at_subscription=starting is values.Kept.SUBSCRIPTION,
         ending_offsets=given[table.ENDING_OFFSETS],
         starting_times=given.get(table.STARTING_TIME),
         ending_times=given.get(table.ENDING_TIME),
@@ -44,7 +47,12 @@ def parse_read_options(
         fail_on_data_loss=given[table.FAIL_ON_DATA_LOSS],
         waiting_for_non_existed_topic=given[table.WAITING_FOR_NON_EXISTED_TOPIC],
         topic_wait_timeout_s=given[table.TOPIC_WAIT_TIMEOUT_MS],
+        partition_discovery_interval_s=given[table.PARTITION_DISCOVERY_INTERVAL_MS],
         poll_timeout_s=given[table.POLL_TIMEOUT_MS],
+        max_rows_per_trigger=given.get(table.MAX_ROWS_PER_TRIGGER),
+        max_bytes_per_trigger=given.get(table.MAX_BYTES_PER_TRIGGER),
+        min_rows_per_trigger=given.get(table.MIN_ROWS_PER_TRIGGER),
+        max_trigger_delay_s=given[table.MAX_TRIGGER_DELAY],
         metadata_columns=given[table.METADATA_COLUMNS],
         rows_per_arrow_batch=given[table.ROWS_PER_ARROW_BATCH],
         bytes_per_arrow_batch=given[table.BYTES_PER_ARROW_BATCH],
@@ -53,12 +61,17 @@ def parse_read_options(
         reader_name=given.get(table.READER_NAME),
         subscription_role_prefix=given.get(table.SUBSCRIPTION_ROLE_PREFIX),
         subscription_prefix=given[table.SUBSCRIPTION_PREFIX],
+        predefined_subscription=given.get(table.PREDEFINED_SUBSCRIPTION),
+        ack_on_commit=given[table.ACK_ON_COMMIT],
+        delete_subscription_on_stop=given[table.DELETE_SUBSCRIPTION_ON_STOP],
         max_pending_chunked_message=given[table.MAX_PENDING_CHUNKED_MESSAGE],
         expire_incomplete_chunk_s=given[table.EXPIRE_INCOMPLETE_CHUNK],
     )
     _check_topics(given)
     _check_range(given, result, streaming=streaming)
-    given.finish()
+    _check_subscription(given, result, streaming=streaming)
+    _check_trigger(given, result)
+    given.finish(quiet=quiet)
     return result
 
 
@@ -88,10 +101,11 @@ def _client_options(given: _Given) -> ClientOptions:
     return client
 
 
-def _starting(given: _Given, *, streaming: bool) -> OffsetsSpec:
-    starting = given.get(table.STARTING_OFFSETS)
+def _starting_offsets(
+    starting: OffsetsSpec | values.Kept | None, *, streaming: bool
+) -> OffsetsSpec:
     usual = Edge.LATEST if streaming else Edge.EARLIEST
-    if starting is None:
+    if not isinstance(starting, OffsetsSpec):
         return OffsetsSpec(usual)
     # Partitions that JSON does not name start where they would without the option.
     return replace(starting, default=usual) if starting.topics else starting
@@ -138,6 +152,36 @@ def _check_range(given: _Given, read: ReadOptions, *, streaming: bool) -> None:
         given.problems.append("startingTime must not be later than endingTime.")
 
 
+def _check_subscription(given: _Given, read: ReadOptions, *, streaming: bool) -> None:
+    predefined = table.PREDEFINED_SUBSCRIPTION
+    start = table.STARTING_OFFSETS.name
+    # Spark does not say which kind of read it asks the columns for: the sentence about
+    # batch reads must help with a stream that lacks the name, too.
+    if read.start_at_subscription and not streaming:
+        given.problems.append(
+            f"{start} cannot be subscription in a batch read: that is for streams,"
+            f" together with {predefined.name}."
+        )
+    elif read.start_at_subscription and predefined not in given:
+        given.problems.append(
+            f"{start}=subscription needs {predefined.name}: it names the subscription."
+        )
+    if read.delete_subscription_on_stop and predefined in given:
+        given.problems.append(
+            f"{table.DELETE_SUBSCRIPTION_ON_STOP.name} cannot be true with"
+            f" {predefined.name}: a predefined subscription is never deleted."
+        )
+
+
+def _check_trigger(given: _Given, read: ReadOptions) -> None:
+    fewest, most = read.min_rows_per_trigger, read.max_rows_per_trigger
+    if fewest is not None and most is not None and fewest > most:
+        given.problems.append(
+            f"{table.MAX_ROWS_PER_TRIGGER.name} must not be below"
+            f" {table.MIN_ROWS_PER_TRIGGER.name}."
+        )
+
+
 class _Given:
     """The options given that this version honours, and all problems so far."""
 
@@ -175,11 +219,12 @@ class _Given:
             self.problems.extend(error.problems)
             return None
 
-    def finish(self) -> None:
+    def finish(self, *, quiet: bool) -> None:
         """Report the problems, or else what was ignored."""
         if self.problems:
             raise OptionError(*self.problems)
-        _warn_ignored(self._ignored)
+        if not quiet:
+            _warn_ignored(self._ignored)
 
     def _admit(self, spec: OptionSpec[Any], key: str, text: str) -> None:
         first_key, first_text = self._keys.setdefault(spec.name, (key, text))

@@ -117,7 +117,8 @@ STARTING_OFFSETS = OptionSpec(
     "startingOffsets",
     "earliest",
     "First messages, inclusive: `earliest`, or JSON by topic and partition such as"
-    ' `{"t":{"0":"12:3:4","1":"earliest"}}`.',
+    ' `{"t":{"0":"12:3:4","1":"earliest"}}`. Also, for streams only, `latest` (their'
+    " default) and `subscription`: where `predefinedSubscription` stands.",
     Scope.READ,
     values.starting_offsets,
 )
@@ -177,12 +178,44 @@ TOPIC_WAIT_TIMEOUT_MS = OptionSpec(
     Scope.READ,
     values.seconds(_MILLI, 7 * _DAY_S, minimum=0),
 )
+PARTITION_DISCOVERY_INTERVAL_MS = OptionSpec(
+    "partitionDiscoveryIntervalMs",
+    "10000",
+    "Time between two looks for new partitions, and for new topics of a"
+    " `topicsPattern`, in milliseconds; 0 for a look at every planning.",
+    Scope.STREAM,
+    values.seconds(_MILLI, _DAY_S, minimum=0),
+)
 SUBSCRIPTION_PREFIX = OptionSpec(
     "subscriptionPrefix",
     "spark-pulsar",
     "Prefix of the names of subscriptions, as topic statistics show them.",
     Scope.READ,
-    values.plain_text,
+    values.subscription_name,
+)
+PREDEFINED_SUBSCRIPTION = OptionSpec(
+    "predefinedSubscription",
+    "",
+    "Name of a durable subscription to use instead of one of the stream's own; it is"
+    " never deleted.",
+    Scope.STREAM,
+    values.subscription_name,
+    ("pulsar.reader.subscriptionName",),
+)
+ACK_ON_COMMIT = OptionSpec(
+    "ackOnCommit",
+    "true",
+    "Whether to acknowledge, on the subscription, what the stream has committed.",
+    Scope.STREAM,
+    values.boolean,
+)
+DELETE_SUBSCRIPTION_ON_STOP = OptionSpec(
+    "deleteSubscriptionOnStop",
+    "false",
+    "Whether to delete the stream's own subscription when the stream stops; what a"
+    " restart would read may then be removed from the topics.",
+    Scope.STREAM,
+    values.boolean,
 )
 POLL_TIMEOUT_MS = OptionSpec(
     "pollTimeoutMs",
@@ -190,6 +223,37 @@ POLL_TIMEOUT_MS = OptionSpec(
     "Longest silence of a topic partition that has messages to come, in milliseconds.",
     Scope.READ,
     values.seconds(_MILLI, _DAY_S),
+)
+MAX_ROWS_PER_TRIGGER = OptionSpec(
+    "maxRowsPerTrigger",
+    "",
+    "Most rows of a micro-batch, spread over the topic partitions.",
+    Scope.STREAM,
+    values.integer(1, values.MAX_LONG),
+    ("maxOffsetsPerTrigger",),
+)
+MAX_BYTES_PER_TRIGGER = OptionSpec(
+    "maxBytesPerTrigger",
+    "",
+    "Stored bytes after which a micro-batch takes no more, such as `512m`.",
+    Scope.STREAM,
+    values.size(1, values.MAX_LONG),
+)
+MIN_ROWS_PER_TRIGGER = OptionSpec(
+    "minRowsPerTrigger",
+    "",
+    "Rows that a micro-batch waits for, at most `maxTriggerDelay`.",
+    Scope.STREAM,
+    values.integer(1, values.MAX_LONG),
+    ("minOffsetsPerTrigger",),
+)
+MAX_TRIGGER_DELAY = OptionSpec(
+    "maxTriggerDelay",
+    "15m",
+    "Longest wait for `minRowsPerTrigger`, such as `30s`, `15m` or `2h`; milliseconds"
+    " without a unit.",
+    Scope.STREAM,
+    values.duration(max_days=365),
 )
 METADATA_COLUMNS = OptionSpec(
     "metadataColumns",
@@ -342,11 +406,19 @@ _HONOURED: tuple[OptionSpec[Any], ...] = (
     FAIL_ON_DATA_LOSS,
     WAITING_FOR_NON_EXISTED_TOPIC,
     TOPIC_WAIT_TIMEOUT_MS,
+    PARTITION_DISCOVERY_INTERVAL_MS,
     POLL_TIMEOUT_MS,
+    MAX_ROWS_PER_TRIGGER,
+    MAX_BYTES_PER_TRIGGER,
+    MIN_ROWS_PER_TRIGGER,
+    MAX_TRIGGER_DELAY,
     METADATA_COLUMNS,
     ROWS_PER_ARROW_BATCH,
     BYTES_PER_ARROW_BATCH,
     SUBSCRIPTION_PREFIX,
+    PREDEFINED_SUBSCRIPTION,
+    ACK_ON_COMMIT,
+    DELETE_SUBSCRIPTION_ON_STOP,
     RECEIVER_QUEUE_SIZE,
     READ_COMPACTED,
     READER_NAME,
@@ -396,26 +468,8 @@ def _others(
 _REFUSED = Support.REFUSED
 _IGNORED = Support.IGNORED
 
-# Streaming and schemas come later. Values that ask for nothing pass already.
+# Schemas come later. Values that ask for nothing pass already.
 _LATER = (
-    *_others(
-        "partitionDiscoveryIntervalMs ackOnCommit deleteSubscriptionOnStop"
-        " maxBytesPerTrigger maxTriggerDelay",
-        Scope.STREAM,
-        _REFUSED,
-    ),
-    *_others(
-        "predefinedSubscription",
-        Scope.STREAM,
-        _REFUSED,
-        aliases=("pulsar.reader.subscriptionName",),
-    ),
-    *_others(
-        "maxRowsPerTrigger", Scope.STREAM, _REFUSED, aliases=("maxOffsetsPerTrigger",)
-    ),
-    *_others(
-        "minRowsPerTrigger", Scope.STREAM, _REFUSED, aliases=("minOffsetsPerTrigger",)
-    ),
     *_others(
         "allowDifferentTopicSchemas filterPushdown",
         Scope.READ,

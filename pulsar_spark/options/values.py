@@ -6,6 +6,7 @@ Each function reads one text and names the option in its errors.
 from __future__ import annotations
 
 import difflib
+import enum
 import re
 from collections.abc import Callable, Mapping
 
@@ -20,10 +21,38 @@ from pulsar_spark.offsets import (
 from pulsar_spark.options.model import DEFAULT_PORT, METADATA_COLUMNS_ALL
 from pulsar_spark.topics import TopicName, TopicsPattern, compile_topics_pattern
 
+#: The largest number that other connectors, whose numbers are Java's longs, take.
+MAX_LONG = 2**63 - 1
+
+
+class Kept(enum.Enum):
+    """A start that the broker keeps, as the word that ``startingOffsets`` takes."""
+
+    SUBSCRIPTION = "subscription"
+
 
 def plain_text(text: str, option: str) -> str:
     """Any text, without spaces around it."""
     return text.strip()
+
+
+# What brokers refuse: `PersistentTopic.subscribe` the names of its own cursors, and
+# `ServerCnx` (since 4.0.6) new names with a slash, which divides paths of the HTTP API.
+_RESERVED_NAME = "pulsar.dedup"
+_RESERVED_PREFIX = "pulsar.repl"
+
+
+def subscription_name(text: str, option: str) -> str:
+    """A name that brokers take for a subscription."""
+    name = text.strip()
+    if "/" in name:
+        raise OptionError(f"{option} must not contain a slash, unlike {name!r}.")
+    if name == _RESERVED_NAME or name.startswith(_RESERVED_PREFIX):
+        raise OptionError(
+            f"{option} must not be {_RESERVED_NAME}, nor begin with {_RESERVED_PREFIX}:"
+            f" brokers keep these names for themselves. Not {name!r}."
+        )
+    return name
 
 
 def boolean(text: str, option: str) -> bool:
@@ -38,9 +67,9 @@ def integer(minimum: int, maximum: int) -> Callable[[str, str], int]:
     """A whole number within limits."""
 
     def parse(text: str, option: str) -> int:
-        # At most 18 digits: longer ones are out of every range, and slow to read.
+        # At most 19 digits: longer ones are out of every range, and slow to read.
         number = text.strip()
-        if not re.fullmatch(r"[-+]?[0-9]{1,18}", number):
+        if not re.fullmatch(r"[-+]?[0-9]{1,19}", number):
             raise OptionError(f"{option} must be a whole number, not {text!r}.")
         return _in_range(int(number), minimum, maximum, option)
 
@@ -52,7 +81,7 @@ def size(minimum: int, maximum: int) -> Callable[[str, str], int]:
 
     def parse(text: str, option: str) -> int:
         match = re.fullmatch(
-            r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", text.strip(), re.ASCII | re.IGNORECASE
+            r"([0-9]{1,19})\s*([kmgt]?)(?:i?b)?", text.strip(), re.ASCII | re.IGNORECASE
         )
         if match is None:
             raise OptionError(
@@ -80,6 +109,44 @@ def seconds(unit: float, maximum_s: int, minimum: int = 1) -> Callable[..., floa
     def parse(text: str, option: str) -> float:
         # Divided, not multiplied: 120000 ms are 120.0 s exactly.
         return parse_integer(text, option) / round(1 / unit)
+
+    return parse
+
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_UNITS_MS = {
+    name: unit_ms
+    for names, unit_ms in (
+        ("ms millisecond milliseconds", 1),
+        ("s second seconds", 1000),
+        ("m min minute minutes", 60 * 1000),
+        ("h hour hours", 60 * 60 * 1000),
+        ("d day days", _DAY_MS),
+    )
+    for name in names.split()
+}
+
+
+def duration(max_days: int) -> Callable[[str, str], float]:
+    """A whole number with a unit, as Spark writes durations, as seconds.
+
+    Without a unit it is milliseconds, as where Spark's Kafka source takes a duration.
+    """
+
+    def parse(text: str, option: str) -> float:
+        match = re.fullmatch(
+            r"([0-9]{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII
+        )
+        unit_ms = _UNITS_MS.get(match[2] or "ms") if match else None
+        if match is None or unit_ms is None:
+            raise OptionError(
+                f"{option} must be a duration such as 500ms, 30s, 15m, 2h or 1d, not"
+                f" {text!r}."
+            )
+        total_ms = int(match[1]) * unit_ms
+        if total_ms > max_days * _DAY_MS:
+            raise OptionError(f"{option} must be at most {max_days}d, not {text!r}.")
+        return total_ms / 1000
 
     return parse
 
@@ -124,12 +191,10 @@ def topics_pattern(text: str, option: str) -> TopicsPattern:
     return compile_topics_pattern(text, option=option)
 
 
-def starting_offsets(text: str, option: str) -> OffsetsSpec:
-    """See ``parse_offsets``."""
-    if text.strip().lower() == "subscription":
-        raise OptionError(
-            f"{option}=subscription is not supported yet by this version."
-        )
+def starting_offsets(text: str, option: str) -> OffsetsSpec | Kept:
+    """See ``parse_offsets``; or the word for where a subscription stands."""
+    if text.strip().lower() == Kept.SUBSCRIPTION.value:
+        return Kept.SUBSCRIPTION
     return parse_offsets(text, option=option, default=Edge.EARLIEST)
 
 

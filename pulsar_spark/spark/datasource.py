@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+import pyspark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
@@ -51,13 +56,38 @@ class PulsarDataSource(DataSource):
 
         return PulsarReader(parse_read_options(self.options), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of a streaming query.
+
+        Args:
+            schema: The columns wanted: the above, or what the user asked for.
+
+        Raises:
+            OptionError: An option is unknown or wrong, or this Spark is older than 4.2,
+                whose streams do not tell a source where they stand.
+            SchemaError: ``schema`` has columns that a topic does not have.
+        """
+        try:
+            from pulsar_spark.spark.stream_reader import PulsarStreamReader
+        except ImportError as error:
+            if "pyspark" not in (error.name or ""):
+                raise
+            raise OptionError(
+                "Streams of Pulsar topics need Spark 4.2 or later; with this version "
+                f"({pyspark.__version__}) only batch reads work."
+            ) from error
+
+        return PulsarStreamReader(
+            parse_read_options(self.options, streaming=True), schema
+        )
+
     def _options_of_either_kind(self) -> ReadOptions:
         """Options of a batch query or a stream: Spark does not say which it will be."""
         try:
-            return parse_read_options(self.options)
+            return parse_read_options(self.options, quiet=True)
         except OptionError:
             try:
-                return parse_read_options(self.options, streaming=True)
+                return parse_read_options(self.options, streaming=True, quiet=True)
             except OptionError:
                 pass
             raise

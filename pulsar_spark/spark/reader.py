@@ -70,12 +70,22 @@ class PulsarReader(DataSourceReader):
 
 
 def read_range(
-    range_: TopicRange, options: ReadOptions, schema: pa.Schema
+    range_: TopicRange,
+    options: ReadOptions,
+    schema: pa.Schema,
+    *,
+    is_protected: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a range as RecordBatches of ``schema``, in order.
 
     Each has at most ``rowsPerArrowBatch`` rows and ``bytesPerArrowBatch`` bytes of
     messages, or is a single larger message.
+
+    Args:
+        range_: What to read.
+        options: How to read it.
+        schema: The columns wanted.
+        is_protected: Whether a durable subscription keeps the range from retention.
     """
     builder = RecordBatchBuilder(
         schema,
@@ -84,9 +94,8 @@ def read_range(
         max_rows=options.rows_per_arrow_batch,
         max_bytes=options.bytes_per_arrow_batch,
     )
-    ranged = RangeReader(
-        shared_pool(options.client), range_, range_settings(options), builder.fields
-    )
+    settings = range_settings(options, is_protected=is_protected)
+    ranged = RangeReader(shared_pool(options.client), range_, settings, builder.fields)
     stats = _Statistics(ranged, options.client.stats_interval_s)
     for entry in ranged.entries():
         stats.count(entry)
@@ -127,18 +136,20 @@ class _Statistics:
         )
 
 
-def range_settings(options: ReadOptions) -> RangeSettings:
+def range_settings(
+    options: ReadOptions, *, is_protected: bool = False
+) -> RangeSettings:
     """What the options say about reading a range."""
     return RangeSettings(
         reader=ReaderSettings(
-            subscription_prefix=options.subscription_role_prefix
-            or options.subscription_prefix,
+            subscription_prefix=options.reader_subscription_prefix,
             consumer_name=options.reader_name or "",
             receiver_queue_messages=options.receiver_queue_size,
             read_compacted=options.read_compacted,
             poll_timeout_s=options.poll_timeout_s,
         ),
         fail_on_data_loss=options.fail_on_data_loss,
+        is_protected=is_protected,
         max_pending_chunked_messages=options.max_pending_chunked_message,
         expire_chunks_ms=int(options.expire_incomplete_chunk_s * 1000),
     )

@@ -17,6 +17,7 @@ from tests.client.scripted_broker import (
     ScriptedBroker,
     client_options,
     garbage,
+    silence,
     wait_until,
 )
 
@@ -92,14 +93,51 @@ def test_rotation_goes_on_when_a_host_goes_down(scripted: ScriptedBroker) -> Non
     """After the last host comes the first one again."""
     with ScriptedBroker() as other:
         pool = ConnectionPool(client_options(scripted.address, other.address))
-        assert pool.service().broker == scripted.address
+        connection = pool.service()
+        assert connection.broker == scripted.address
         scripted.stop_listening()
         scripted.cut()
-        wait_until(
-            lambda: not pool._connections[BrokerAddress(scripted.address)].is_open
-        )
+        wait_until(lambda: not connection.is_open)
         assert pool.service().broker == other.address
         pool.close()
+
+
+def test_many_brokers_at_once(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """One connection for each broker; errors stand in their place, also given ones."""
+    gone = TransportError("who knows where")
+    with ScriptedBroker() as other:
+        nobody = closed_port()
+        found = pool.get_all(
+            {
+                "a": BrokerAddress(scripted.address),
+                "b": BrokerAddress(other.address),
+                "c": BrokerAddress(scripted.address),
+                "d": BrokerAddress(nobody),
+                "e": gone,
+            }
+        )
+        assert found["a"] is found["c"] is pool.get(BrokerAddress(scripted.address))
+        assert found["b"] is pool.get(BrokerAddress(other.address))
+        assert isinstance(found["d"], TransportError)
+        assert found["d"].broker == nobody
+        assert found["e"] is gone
+        assert (scripted.connections, other.connections) == (1, 1)
+
+
+def test_a_slow_broker_does_not_hold_up_others(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """While one handshake waits, a connection to another broker can be opened."""
+    with ScriptedBroker() as slow:
+        slow.script("CONNECT", silence)
+        waiting = threading.Thread(
+            target=lambda: pool.get_all({1: BrokerAddress(slow.address)})
+        )
+        waiting.start()
+        wait_until(lambda: slow.connections == 1)
+        assert pool.service().broker == scripted.address
+        slow.cut()
+        waiting.join()
 
 
 def test_no_host_answers() -> None:
@@ -146,7 +184,7 @@ class TestSharedPool:
 
         def child() -> None:
             pool = shared_pool(options)
-            assert pool._connections == {}
+            assert pool._slots == {}
             assert inherited._socket.fileno() == -1
             assert TopicLookup(pool).partition_counts([TOPIC]) == {TOPIC: 0}
 

@@ -1,0 +1,506 @@
+"""Tests of `pulsar_spark.stream_offsets`."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import CheckpointError
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, encode_message_id
+from pulsar_spark.plan import TopicRange
+from pulsar_spark.stream_offsets import (
+    StreamOffset,
+    batch_ranges,
+    flatten,
+    position_after,
+    position_before,
+    position_tree,
+)
+from pulsar_spark.topics import TopicName
+
+T = "persistent://public/default/t"
+T0, T1, T2, T10 = (f"{T}-partition-{i}" for i in (0, 1, 2, 10))
+
+#: Entries that another can follow.
+entries = st.integers(0, 2**63 - 2)
+indexes = st.integers(-1, 2**31 - 2)
+places = st.builds(MessageId, st.integers(0, 2**63 - 1), entries, indexes)
+positions = st.one_of(
+    places,
+    st.builds(MessageId, st.integers(0, 2**63 - 1), st.just(-1)),
+    st.just(EARLIEST),
+)
+
+topics = st.builds(
+    TopicName, st.just("a"), st.sampled_from(["b", "c/d"]), st.sampled_from(["t", "ü"])
+)
+partitions = st.builds(lambda t, i: t.partition(i), topics, st.integers(0, 20))
+#: Whole topics, partitions, and partitions of topics that look like a partition.
+names = st.one_of(
+    topics, partitions, st.builds(lambda t, i: t.partition(i), partitions, st.just(1))
+).map(str)
+
+position_maps = st.dictionaries(names, positions, max_size=8)
+offsets = st.builds(StreamOffset, st.text(max_size=20), position_maps, position_maps)
+
+
+def at(*texts: str) -> dict[str, MessageId]:
+    """Positions of the first partitions of a topic, None of which may be left out."""
+    return {
+        f"{T}-partition-{i}": MessageId.parse_text(text) for i, text in enumerate(texts)
+    }
+
+
+def text_of(offset: StreamOffset) -> str:
+    """The text in Spark's checkpoint."""
+    return json.dumps(offset.to_json())
+
+
+def read(text: str) -> StreamOffset:
+    """What Spark gives back for a text of its checkpoint."""
+    return StreamOffset.from_json(json.loads(text))
+
+
+def refused(tree: Any) -> str:
+    """The message with which an offset is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        StreamOffset.from_json(tree)
+    assert str(caught.value).startswith("[PULSAR_CHECKPOINT] The checkpoint has")
+    return caught.value.message
+
+
+def signed(message_id: MessageId) -> list[int]:
+    """A serialised id as the Scala connector's checkpoints have it."""
+    data = encode_message_id(message_id, java=True)
+    return [byte - 256 if byte > 127 else byte for byte in data]
+
+
+# -- the text ------------------------------------------------------------------------
+
+
+@given(offsets)
+@example(StreamOffset("", {}))
+@example(StreamOffset("s", {T0: EARLIEST, T: MessageId(1, 2, 3)}, {T1: EARLIEST}))
+def test_offsets_round_trip(offset: StreamOffset) -> None:
+    """An offset reads back from its text as the same value, with the same text."""
+    text = text_of(offset)
+    assert read(text) == offset
+    assert text_of(read(text)) == text
+
+
+@given(offsets, st.randoms(use_true_random=False))
+def test_equal_offsets_have_equal_texts(
+    offset: StreamOffset, order: random.Random
+) -> None:
+    """The text does not depend on the order in which positions were put in."""
+
+    def shuffled(found: Any) -> dict[str, MessageId]:
+        return dict(order.sample(list(found.items()), len(found)))
+
+    twin = replace(
+        offset,
+        last_read=shuffled(offset.last_read),
+        start_after=shuffled(offset.start_after),
+    )
+    assert twin == offset
+    assert text_of(twin) == text_of(offset)
+
+
+def test_the_text_as_documented() -> None:
+    """Topics and then partitions are in natural order; no key is there in vain."""
+    offset = StreamOffset(
+        "spark-pulsar-1",
+        {
+            T10: MessageId(15, 7, 4),
+            "persistent://public/default/s": EARLIEST,
+            T2: MessageId(12, 33),
+        },
+        {T10: EARLIEST},
+    )
+    assert text_of(offset) == (
+        '{"v": 1, "subscription": "spark-pulsar-1",'
+        ' "lastRead": {"persistent://public/default/s": "-1:-1",'
+        f' "{T}": {{"2": "12:33", "10": "15:7:4"}}}},'
+        f' "startAfter": {{"{T}": {{"10": "-1:-1"}}}}}}'
+    )
+    assert "startAfter" not in replace(offset, start_after={}).to_json()
+    assert list(read(text_of(offset)).last_read) == [
+        "persistent://public/default/s",
+        T2,
+        T10,
+    ]
+
+
+def test_facts_beside_the_place_are_left_out() -> None:
+    """What a broker says beside the place neither changes the text nor comes back."""
+    plain = StreamOffset("s", {T0: MessageId(12, 3, 4)})
+    told = StreamOffset("s", {T0: MessageId(12, 3, 4, 0, 100, MessageId(12, 1))})
+    assert text_of(told) == text_of(plain)
+    assert read(text_of(told)) == plain
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [T],
+        [T0],
+        [T, T0, T1],
+        [f"{T0}-partition-1"],
+        [T0, f"{T0}-partition-0", f"{T0}-partition-1"],
+        [f"{T}-partition-01", f"{T}-partition-1"],
+        [f"{T}-partition-2147483648"],
+        ["persistent://a/cluster/ns/t-partition-1", "persistent://a/b/ns/ü/x"],
+    ],
+)
+def test_any_name_comes_back(names: list[str]) -> None:
+    """Topics and partitions with misleading names stay apart."""
+    values = {name: MessageId(1, i) for i, name in enumerate(names)}
+    tree = position_tree(values)
+    assert dict(flatten(tree)) == {name: str(place) for name, place in values.items()}
+    offset = StreamOffset("s", values, values)
+    assert read(text_of(offset)) == offset
+
+
+# -- ranges of a micro-batch ---------------------------------------------------------
+
+
+@given(offsets, offsets)
+def test_ranges_depend_on_the_two_texts_alone(
+    start: StreamOffset, end: StreamOffset
+) -> None:
+    """After a restart the same batch has the same ranges, and nothing was changed."""
+    before = text_of(start), text_of(end)
+    # What a checkpoint gives back is in canonical order.
+    again = batch_ranges(read(before[0]), read(before[1]))
+    assert sorted(batch_ranges(start, end), key=str) == sorted(again, key=str)
+    assert batch_ranges(read(before[0]), read(before[1])) == again
+    assert (text_of(start), text_of(end)) == before
+
+
+@given(offsets, offsets)
+def test_ranges_go_from_the_begin_to_the_end(
+    start: StreamOffset, end: StreamOffset
+) -> None:
+    """Each range begins after what the batch starts from, and ends at the end."""
+    found = {range_.topic_partition: range_ for range_ in batch_ranges(start, end)}
+    assert list(found) == [name for name in end.last_read if name in found]
+    for name, last in end.last_read.items():
+        begin = end.start_after.get(name) or start.last_read.get(name, EARLIEST)
+        if name in found:
+            assert found[name] == TopicRange(name, position_after(begin), last)
+            assert not found[name].is_empty
+        else:
+            nothing = TopicRange(name, position_after(begin), last)
+            assert begin == last or nothing.is_empty
+
+
+@given(offsets)
+def test_nothing_between_an_offset_and_itself(offset: StreamOffset) -> None:
+    """Where nothing was read in between, nothing is read."""
+    settled = replace(offset, start_after={})
+    assert batch_ranges(settled, settled) == []
+    assert batch_ranges(offset, settled) == []
+
+
+@given(offsets, offsets, offsets)
+def test_the_subscription_does_not_matter(
+    start: StreamOffset, end: StreamOffset, other: StreamOffset
+) -> None:
+    """Neither subscription, nor where the batch before began, changes the ranges."""
+    alike = StreamOffset(other.subscription, start.last_read, other.start_after)
+    assert batch_ranges(alike, end) == batch_ranges(start, end)
+
+
+@pytest.mark.parametrize(
+    ("after", "last", "start"),
+    [
+        ("12:3", "12:7", "12:4"),
+        ("12:3", "15:7:4", "12:4"),
+        ("12:-1", "12:0", "12:0"),
+        ("12:3:1", "12:3:2", "12:3:2"),
+        ("12:3:1", "12:3", "12:3:2"),
+        ("-1:-1", "12:0", "-1:-1"),
+    ],
+)
+def test_a_range(after: str, last: str, start: str) -> None:
+    """A range begins right after what was read, in the entry or behind it."""
+    ranges = batch_ranges(StreamOffset("s", at(after)), StreamOffset("s", at(last)))
+    assert ranges == [
+        TopicRange(T0, MessageId.parse_text(start), MessageId.parse_text(last))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "last"),
+    [
+        ("12:3", "12:3"),
+        ("12:3:1", "12:3:1"),
+        ("-1:-1", "-1:-1"),
+        ("12:3", "12:3:1"),  # all of the entry was read, wherever its end
+        ("12:3", "12:2"),  # a topic that was cut back: its end never moves behind
+        ("12:3", "-1:-1"),
+    ],
+)
+def test_no_range(after: str, last: str) -> None:
+    """Nothing is read where the end is not behind the start."""
+    start, end = StreamOffset("s", at(after)), StreamOffset("s", at(last))
+    assert batch_ranges(start, end) == []
+
+
+def test_the_first_batch_begins_where_its_end_says() -> None:
+    """``startAfter`` says where to begin, though the start knows no partition."""
+    end = StreamOffset("s", at("12:9", "15:9"), at("12:4", "-1:-1"))
+    assert batch_ranges(StreamOffset("", {}), end) == [
+        TopicRange(T0, MessageId(12, 5), MessageId(12, 9)),
+        TopicRange(T1, EARLIEST, MessageId(15, 9)),
+    ]
+
+
+def test_a_new_partition_begins_where_the_end_says() -> None:
+    """Only the new partition is in ``startAfter``; the old one goes on."""
+    start = StreamOffset("s", at("12:4"))
+    end = StreamOffset("s", at("12:9", "15:9"), {T1: MessageId(15, 6)})
+    assert batch_ranges(start, end) == [
+        TopicRange(T0, MessageId(12, 5), MessageId(12, 9)),
+        TopicRange(T1, MessageId(15, 7), MessageId(15, 9)),
+    ]
+
+
+def test_a_partition_that_nobody_knows_begins_at_the_beginning() -> None:
+    """No row is left out where neither offset says where to begin."""
+    end = StreamOffset("s", at("12:9"))
+    assert batch_ranges(StreamOffset("s", {}), end) == [
+        TopicRange(T0, EARLIEST, MessageId(12, 9))
+    ]
+
+
+def test_the_end_is_right_where_the_two_disagree() -> None:
+    """``startAfter`` beats what the start has, forwards and backwards."""
+    start = StreamOffset("s", at("12:4", "15:4"), at("1:1", "1:1"))
+    end = StreamOffset("s", at("12:9", "15:9"), at("12:7", "-1:-1"))
+    assert [str(range_.start) for range_ in batch_ranges(start, end)] == [
+        "12:8",
+        "-1:-1",
+    ]
+    assert end.begin(start, T0) == MessageId(12, 7)
+    assert end.begin(start, T2) == EARLIEST
+    assert start.begin(end, T0) == MessageId(1, 1)
+
+
+def test_a_partition_that_the_end_dropped_is_not_read() -> None:
+    """A topic that no longer matches, or was deleted, yields nothing."""
+    start, end = StreamOffset("s", at("12:4", "15:4")), StreamOffset("s", at("12:9"))
+    assert [r.topic_partition for r in batch_ranges(start, end)] == [T0]
+    assert batch_ranges(start, StreamOffset("s", {}, at("1:1", "1:1"))) == []
+
+
+def test_ranges_have_the_order_of_the_end() -> None:
+    """Whatever the order of the start."""
+    last = {name: MessageId(12, 9) for name in (T10, T, T2)}
+    start = {name: MessageId(12, 4) for name in (T2, T10, T)}
+    ranges = batch_ranges(StreamOffset("s", start), StreamOffset("s", last))
+    assert [range_.topic_partition for range_ in ranges] == [T10, T, T2]
+
+
+# -- before and after ----------------------------------------------------------------
+
+
+@given(positions)
+def test_before_undoes_after(position: MessageId) -> None:
+    """What comes next comes right after the position itself."""
+    assert position_before(position_after(position)) == position
+
+
+@given(places)
+def test_after_undoes_before(place: MessageId) -> None:
+    """A start survives being kept as a position: as the same first message."""
+    again = position_after(position_before(place))
+    assert again.position == place.position
+    assert max(again.batch_index, 0) == max(place.batch_index, 0)
+
+
+@given(st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1), indexes)
+@example(12, -1, -1)
+def test_any_start_has_a_position_that_reads_back(
+    ledger_id: int, entry_id: int, batch_index: int
+) -> None:
+    """Whatever start a user names can be written to the checkpoint."""
+    position = position_before(MessageId(ledger_id, entry_id, batch_index))
+    offset = StreamOffset("s", {T: position}, {T: position})
+    assert read(text_of(offset)) == offset
+
+
+@given(places, places)
+def test_positions_keep_their_order(one: MessageId, other: MessageId) -> None:
+    """The earlier of two starts has the earlier position."""
+    assume(one.position < other.position)
+    before = position_before(one), position_before(other)
+    assert before[0].position <= before[1].position
+    assert position_after(before[0]).position < position_after(before[1]).position
+
+
+@pytest.mark.parametrize(
+    ("start", "before"),
+    [
+        ("12:3", "12:2"),
+        ("12:3:0", "12:2"),
+        ("12:3:4", "12:3:3"),
+        ("12:0", "12:-1"),
+        ("12:-1", "12:-1"),
+        ("-1:-1", "-1:-1"),
+    ],
+)
+def test_position_before(start: str, before: str) -> None:
+    """The first message of an entry comes after the entry before it."""
+    assert str(position_before(MessageId.parse_text(start))) == before
+
+
+# -- what is not an offset of ours ---------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, {"t": "1:2"}])
+def test_other_versions_are_refused(version: object) -> None:
+    """A checkpoint of a newer version is not guessed at."""
+    tree = {"v": version, "subscription": "s", "lastRead": {}}
+    message = refused(tree)
+    assert f"offsets of version {json.dumps(version)}" in message
+    assert "reads version 1. Upgrade it." in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"subscription": ...}, "it has no 'subscription'"),
+        ({"subscription": None}, "null is not a subscription"),
+        ({"lastRead": ...}, "it has no 'lastRead'"),
+        ({"lastRead": None}, "null is not an object by topic"),
+        ({"lastRead": ["t"]}, '["t"] is not an object by topic'),
+        ({"startAfter": None}, "null is not an object by topic"),
+        ({"lastRead": {"t": "12"}}, '"12" is not a message id'),
+        ({"lastRead": {"t": "latest"}}, '"latest" is not a message id'),
+        ({"lastRead": {"t": None}}, f"{T}: null is not a position"),
+        ({"lastRead": {"t": {"2": 12}}}, f"{T2}: 12 is not a position"),
+        ({"lastRead": {"t": {"2": {"0": "1:2"}}}}, f"{T2}: "),
+        ({"lastRead": {"t": {"x": "1:2"}}}, "'x'"),
+        ({"lastRead": {"t": {"-1": "1:2"}}}, "-1 is not a partition number"),
+        ({"lastRead": {"a/b": "1:2"}}, "'a/b' is not a topic name"),
+        ({"startAfter": {"t": "12"}}, '"12" is not a message id'),
+    ],
+)
+def test_damaged_offsets_are_refused(changes: dict[str, Any], part: str) -> None:
+    """What is wrong is named; nothing is left out or made up."""
+    tree = {"v": 1, "subscription": "s", "lastRead": {"t": "1:2"}, **changes}
+    message = refused({key: value for key, value in tree.items() if value is not ...})
+    assert part in message
+    assert message.endswith("Then it needs a new checkpoint location.")
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        5,  # rate and socket
+        None,
+        "2024-03-01",
+        [1, 2],
+        {"t": {"0": 23, "1": 42}},  # Kafka
+        {"logOffset": 3},  # files
+        {"logOffset": -1},  # files, none yet
+        {"offset": 3, "timestamp": 1700000000000},  # rate-micro-batch
+        {"sourceVersion": 1, "reservoirId": "5a", "index": -1},  # Delta
+    ],
+)
+def test_offsets_of_other_sources_are_refused(tree: object) -> None:
+    """A checkpoint that another source wrote is not mistaken for ours."""
+    message = refused(tree)
+    assert json.dumps(tree)[:40] in message
+    assert "Was the query changed to read from another source?" in message
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda below: (
+            st.lists(below, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["v", "subscription", "lastRead", "startAfter", "t"])
+                | st.text(max_size=8),
+                below,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+@example({"v": 1, "subscription": "s", "lastRead": {"t": {"9" * 5000: "1:2"}}})
+def test_any_json_is_an_offset_or_a_checkpoint_error(tree: Any) -> None:
+    """Whatever stands in a checkpoint, it is read or refused in one way."""
+    try:
+        offset = StreamOffset.from_json(tree)
+    except CheckpointError as error:
+        str(error).encode()
+    else:
+        assert read(text_of(offset)) == offset
+
+
+# -- checkpoints of the Scala connector ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message_id", "last_read"),
+    [
+        (MessageId(400, 5), "400:5"),
+        (MessageId(400, 5, partition=2), "400:5"),
+        (MessageId(400, 5, 7, 2, 100), "400:5"),
+        (MessageId(400, 5, 0, 2, 1), "400:5"),
+        (MessageId(400, 5, partition=2, first_chunk=MessageId(400, 1)), "400:5"),
+        (MessageId(400, -1, partition=2), "400:-1"),
+        (EARLIEST, "-1:-1"),
+    ],
+)
+def test_scala_checkpoints_are_read(message_id: MessageId, last_read: str) -> None:
+    """The entry of the id counts as read as a whole; the subscription is to choose."""
+    text = json.dumps({T2: signed(message_id)})
+    assert any(byte < 0 for byte in signed(message_id))
+    assert read(text) == StreamOffset("", {T2: MessageId.parse_text(last_read)})
+
+
+def test_a_scala_checkpoint_goes_on() -> None:
+    """The first batch after moving reads what comes next, of all its topics."""
+    start = read('{"topic-1":[8,11,16,101,32,1],"topic-5":[8,-112,3,16,1]}')
+    one, five = (f"persistent://public/default/topic-{i}" for i in (1, 5))
+    assert start.last_read == {one: MessageId(11, 101), five: MessageId(400, 1)}
+    end = StreamOffset("s", {one: MessageId(11, 101), five: MessageId(400, 3)})
+    assert batch_ranges(start, end) == [
+        TopicRange(five, MessageId(400, 2), MessageId(400, 3))
+    ]
+
+
+@given(st.dictionaries(partitions.map(str), places, max_size=5))
+def test_scala_checkpoints_of_any_topics(found: dict[str, MessageId]) -> None:
+    """Every topic partition comes back, with the entry that was read last."""
+    text = json.dumps({name: signed(place) for name, place in found.items()})
+    assert read(text).last_read == {
+        name: MessageId(*place.position) for name, place in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (signed(LATEST), f"{T2} stands at latest"),
+        (-1, f"{T2} stands at latest"),
+        ([8], "cut short"),
+        ([], "needs a ledgerId"),
+        ([8, 300], "300 is not a byte"),
+        (signed(MessageId(400, 5, partition=1)), "is of partition 1"),
+    ],
+)
+def test_impossible_scala_positions_are_refused(value: object, part: str) -> None:
+    """``latest`` would be another place today, and damaged ids are no places."""
+    assert part in refused({T2: value})
