@@ -1,4 +1,4 @@
-"""Measures each hop of a read beside its limit: ``make bench``, or this module.
+"""Measures each hop beside its limit: ``make bench``, or this module.
 
 python -m tests.bench --only spark --rows 4000000 --json result.json
 """
@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,24 @@ from tests.bench import (
     bench_partition,
     bench_planning,
     bench_spark,
+    bench_stream,
 )
 from tests.bench.cluster import cluster, note, spark_session
 from tests.bench.report import Case, table
 from tests.support.embedded_broker import DEFAULT_VERSION
 
-#: Along the path of a row; the last three need a broker.
-HOPS = ("frames", "entries", "decode", "partition", "spark", "planning")
-_WITH_BROKER = {"partition", "spark", "planning"}
+_ALONE: dict[str, Callable[[int], list[Case]]] = {
+    "frames": bench_frames.run,
+    "entries": bench_entries.run,
+    "decode": bench_decode.run,
+}
+_WITH_BROKER = ("partition", "spark", "planning", "stream")
+
+#: Along the path of a row.
+HOPS = (*_ALONE, *_WITH_BROKER)
+
+#: Micro-batches in one run of a query.
+_BATCHES = 12
 
 
 def main() -> None:
@@ -56,16 +67,12 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
     rows, repeats = arguments.rows, arguments.repeat
     with contextlib.ExitStack() as stack:
         broker = None
-        if _WITH_BROKER & set(arguments.only):
+        if set(_WITH_BROKER) & set(arguments.only):
             broker = stack.enter_context(cluster())
         for hop in arguments.only:
             note(hop)
-            if hop == "frames":
-                cases += bench_frames.run(repeats)
-            elif hop == "entries":
-                cases += bench_entries.run(repeats)
-            elif hop == "decode":
-                cases += bench_decode.run(repeats)
+            if hop in _ALONE:
+                cases += _ALONE[hop](repeats)
             elif broker is None:
                 raise AssertionError(hop)
             elif hop == "partition":
@@ -75,6 +82,10 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
                     cases += bench_spark.run(broker, spark, rows, repeats)
             elif hop == "planning":
                 cases += bench_planning.run(broker, arguments.planning, repeats)
+            elif hop == "stream":
+                cases += bench_stream.run_planning(broker, arguments.planning, repeats)
+                with spark_session() as spark:
+                    cases += bench_stream.run_batches(broker, spark, _BATCHES, repeats)
 
 
 def _arguments() -> argparse.Namespace:

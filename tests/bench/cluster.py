@@ -89,9 +89,7 @@ class Cluster:
 
     def remove(self) -> None:
         """Deletes the topics and the namespace."""
-        for topic in self._topics.values():
-            self.admin.delete(topic.name, partitioned=True)
-        self.admin.delete_namespace(self.namespace)
+        self.admin.delete_namespace(self.namespace, force=True)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,17 @@ import functools
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder
@@ -21,7 +31,10 @@ _DEFAULTS = ReadOptions(ClientOptions(service_urls=()))
 
 
 class ReadyBatches(DataSource):
-    """Options: ``columns``, ``size`` of a value, ``rows``, ``partitions``."""
+    """Options: ``columns``, ``size`` of a value, ``rows``, ``partitions``.
+
+    As a stream it has so many ``rows`` in each of so many ``batches``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -32,7 +45,7 @@ class ReadyBatches(DataSource):
         """As a topic with these columns has it."""
         return spark_schema(self.options["columns"].split(","))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> _Reader:
         """Hands over."""
         return _Reader(
             tuple(self.options["columns"].split(",")),
@@ -40,6 +53,10 @@ class ReadyBatches(DataSource):
             int(self.options["rows"]),
             int(self.options["partitions"]),
         )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Hands over the same again and again."""
+        return _StreamReader(self.reader(schema), int(self.options["batches"]))
 
 
 class _Reader(DataSourceReader):
@@ -62,6 +79,30 @@ class _Reader(DataSourceReader):
             left -= len(batch)
         if left:
             yield batch.slice(0, left)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reader: _Reader, batches: int) -> None:
+        self._reader = reader
+        self._batches = batches
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"batch": min(start["batch"] + 1, self._batches)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def partitions(self, start: object, end: object) -> list[InputPartition]:
+        return self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
 
 
 @functools.cache

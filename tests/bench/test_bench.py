@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench import bench_partition, bench_planning, bench_spark
+from tests.bench import bench_partition, bench_planning, bench_spark, bench_stream
 from tests.bench.cluster import Cluster
 from tests.bench.report import Case, in_turns, summed, table
 from tests.bench.samples import make_batches
@@ -58,7 +58,14 @@ def test_hops_with_a_broker(cluster: Cluster) -> None:
     """Publishing, the null drain, one partition and planning, on a few rows."""
     cases = bench_partition.run(cluster, 2000, 1)
     cases += bench_planning.run(cluster, [1, 3], 1)
+    cases += bench_stream.run_planning(cluster, [1, 3], 1)
     assert all(case.rows_per_s > 0 for case in cases)
+
+
+def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
+    """The benchmark itself counts the rows of each."""
+    cases = bench_stream.run_batches(cluster, spark, 1, 1)
+    assert len(cases) == 2
 
 
 @pytest.mark.slow
