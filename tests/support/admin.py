@@ -199,6 +199,19 @@ class Admin:
         call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
         self._call("DELETE", call, force=force)
 
+    def skip(self, topic: str, subscription: str, messages: int | None = None) -> None:
+        """Move a subscription on, past so many messages, or None for all of them."""
+        call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
+        if messages is None:
+            self._call("POST", f"{call}/skip_all")
+        else:
+            self._call("POST", f"{call}/skip/{messages}")
+
+    def expire(self, topic: str, subscription: str, older_than_s: int) -> None:
+        """Move a subscription past all messages that are older; done in a while."""
+        call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
+        self._call("POST", f"{call}/expireMessages/{older_than_s}")
+
     def stats(self, topic: str) -> dict[str, Any]:
         """The broker's figures of a topic or a partition."""
         return cast("dict[str, Any]", self._call("GET", f"{_path(topic)}/stats"))
