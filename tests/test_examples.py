@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pulsar
 import pytest
 
+from tests.support import official
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,6 +94,27 @@ def test_read_pattern_with_metadata(
         ("orders-de", "3", "30"),
         ("orders-fr", "5", "50"),
     ]
+
+
+def test_streaming_lag(
+    run: Callable[..., str], service_url: str, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    """Each micro-batch has a line; the last one, of each run, says caught up."""
+    admin.create_partitioned(topic, 2)
+    arguments = ("streaming_lag.py", topic, str(tmp_path / "checkpoint"))
+    for rows in (2500, 500):
+        for name in (f"{topic}-partition-0", f"{topic}-partition-1"):
+            official.produce(service_url, name, [b"v"] * (rows // 2))
+        lines = [
+            line
+            for line in run(*arguments).splitlines()
+            if line.startswith("Query lag of an example, batch ")
+        ]
+        assert lines[-1].endswith("caught up with 2 topic partitions")
+        assert sum(int(line.split()[7]) for line in lines) == rows
+        if rows == 2500:
+            assert ": 1000 rows, 1500 entries behind in 2 of 2 topic" in lines[0]
+            assert ": 1000 rows, 500 entries behind in 2 of 2 topic" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,10 @@ def test_snippet_runs(
     service_url: str,
     admin: Admin,
     namespace: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each Python block runs, with the broker's and the topics' names put in."""
+    """Each Python block runs, with names of the broker, topics and folders put in."""
     for name, partitions in (("orders", 2), ("orders-de", 0), ("orders-fr", 0)):
         topic = f"persistent://{namespace}/{name}"
         if partitions:
@@ -87,5 +88,6 @@ def test_snippet_runs(
     code = textwrap.dedent(snippet)
     code = code.replace("pulsar://localhost:6650", service_url)
     code = code.replace("public/default", namespace)
+    code = code.replace('"/data/', f'"{tmp_path}/')
     exec(compile(code, "README.md", "exec"), {"spark": spark})  # noqa: S102
     capsys.readouterr()

@@ -69,7 +69,8 @@ class Standing:
     Attributes:
         cursor: The last position that the cursor is done with.
         last: The last message that can be delivered, None where there is none.
-        is_kept: Whether the cursor was already there and has protected all since.
+        is_kept: Whether the cursor has been there, and has protected all, since the
+            position that was acknowledged last.
     """
 
     cursor: MessageId
@@ -131,7 +132,10 @@ class Cursors:
         self._lookup = TopicLookup(pool)
         self._arrived = threading.Condition()
         self._group = ConsumerGroup(pool, self._make)
-        self._created: set[str] = set()  # where the subscription is there because of us
+        # Where the subscription was not there before us, and may be now.
+        self._created: set[str] = set()
+        # Those of them about which nobody has said yet that nothing is lost.
+        self._unchecked: set[str] = set()
         self._warned: set[str] = set()
 
     def _make(self, topic: str, connection: Connection) -> _Cursor:
@@ -201,17 +205,33 @@ class Cursors:
         for topic, (cursor, _) in cursors.items():
             for size in cursor.take_unreported():
                 self._on_seen(topic, size)
-            found[topic] = tuple(cursor.ahead)
+            with self._arrived:
+                found[topic] = tuple(cursor.ahead)
         return found
 
     def close(self) -> None:
         """Lets go of all of them; a durable subscription stays."""
         self._group.close(_CLOSE_TIMEOUT_S)
 
+    def confirm(self) -> None:
+        """Nothing was lost while the subscription was not there: from now on it is."""
+        self._unchecked.clear()
+
+    def take_back(self) -> None:
+        """Deletes the subscription where it came into being since ``confirm``.
+
+        Otherwise it would look, next time, as if it had protected everything.
+        """
+        self._delete(self._unchecked)
+
     def delete(self) -> None:
         """Deletes the subscription wherever it is held, and lets go."""
+        self._delete(self._group.members)
+        self.close()
+
+    def _delete(self, topics: Iterable[str]) -> None:
         replies = self._group.ask(
-            "UNSUBSCRIBE", lambda cursor: cursor.unsubscribe(), timeout_s=None
+            "UNSUBSCRIBE", lambda cursor: cursor.unsubscribe(), list(topics)
         )
         for topic, reply in replies.items():
             if isinstance(reply, PulsarSparkError):
@@ -221,7 +241,6 @@ class Cursors:
                     topic,
                     reply,
                 )
-        self.close()
 
     # -- one round of a visit ----------------------------------------------------------
 
@@ -242,12 +261,12 @@ class Cursors:
             )
             for topic, reply in replies.items():
                 found = read_positions(reply)
-                is_kept = members[topic].is_kept
+                is_kept = self._durable and topic not in self._unchecked
                 standings[topic] = Standing(found.before, found.last, is_kept)
             behind = [
                 topic
                 for topic in replies
-                if standings[topic].cursor.position < _whole_entry(read[topic]).position
+                if _is_behind(standings[topic].cursor, _whole_entry(read[topic]))
             ]
             if not behind:
                 break
@@ -280,6 +299,9 @@ class Cursors:
         # A name of our own cannot be there where we have not been.
         doubtful = [t for t in topics if not self._is_new or t in self._created]
         absent = self._find_absent(doubtful)
+        made = {*topics} - {*doubtful} | {*absent}
+        self._created |= made
+        self._unchecked |= made
         self._group.step(
             "SUBSCRIBE",
             lambda cursor: cursor.subscribe(
@@ -291,7 +313,6 @@ class Cursors:
             ),
             topics,
         )
-        self._created.update(t for t in topics if t in self._group.members)
         if absent:
             self._check_durable(absent)
 
@@ -307,13 +328,17 @@ class Cursors:
         absent = []
         for topic, reply in replies.items():
             if _is_durable_there(reply):
-                self._group.members[topic].is_kept = True
-            elif isinstance(reply, PulsarSparkError):
+                continue
+            if isinstance(reply, PulsarSparkError):
                 self._group.drop(topic, reply)
             else:
                 absent.append(topic)
         if absent:
-            self._group.step("CLOSE_CONSUMER", lambda cursor: cursor.close(), absent)
+            absent = list(
+                self._group.step(
+                    "CLOSE_CONSUMER", lambda cursor: cursor.close(), absent
+                )
+            )
             # Brokers answer before they have forgotten the name.
             time.sleep(_FORGET_S)
         if self._must_exist:
@@ -353,7 +378,8 @@ class Cursors:
         for topic in topics:
             if topic in members and members[topic].is_open:
                 position = _whole_entry(read[topic])
-                if position.entry_id >= 0 and position != members[topic].acknowledged:
+                done = members[topic].acknowledged or EARLIEST
+                if position.entry_id >= 0 and position.position > done.position:
                     due[topic] = position
         replies = self._group.ask(
             "ACK",
@@ -430,7 +456,6 @@ class _Cursor(TopicConsumer):
     """One of the consumers.
 
     Attributes:
-        is_kept: Whether its subscription was there before it came.
         acknowledged: The last position that was acknowledged through it.
         ahead: Entries that were looked at and not yet passed by.
     """
@@ -439,7 +464,6 @@ class _Cursor(TopicConsumer):
         self, topic: str, connection: Connection, arrived: threading.Condition
     ) -> None:
         super().__init__(topic, connection)
-        self.is_kept = False
         self.acknowledged: MessageId | None = None
         self.ahead: deque[SeenEntry] = deque()
         self._unreported: list[EntrySize] = []
@@ -558,3 +582,8 @@ def _whole_entry(read: MessageId) -> MessageId:
     """What can be acknowledged: the last entry that was read to its end."""
     entry_id = read.entry_id - (1 if read.batch_index >= 0 else 0)
     return MessageId(read.ledger_id, entry_id)
+
+
+def _is_behind(cursor: MessageId, position: MessageId) -> bool:
+    """Whether an acknowledgement is missing; the beginning of a ledger needs none."""
+    return position.entry_id >= 0 and cursor.position < position.position

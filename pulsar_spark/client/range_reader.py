@@ -174,12 +174,14 @@ class RangeReader:
 
     def _check_start(self, start: MessageId, found: TopicPositions) -> None:
         if not self._settings.reader.read_compacted:
+            # What begins behind the range proves nothing: all of it may be gone.
+            reaches = found.first.position <= self._range.end.position
             check_start(
                 self._range.topic_partition,
                 start,
                 found,
                 fail_on_data_loss=self._settings.fail_on_data_loss,
-                is_protected=self._settings.is_protected,
+                is_protected=self._settings.is_protected and reaches,
             )
 
     def _lose(self, what: str) -> None:

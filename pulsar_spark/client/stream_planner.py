@@ -23,7 +23,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.starts import find_starts
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.errors import DataLossError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.offsets import topic_tree
 from pulsar_spark.options import ReadOptions
@@ -105,10 +105,13 @@ class StreamPlanner:
         """Makes what there is now all that will be read.
 
         Raises:
-            TopicNotFoundError: A topic does not exist.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        topics = find_topic_partitions(self._lookup, self._options)
+        try:
+            topics = find_topic_partitions(self._lookup, self._options)
+        except TopicNotFoundError:
+            # A new query will say so. One that has read the topic has lost it.
+            topics = existing_topic_partitions(self._lookup, self._options)
         found = self._positions.from_message_ids(
             {topic.full_name: EARLIEST for topic in topics}
         )
@@ -222,12 +225,14 @@ class StreamPlanner:
         cursors = self._make_cursors(self._new_name(), durable=True, must_exist=True)
         try:
             nothing_read = {topic.full_name: EARLIEST for topic in topics}
-            starts = {
-                name: standing.cursor
-                for name, standing in cursors.visit(nothing_read).items()
-                if standing is not None
+            found = cursors.visit(nothing_read)
+            starts = {name: at.cursor for name, at in found.items() if at is not None}
+            waiting = {
+                name: at.cursor
+                for name, at in found.items()
+                if at is not None and at.last and _has_news(at.cursor, at.last)
             }
-            for name, ahead in cursors.look(starts).items():
+            for name, ahead in cursors.look(waiting).items():
                 if ahead and ahead[0].first_index > 0:
                     starts[name] = MessageId(
                         *ahead[0].position, ahead[0].first_index - 1
@@ -304,7 +309,7 @@ class StreamPlanner:
 
     def _discover(self) -> None:
         if self._target is not None:
-            self._topics = list(self._target)
+            self._topics = [name for name in self._target if name not in self._gone]
         elif time.monotonic() >= self._next_discovery_s:
             found = existing_topic_partitions(self._lookup, self._options)
             self._topics = [topic.full_name for topic in found]
@@ -325,14 +330,20 @@ class StreamPlanner:
             DataLossError: Rows that come next are gone, and ``failOnDataLoss`` is set.
         """
         standings = {}
-        for name, standing in self._watch().visit(begins).items():
-            if standing is None:
-                self._report_gone(name, begins[name])
-            else:
-                standings[name] = standing
-                self._gone.discard(name)
-        if not self._options.read_compacted:
-            self._check_begins(begins, standings)
+        cursors = self._watch()
+        try:
+            for name, standing in cursors.visit(begins).items():
+                if standing is None:
+                    self._report_gone(name, begins[name])
+                else:
+                    standings[name] = standing
+                    self._gone.discard(name)
+            if not self._options.read_compacted:
+                self._check_begins(begins, standings)
+        except PulsarSparkError:
+            cursors.take_back()
+            raise
+        cursors.confirm()
         return standings
 
     def _check_begins(
@@ -363,6 +374,7 @@ class StreamPlanner:
                 standings[name].is_kept
                 and found.before.entry_id < 0
                 and found.before.position == standings[name].cursor.position
+                and not self._had_more(name, begins[name])
             )
             if not is_read:
                 check_start(
@@ -372,6 +384,11 @@ class StreamPlanner:
                     fail_on_data_loss=self._options.fail_on_data_loss,
                 )
             self._starts[name] = found.before
+
+    def _had_more(self, name: str, begin: MessageId) -> bool:
+        """Whether the ledger of this position is known to have had rows after it."""
+        end = self._ends.get(name, begin)
+        return end.ledger_id == begin.ledger_id and end.entry_id > begin.entry_id
 
     def _report_gone(self, name: str, begin: MessageId) -> None:
         message = (
@@ -386,6 +403,7 @@ class StreamPlanner:
                 available="",
             )
         self._starts.pop(name, None)
+        self._topics = [topic for topic in self._topics if topic != name]
         if name not in self._gone:
             self._gone.add(name)
             logger.warning("[PULSAR_DATA_LOSS] %s Going on without it.", message)
@@ -416,7 +434,7 @@ class StreamPlanner:
         )
         if unlimited or not lasts or limits == (None, None, None):
             return dict(lasts)
-        waiting = self._waiting(begins, lasts)
+        waiting, guessed = self._waiting(begins, lasts)
         ahead = self._look(begins, lasts)
         backlogs = {
             name: Backlog(
@@ -432,10 +450,11 @@ class StreamPlanner:
         ends = {}
         for name, entries in self._admission.admit(backlogs).items():
             if entries:
+                takes_all = entries >= waiting[name] and name not in guessed
                 ends[name] = _end(
                     begins[name],
                     lasts[name],
-                    entries if entries < waiting[name] else None,
+                    None if takes_all else entries,
                     ahead.get(name, ()),
                 )
                 waiting[name] -= entries
@@ -474,8 +493,11 @@ class StreamPlanner:
 
     def _waiting(
         self, begins: Mapping[str, MessageId], lasts: Mapping[str, MessageId]
-    ) -> dict[str, int]:
-        """The number of entries to come in each topic partition, about."""
+    ) -> tuple[dict[str, int], set[str]]:
+        """The number of entries to come in each topic partition, about.
+
+        And those topic partitions of which there may be many more, for all we know.
+        """
         waiting = {}
         elsewhere = []
         for name, last in lasts.items():
@@ -487,7 +509,7 @@ class StreamPlanner:
         counted = self._watch().waiting(elsewhere) if elsewhere else {}
         for name in elsewhere:
             waiting[name] = max(1, counted.get(name, lasts[name].entry_id + 1))
-        return waiting
+        return waiting, {*elsewhere} - {*counted}
 
     def _look(
         self, begins: Mapping[str, MessageId], lasts: Mapping[str, MessageId]

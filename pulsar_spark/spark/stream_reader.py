@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +28,9 @@ from pulsar_spark.spark.reader import PulsarInputPartition, read_range
 from pulsar_spark.spark.schema import checked_arrow_schema
 from pulsar_spark.stream_offsets import StreamOffset
 
+#: The program that Spark runs on the driver for each source of a stream.
+_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream.
@@ -43,6 +50,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = checked_arrow_schema(schema)
         self._planner: StreamPlanner | None = None
+        self._is_terminated = False
 
     # Offsets are dicts of the form that ``stream_offsets`` describes. Errors are those
     # of the methods of StreamPlanner that are called.
@@ -97,6 +105,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Lets go of the brokers."""
         if self._planner is not None:
             self._planner.stop()
+        if self._is_terminated:
+            # As Spark meant it to: nobody reads what it would have to say.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one input partition, in order. On an executor.
@@ -118,4 +130,24 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             pool = shared_pool(self._options.client)
             self._planner = StreamPlanner(pool, self._options)
+            if self._options.delete_subscription_on_stop and _is_in_runner():
+                signal.signal(signal.SIGTERM, self._terminate)
         return self._planner
+
+    def _terminate(self, *_: object) -> None:
+        """Leaves what is going on, so that ``stop`` comes next.
+
+        Spark ends the source of a stopped query by this signal, and not otherwise.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._is_terminated = True
+        sys.exit()
+
+
+def _is_in_runner() -> bool:
+    """Whether this process is Spark's, and does nothing but drive one reader."""
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    return (
+        getattr(program, "name", None) == _RUNNER
+        and threading.current_thread() is threading.main_thread()
+    )

@@ -12,6 +12,10 @@ script says otherwise::
 Delivery follows Flow as a real broker's does: whole entries while the balance of
 permits is above zero, and once it reads, it reads up to 100 entries or 5 MiB, so that
 more comes than was asked for.
+
+Durable subscriptions outlive their consumers, and have one at a time; of the others
+each consumer has its own. Topics are stored in ledgers: a test opens new ones, and
+removes old ones as retention would.
 """
 
 from __future__ import annotations
@@ -65,6 +69,12 @@ class StoredFrame:
     position: tuple[int, int] | None = None
     is_damaged: bool = False
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its position, once it is stored."""
+        assert self.position is not None
+        return self.position
+
 
 def batch(values: Sequence[bytes], **metadata: Any) -> StoredFrame:
     """An entry that is a batch."""
@@ -97,12 +107,33 @@ def wait_until(condition: Callable[[], object], what: str = "") -> None:
 
 
 @dataclass(eq=False)
-class _Consumer:
+class Subscription:
+    """A subscription of a topic partition.
+
+    Attributes:
+        mark_delete: Ledger and entry id up to which everything is acknowledged.
+        ack_sets: Which messages of an entry are not acknowledged, by its position;
+            words of 64 bits, sent with the entry.
+        consumer: Who has it.
+    """
+
     topic: str
-    subscription: str
-    first_entry: int  # nothing is ever acknowledged, so its place stays before this one
+    name: str
+    durable: bool
+    mark_delete: tuple[int, int]
+    ack_sets: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    consumer: _Consumer | None = None
+
+
+@dataclass(eq=False)
+class _Consumer:
+    subscription: Subscription
     next_entry: int
     balance: int = 0
+
+    @property
+    def topic(self) -> str:
+        return self.subscription.topic
 
 
 @dataclass(eq=False)
@@ -114,6 +145,7 @@ class Session:
     send_lock: threading.Lock = field(default_factory=threading.Lock)
     #: Held for one command at a time, also while its answer waits for the client.
     lock: threading.RLock = field(default_factory=threading.RLock)
+    is_muted: bool = False
 
     def send(self, **command: Any) -> None:
         """Sends a command, given as the fields of a BaseCommand."""
@@ -121,6 +153,8 @@ class Session:
 
     def send_bytes(self, data: bytes) -> None:
         """Sends anything."""
+        if self.is_muted:
+            return
         with self.send_lock, contextlib.suppress(OSError):
             self.sock.sendall(data)
 
@@ -140,12 +174,22 @@ def silence(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -
 
 def cut(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
     """Cuts the connection."""
-    session.cut()
+    broker.hang_up(session)
 
 
 def usual(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
     """Does what a broker does: for scripts whose later steps matter."""
     broker.answer(session, command)
+
+
+def usual_then_cut(
+    broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+) -> None:
+    """Does what a broker does, but its answer is lost."""
+    mute = Session(session.sock, session.consumers, lock=session.lock)
+    mute.is_muted = True
+    broker.answer(mute, command)
+    broker.hang_up(session)
 
 
 def garbage(data: bytes) -> Action:
@@ -212,6 +256,7 @@ class ScriptedBroker:
         url: The same with ``pulsar://``.
         topics: The entries of each topic partition, by full name.
         partitions: The number of partitions of each partitioned topic.
+        subscriptions: What there is now, by topic partition and name.
         connections: How many were opened so far.
         requests: How many commands of each type came.
         bodies: The commands themselves, by type.
@@ -226,6 +271,7 @@ class ScriptedBroker:
         self.url = f"pulsar://{self.address}"
         self.topics: dict[str, list[StoredFrame]] = {}
         self.partitions: dict[str, int] = {}
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
         self.requests: Counter[str] = Counter()
         self.bodies: dict[str, list[Any]] = defaultdict(list)
@@ -233,6 +279,9 @@ class ScriptedBroker:
         self.permits: Counter[str] = Counter()
         self.max_message_size = 0
         self._places: dict[str, int] = {}  # of subscriptions that sought
+        self._ledgers: dict[str, list[int]] = {}  # of each topic, the open one last
+        self._next_ledger = LEDGER + 1
+        self._lock = threading.RLock()  # guards topics, ledgers and subscriptions
         self._together: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[Session, pb.BaseCommand]]] = {}
         self._scripts: dict[str, deque[Action]] = defaultdict(deque)
@@ -258,20 +307,93 @@ class ScriptedBroker:
     # -- what a test asks for ----------------------------------------------------------
 
     def add_topic(self, name: str, entries: Sequence[StoredFrame] = ()) -> None:
-        """Adds a topic partition; entries without a position get ``LEDGER:0`` on."""
-        self.topics[name] = []
+        """Adds a topic partition; entries without a position get ``LEDGER:0`` on.
+
+        One that was there before begins with a new ledger.
+        """
+        with self._lock:
+            ledger_id = LEDGER if name not in self._ledgers else self._new_ledger()
+            self._ledgers[name] = [ledger_id]
+            self.topics[name] = []
         self.append(name, *entries)
 
     def append(self, name: str, *entries: StoredFrame) -> None:
         """Stores more in a topic, and delivers it."""
-        stored = self.topics[name]
-        for entry in entries:
-            position = entry.position or (LEDGER, len(stored))
-            stored.append(replace(entry, position=position))
+        with self._lock:
+            stored, ledgers = self.topics[name], self._ledgers[name]
+            for entry in entries:
+                position = entry.position or _next_position(ledgers[-1], stored)
+                if position[0] != ledgers[-1]:
+                    ledgers.append(position[0])
+                    self._next_ledger = max(self._next_ledger, position[0] + 1)
+                stored.append(replace(entry, position=position))
         for session in self.sessions:
             with session.lock:
                 for consumer_id in list(session.consumers):
                     self._deliver(session, consumer_id)
+
+    def roll(self, name: str) -> int:
+        """Closes a topic's ledger and opens the next, empty one; returns its id.
+
+        As for a reload: no ledger without entries is kept, and no cursor stays there.
+        """
+        with self._lock:
+            ledger_id, ledgers = self._new_ledger(), self._ledgers[name]
+            entries = self.topics[name]
+            if not entries or entries[-1].place[0] != ledgers[-1]:
+                empty = ledgers.pop(), -1
+                for subscription in self.subscriptions.values():
+                    if (subscription.topic, subscription.mark_delete) == (name, empty):
+                        subscription.mark_delete = (ledger_id, -1)
+            ledgers.append(ledger_id)
+            return ledger_id
+
+    def trim(self, name: str, *, ledgers: int | None = None) -> None:
+        """Removes the first closed ledgers of a topic, all by default.
+
+        Cursors that stood in them with rows to come go to what is left; those that were
+        done with them stay where they are.
+        """
+        with contextlib.ExitStack() as locked:
+            for session in self.sessions:
+                locked.enter_context(session.lock)
+            locked.enter_context(self._lock)
+            known, entries = self._ledgers[name], self.topics[name]
+            count = len(known) - 1 if ledgers is None else ledgers
+            gone = set(known[:count])
+            assert count < len(known), "the open ledger stays"
+            del known[:count]
+            lost = [entry.place for entry in entries if entry.place[0] in gone]
+            del entries[: len(lost)]
+            for subscription in self.subscriptions.values():
+                if subscription.topic != name or not lost:
+                    continue
+                if subscription.mark_delete < lost[-1]:
+                    subscription.mark_delete = (known[0], -1)
+                if (consumer := subscription.consumer) is not None:
+                    consumer.next_entry = max(0, consumer.next_entry - len(lost))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic partition, with its subscriptions, under its consumers."""
+        with self._lock:
+            del self.topics[name]
+            for key in [key for key in self.subscriptions if key[0] == name]:
+                del self.subscriptions[key]
+        self.close_consumers(name)
+
+    def durable(self, name: str) -> list[Subscription]:
+        """The durable subscriptions of a topic partition."""
+        with self._lock:
+            all_of_them = list(self.subscriptions.values())
+        return [s for s in all_of_them if s.topic == name and s.durable]
+
+    def positions(self, name: str) -> list[tuple[int, int]]:
+        """Where the entries of a topic partition are stored."""
+        return [entry.place for entry in self.topics[name]]
+
+    def _new_ledger(self) -> int:
+        self._next_ledger += 1
+        return self._next_ledger - 1
 
     def script(self, command: str, *actions: Action) -> None:
         """What to do with the next commands of a type, one action for each."""
@@ -305,17 +427,36 @@ class ScriptedBroker:
         for session in self.sessions:
             session.send(type=_Type.PING, ping=pb.CommandPing())
 
-    def close_consumers(self) -> None:
-        """Lets go of all consumers, as for an unload."""
+    def close_consumers(self, topic: str | None = None) -> None:
+        """Lets go of all consumers, or those of a topic, as for an unload."""
         for session in self.sessions:
-            for consumer_id in list(session.consumers):
-                del session.consumers[consumer_id]
-                _send_close(session, consumer_id)
+            with session.lock:
+                for consumer_id, consumer in list(session.consumers.items()):
+                    if topic in (None, consumer.topic):
+                        self._release(session.consumers.pop(consumer_id))
+                        _send_close(session, consumer_id)
 
     def cut(self) -> None:
         """Cuts all connections."""
         for session in self.sessions:
-            session.cut()
+            self.hang_up(session)
+
+    def hang_up(self, session: Session) -> None:
+        """Cuts a connection; what its consumers had is free at once."""
+        for consumer in list(session.consumers.values()):
+            self._release(consumer)
+        session.cut()
+
+    def _release(self, consumer: _Consumer) -> None:
+        """Takes a consumer's subscription from it; one that is not durable ends."""
+        subscription = consumer.subscription
+        with self._lock:
+            if subscription.consumer is consumer:
+                subscription.consumer = None
+                key = subscription.topic, subscription.name
+                is_there = self.subscriptions.get(key) is subscription
+                if is_there and not subscription.durable:
+                    del self.subscriptions[key]
 
     def stop_listening(self) -> None:
         """Refuses new connections from now on."""
@@ -355,7 +496,10 @@ class ScriptedBroker:
             pass  # cut, or half a frame of a client that is gone
         finally:
             self._sessions.remove(session)
-            session.consumers.clear()
+            with session.lock:
+                for consumer in session.consumers.values():
+                    self._release(consumer)
+                session.consumers.clear()
             session.sock.close()
 
     def _receive(self, session: Session, command: pb.BaseCommand) -> None:
@@ -434,20 +578,48 @@ class ScriptedBroker:
         )
 
     def _on_subscribe(self, session: Session, body: pb.CommandSubscribe) -> None:
+        with self._lock:
+            subscription = self._subscription(body)
+            if not isinstance(subscription, tuple):
+                entries = self.topics[body.topic]
+                mark_delete = subscription.mark_delete
+                consumer = _Consumer(
+                    subscription, _first(entries, lambda e: e.place > mark_delete)
+                )
+                subscription.consumer = consumer
+                session.consumers[body.consumer_id] = consumer
+        if isinstance(subscription, tuple):
+            _send_error(session, body.request_id, *subscription)
+        else:
+            _send_success(session, body.request_id)
+
+    def _subscription(
+        self, body: pb.CommandSubscribe
+    ) -> Subscription | tuple[str, ...]:
+        """What a consumer gets, or the code and the message of a refusal."""
         entries = self.topics.get(body.topic)
         if entries is None:
-            _send_error(session, body.request_id, "TopicNotFound")
-            return
-        if body.subscription in self._places:
-            start = self._places.pop(body.subscription)
-        elif body.HasField("start_message_id"):
-            place = commands.from_message_id_data(body.start_message_id).position
-            start = _first(entries, lambda entry: (entry.position or (0, 0)) >= place)
-        else:
-            start = 0 if body.initialPosition else len(entries)
-        consumer = _Consumer(body.topic, body.subscription, start, start)
-        session.consumers[body.consumer_id] = consumer
-        _send_success(session, body.request_id)
+            return ("TopicNotFound",)
+        key = body.topic, body.subscription
+        subscription = self.subscriptions.get(key)
+        if subscription is None or not (subscription.durable or body.durable):
+            if body.subscription in self._places:
+                start = self._places.pop(body.subscription)
+            elif body.HasField("start_message_id"):
+                place = commands.from_message_id_data(body.start_message_id).position
+                start = _first(entries, lambda entry: entry.place >= place)
+            else:
+                start = 0 if body.initialPosition else len(entries)
+            mark_delete = _before(entries, start, self._ledgers[body.topic])
+            subscription = Subscription(*key, body.durable, mark_delete)
+            self.subscriptions[key] = subscription
+        elif subscription.durable != body.durable:
+            kind = "Durable" if subscription.durable else "NonDurable"
+            text = f"{kind} subscription with the same name already exists."
+            return "NotAllowedError", text
+        elif subscription.consumer is not None:
+            return "ConsumerBusy", "Exclusive consumer is already connected"
+        return subscription
 
     def _on_flow(self, session: Session, body: pb.CommandFlow) -> None:
         consumer = session.consumers.get(body.consumer_id)
@@ -458,7 +630,8 @@ class ScriptedBroker:
 
     def _deliver(self, session: Session, consumer_id: int) -> None:
         consumer = session.consumers[consumer_id]
-        entries = self.topics[consumer.topic]
+        entries = self.topics.get(consumer.topic, [])
+        ack_sets = consumer.subscription.ack_sets
         while consumer.balance > 0 and consumer.next_entry < len(entries):
             # One read: by its size it may go past the balance.
             first = consumer.next_entry
@@ -468,8 +641,10 @@ class ScriptedBroker:
                     break
                 size_bytes += len(entry.payload)
                 consumer.next_entry += 1
-                consumer.balance -= entry.messages
-                session.send_bytes(_message_frame(consumer_id, entry))
+                ack_set = ack_sets.get(entry.place, [])
+                left = sum((word & (2**64 - 1)).bit_count() for word in ack_set)
+                consumer.balance -= left or entry.messages
+                session.send_bytes(_message_frame(consumer_id, entry, ack_set))
 
     def _on_get_last_message_id(
         self, session: Session, body: pb.CommandGetLastMessageId
@@ -478,20 +653,66 @@ class ScriptedBroker:
         if consumer is None:
             _send_error(session, body.request_id, "MetadataError")
             return
-        entries = self.topics[consumer.topic]
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=_last_id(entries),
-            consumer_mark_delete_position=_before_id(entries, consumer.first_entry),
+            last_message_id=_last_id(self.topics.get(consumer.topic, ())),
+            consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(
             type=_Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer
         )
 
+    def _on_ack(self, session: Session, body: pb.CommandAck) -> None:
+        consumer = session.consumers.get(body.consumer_id)
+        if consumer is None:
+            return  # brokers say nothing
+        assert body.ack_type == pb.CommandAck.Cumulative
+        place = commands.from_message_id_data(body.message_id[0]).position
+        answer = pb.CommandAckResponse(
+            consumer_id=body.consumer_id, request_id=body.request_id
+        )
+        with self._lock:
+            entries = self.topics.get(consumer.topic, [])
+            if place > _before(entries, len(entries), self._ledgers[consumer.topic]):
+                answer.error = _CODES["MetadataError"]
+                answer.message = "scripted: behind the end of the topic"
+            else:
+                subscription = consumer.subscription
+                subscription.mark_delete = max(subscription.mark_delete, place)
+                unread = _first(entries, lambda e: e.place > subscription.mark_delete)
+                consumer.next_entry = max(consumer.next_entry, unread)
+        session.send(type=_Type.ACK_RESPONSE, ackResponse=answer)
+
+    def _on_consumer_stats(
+        self, session: Session, body: pb.CommandConsumerStats
+    ) -> None:
+        consumer = session.consumers.get(body.consumer_id)
+        if consumer is None:
+            self.hang_up(session)
+            return
+        mark_delete = consumer.subscription.mark_delete
+        entries = self.topics.get(consumer.topic, [])
+        answer = pb.CommandConsumerStatsResponse(
+            request_id=body.request_id,
+            msgBacklog=sum(entry.place > mark_delete for entry in entries),
+        )
+        session.send(type=_Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
+
+    def _on_unsubscribe(self, session: Session, body: pb.CommandUnsubscribe) -> None:
+        consumer = session.consumers.pop(body.consumer_id, None)
+        if consumer is None:
+            _send_error(session, body.request_id, "MetadataError")
+            return
+        with self._lock:
+            subscription = consumer.subscription
+            self.subscriptions.pop((subscription.topic, subscription.name), None)
+        _send_success(session, body.request_id)
+
     def _on_seek(self, session: Session, body: pb.CommandSeek) -> None:
         consumer = session.consumers.pop(body.consumer_id)
+        self._release(consumer)
         time_ms = body.message_publish_time
-        self._places[consumer.subscription] = _first(
+        self._places[consumer.subscription.name] = _first(
             self.topics[consumer.topic],
             lambda entry: entry.metadata.publish_time >= time_ms,
         )
@@ -501,7 +722,9 @@ class ScriptedBroker:
     def _on_close_consumer(
         self, session: Session, body: pb.CommandCloseConsumer
     ) -> None:
-        session.consumers.pop(body.consumer_id, None)
+        consumer = session.consumers.pop(body.consumer_id, None)
+        if consumer is not None:
+            self._release(consumer)
         _send_success(session, body.request_id)
 
 
@@ -531,39 +754,44 @@ def _last_id(entries: Sequence[StoredFrame]) -> pb.MessageIdData:
         nothing = commands.to_unsigned(-1)
         return pb.MessageIdData(ledgerId=nothing, entryId=nothing, batch_index=-1)
     last = entries[-1]
-    assert last.position is not None
     is_batch = last.metadata.HasField("num_messages_in_batch")
     return pb.MessageIdData(
-        ledgerId=last.position[0],
-        entryId=last.position[1],
+        ledgerId=last.place[0],
+        entryId=last.place[1],
         batch_index=last.messages - 1 if is_batch else -1,
     )
 
 
-def _before_id(entries: Sequence[StoredFrame], index: int) -> pb.MessageIdData:
-    if index < len(entries):
-        position = entries[index].position
-        assert position is not None
-        ledger_id, entry_id = position[0], position[1] - 1
-    elif entries:
-        position = entries[-1].position
-        assert position is not None
-        ledger_id, entry_id = position
-    else:
-        ledger_id, entry_id = LEDGER, -1
+def _before(
+    entries: Sequence[StoredFrame], index: int, ledgers: Sequence[int]
+) -> tuple[int, int]:
+    """The position right before an entry, or before the next one to be stored."""
+    if index >= len(entries):
+        return entries[-1].place if entries else (ledgers[-1], -1)
+    ledger_id, entry_id = entries[index].place
+    if entry_id == 0 and index > 0:
+        return entries[index - 1].place
+    return ledger_id, entry_id - 1
+
+
+def _next_position(ledger_id: int, entries: Sequence[StoredFrame]) -> tuple[int, int]:
+    if entries and entries[-1].place[0] == ledger_id:
+        return ledger_id, entries[-1].place[1] + 1
+    return ledger_id, 0
+
+
+def _id(position: tuple[int, int]) -> pb.MessageIdData:
     return pb.MessageIdData(
-        ledgerId=commands.to_unsigned(ledger_id),
-        entryId=commands.to_unsigned(entry_id),
+        ledgerId=commands.to_unsigned(position[0]),
+        entryId=commands.to_unsigned(position[1]),
     )
 
 
-def _message_frame(consumer_id: int, entry: StoredFrame) -> bytes:
-    assert entry.position is not None
+def _message_frame(
+    consumer_id: int, entry: StoredFrame, ack_set: Sequence[int] = ()
+) -> bytes:
     message = pb.CommandMessage(
-        consumer_id=consumer_id,
-        message_id=pb.MessageIdData(
-            ledgerId=entry.position[0], entryId=entry.position[1]
-        ),
+        consumer_id=consumer_id, message_id=_id(entry.place), ack_set=ack_set
     )
     command = pb.BaseCommand(type=_Type.MESSAGE, message=message).SerializeToString()
     metadata = entry.metadata.SerializeToString()
@@ -571,10 +799,10 @@ def _message_frame(consumer_id: int, entry: StoredFrame) -> bytes:
     return frame[:-1] + bytes([frame[-1] ^ 1]) if entry.is_damaged else frame
 
 
-def _send_error(session: Session, request_id: int, code: str) -> None:
-    error = pb.CommandError(
-        request_id=request_id, error=_CODES[code], message="scripted"
-    )
+def _send_error(
+    session: Session, request_id: int, code: str, message: str = "scripted"
+) -> None:
+    error = pb.CommandError(request_id=request_id, error=_CODES[code], message=message)
     session.send(type=_Type.ERROR, error=error)
 
 

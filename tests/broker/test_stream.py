@@ -1,0 +1,992 @@
+"""What a stream promises while nothing fails, through Spark on a real broker.
+
+Rows carry counters, one sequence for each topic partition: so that every row is there
+once, and in order, is one comparison.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import uuid
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pyspark.errors import PySparkException
+
+from pulsar_spark import PulsarLagListener, decode_message_id, encode_message_id
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.spark.lag import StreamLag, lag_of
+from tests.support import official
+from tests.support.admin import AdminError
+from tests.support.raw_publisher import RawPublisher, batch, member
+from tests.support.streaming import durable_backlogs
+from tests.support.waiting import await_true
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tests.support.admin import Admin
+
+#: Longest wait for anything, in seconds: the machine may be busy with other things.
+PATIENCE_S = 120.0
+
+
+class Sink:
+    """Keeps the rows of each micro-batch; one that is run again replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Row]] = {}
+        self.on_batch: Callable[[int], None] = lambda batch_id: None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """What ``foreachBatch`` calls."""
+        self.batches[batch_id] = frame.collect()
+        self.on_batch(batch_id)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, in the order of the micro-batches."""
+        batches = sorted(self.batches.items())
+        return [row for _, rows in batches for row in rows]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each micro-batch."""
+        return [len(rows) for _, rows in sorted(self.batches.items())]
+
+    @property
+    def numbers(self) -> dict[str, list[int]]:
+        """The counters of each topic partition, by its full name."""
+        found = defaultdict(list)
+        for row in self.rows:
+            found[row["topic"]].append(int(row["number"]))
+        return dict(found)
+
+
+class Stream:
+    """A query that can be started again and again: one checkpoint, one sink.
+
+    Attributes:
+        options: Of the source; a test may change them between two runs.
+        columns: What is selected of it.
+    """
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, options: dict[str, str]
+    ) -> None:
+        self.options = options
+        self.columns = ["CAST(value AS STRING) AS number", "__topic AS topic"]
+        self.sink = Sink()
+        self.checkpoint = folder
+        self.query: StreamingQuery | None = None
+        self._spark = spark
+
+    def load(self, **more: str) -> DataFrame:
+        """The rows as the source gives them."""
+        options = self.options | more
+        return self._spark.readStream.format("pulsar").options(**options).load()
+
+    def start(self, rows: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
+        """Runs the query, until it is stopped unless the trigger says otherwise."""
+        if rows is None:
+            rows = self.load().selectExpr(*self.columns)
+        self.query = (
+            rows.writeStream.foreachBatch(self.sink)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**(trigger or {"processingTime": "0 seconds"}))
+            .start()
+        )
+        return self.query
+
+    def run(self, rows: DataFrame | None = None, **trigger: Any) -> list[int]:
+        """Reads all there is, and gives the sizes of this run's micro-batches."""
+        before = set(self.sink.batches)
+        query = self.start(rows, **(trigger or {"availableNow": True}))
+        assert query.awaitTermination(int(PATIENCE_S))
+        self.check()
+        batches = sorted(self.sink.batches.items())
+        return [len(found) for batch_id, found in batches if batch_id not in before]
+
+    def check(self) -> None:
+        """Raises what made the query fail, if anything did."""
+        assert self.query is not None
+        if (error := self.query.exception()) is not None:
+            raise error
+
+    def await_true(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for something the query is to do, for as long as it does not fail."""
+
+        def met() -> bool:
+            self.check()
+            return condition()
+
+        await_true(met, what, PATIENCE_S)
+
+    def await_rows(self, count: int) -> None:
+        """Waits until so many rows have come in all."""
+        self.await_true(lambda: len(self.sink.rows) >= count, f"row {count}")
+
+    def await_idle(self) -> None:
+        """Waits until the query has planned and found nothing to read."""
+
+        def idle() -> bool:
+            assert self.query is not None
+            status = self.query.status
+            return "Waiting for data" in status["message"]
+
+        self.await_true(idle, "idleness")
+
+    def stop(self) -> None:
+        """Stops the query, if it runs."""
+        if self.query is not None:
+            self.query.stop()
+            self.check()
+
+    def failure(self, **trigger: Any) -> str:
+        """The text of the exception that the query ends with by itself."""
+
+        def run_to_its_end() -> None:
+            query = self.start(**trigger)
+            assert query.awaitTermination(int(PATIENCE_S)), "it goes on"
+
+        with pytest.raises(PySparkException) as caught:
+            run_to_its_end()
+        return str(caught.value)
+
+    @property
+    def offsets(self) -> dict[str, Any]:
+        """The last offset of the (first) source, as it stands in the checkpoint."""
+        files = [p for p in (self.checkpoint / "offsets").iterdir() if p.name.isdigit()]
+        text = max(files, key=lambda path: int(path.name)).read_text()
+        found: dict[str, Any] = json.loads(text.splitlines()[2])
+        return found
+
+
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """Spark that knows our source."""
+    from pulsar_spark import PulsarDataSource
+
+    spark.dataSource.register(PulsarDataSource)
+    return spark
+
+
+@pytest.fixture
+def stream(
+    spark: SparkSession, service_url: str, tmp_path: Path
+) -> Iterator[Callable[..., Stream]]:
+    """Makes streams by their options; all are stopped at the end."""
+    made: list[Stream] = []
+
+    def make(**options: str) -> Stream:
+        given = {"service.url": service_url, "metadataColumns": "__topic", **options}
+        one = Stream(spark, tmp_path / f"checkpoint-{len(made)}", given)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        if one.query is not None:
+            one.query.stop()
+
+
+@pytest.fixture
+def many_progresses(spark: SparkSession) -> Iterator[None]:
+    """Queries report on triggers without rows, too."""
+    name = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(name, "0")
+    yield
+    spark.conf.unset(name)
+
+
+def partitions_of(topic: str, count: int) -> list[str]:
+    """Full names of the partitions; of the topic itself where it has none."""
+    return [f"{topic}-partition-{i}" for i in range(count)] or [topic]
+
+
+def publish(
+    service_url: str, names: Sequence[str], first: int, last: int, *, batch: int = 0
+) -> None:
+    """Writes the numbers from first to before last to each topic partition."""
+    numbers = [str(i).encode() for i in range(first, last)]
+    for name in names:
+        official.produce(service_url, name, numbers, batch=batch)
+
+
+def numbered(names: Sequence[str], *bounds: int) -> dict[str, list[int]]:
+    """What a sink has if each of these gave the numbers of a range."""
+    return {name: list(range(*bounds)) for name in names}
+
+
+def backlogs(admin: Admin, names: Sequence[str]) -> dict[str, list[int]]:
+    """What each subscription has not acknowledged, of each topic partition."""
+    found = defaultdict(list)
+    for name in names:
+        for subscription, backlog in durable_backlogs(admin, name).items():
+            found[subscription].append(backlog)
+    return dict(found)
+
+
+def only_subscription(admin: Admin, names: Sequence[str]) -> str:
+    """The one subscription that all topic partitions have, and the only one."""
+    found = {tuple(durable_backlogs(admin, name)) for name in names}
+    assert len(found) == 1
+    ((name,),) = found
+    return name
+
+
+def expect(text: str, *parts: str) -> None:
+    """Each of the parts is in the text."""
+    missing = [part for part in parts if part not in text]
+    assert not missing, f"{missing} not in:\n{text}"
+
+
+# -- limits --------------------------------------------------------------------------
+
+
+def test_available_now(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """It reads what there was, within the limit, and no more; runs share a cursor."""
+    admin.create_partitioned(topic, 4)
+    names = partitions_of(topic, 4)
+    publish(service_url, names, 0, 2500)
+    one = stream(topic=topic, startingOffsets="earliest", maxRowsPerTrigger="1000")
+
+    def publish_more(batch_id: int) -> None:
+        if batch_id == 2:
+            publish(service_url, names, 2500, 2600)
+
+    one.sink.on_batch = publish_more
+    sizes = one.run()
+    assert 9 <= len(sizes) <= 12
+    assert all(800 <= size <= 1200 for size in sizes[:-1])
+    assert one.sink.numbers == numbered(names, 2500)
+    name = only_subscription(admin, names)
+    assert name.startswith("spark-pulsar-")
+    assert name == one.offsets["subscription"]
+    await_true(lambda: backlogs(admin, names) == {name: [100] * 4}, "all acknowledged")
+
+    assert sum(one.run()) == 400
+    assert one.sink.numbers == numbered(names, 2600)
+    assert backlogs(admin, names) == {name: [0] * 4}
+
+    publish(service_url, names, 2600, 3100)
+    assert one.run(once=True) == [2000], "a trigger that fires once has no limits"
+    assert one.run() == []
+    assert one.sink.numbers == numbered(names, 3100)
+    assert backlogs(admin, names) == {name: [0] * 4}
+
+
+def publish_batches_of_50(service_url: str, names: Sequence[str]) -> None:
+    """2500 rows to each, 50 an entry."""
+    publish(service_url, names, 0, 2500, batch=50)
+
+
+def publish_batches_of_any_size(service_url: str, names: Sequence[str]) -> None:
+    """2500 rows to each, 1 to 100 an entry."""
+    sizes = random.Random(15)
+    for name in names:
+        publisher = RawPublisher(service_url, name)
+        with publisher:
+            numbers = iter(range(2500))
+            while found := list(itertools.islice(numbers, sizes.randint(1, 100))):
+                publisher.send(*batch([member(str(i).encode()) for i in found]))
+
+
+def publish_thousand_bytes(service_url: str, names: Sequence[str]) -> None:
+    """100 rows to each, of a thousand bytes."""
+    numbers = [f"{i:01000}".encode() for i in range(100)]
+    for name in names:
+        official.produce(service_url, name, numbers)
+
+
+@pytest.mark.parametrize(
+    ("publish", "rows", "options", "count", "size"),
+    [
+        (publish_batches_of_50, 2500, {"maxRowsPerTrigger": "1000"}, 10, 1000),
+        (publish_batches_of_any_size, 2500, {"maxRowsPerTrigger": "1000"}, 10, 1000),
+        (publish_thousand_bytes, 100, {"maxBytesPerTrigger": "84k"}, 5, 80),
+        (
+            publish_thousand_bytes,
+            100,
+            {"maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "100"},
+            4,
+            100,
+        ),
+    ],
+    ids=["batches of 50", "batches of any size", "bytes", "bytes and rows"],
+)
+def test_limits(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    topic: str,
+    publish: Callable[[str, Sequence[str]], None],
+    rows: int,
+    options: dict[str, str],
+    count: int,
+    size: int,
+) -> None:
+    """Micro-batches come close to the limit, whatever entries look like."""
+    admin.create_partitioned(topic, 4)
+    names = partitions_of(topic, 4)
+    publish(service_url, names)
+    one = stream(topic=topic, startingOffsets="earliest", **options)
+    sizes = one.run()
+    assert one.sink.numbers == numbered(names, rows)
+    assert count - 1 <= len(sizes) <= count + 2, sizes
+    assert all(0.8 * size <= found <= 1.2 * size for found in sizes[:-1]), sizes
+    name = only_subscription(admin, names)
+    await_true(lambda: backlogs(admin, names) == {name: [0] * 4}, "all acknowledged")
+
+
+@pytest.mark.parametrize("limit", ["maxRowsPerTrigger", "maxBytesPerTrigger"])
+def test_a_limit_below_one_entry(
+    stream: Callable[..., Stream], service_url: str, topic: str, limit: str
+) -> None:
+    """Entries are not split, and the query advances: one entry each time."""
+    publish(service_url, [topic], 0, 120, batch=40)
+    one = stream(topic=topic, startingOffsets="earliest", **{limit: "7"})
+    assert one.run() == [40, 40, 40]
+    assert one.sink.numbers == {topic: list(range(120))}
+
+
+@pytest.mark.usefixtures("many_progresses")
+def test_a_minimum_of_rows(
+    stream: Callable[..., Stream], service_url: str, topic: str
+) -> None:
+    """It holds back until there are enough, or for the longest delay, or a run ends."""
+    publish(service_url, [topic], 0, 60)
+    one = stream(
+        topic=topic,
+        startingOffsets="earliest",
+        minRowsPerTrigger="100",
+        maxTriggerDelay="1h",
+    )
+    query = one.start()
+
+    def seen() -> int:
+        return sum(lag.backlog_entries for lag in lag_of(query.lastProgress))
+
+    one.await_true(lambda: seen() == 60, "a look at the first rows")
+    assert one.sink.rows == []
+    publish(service_url, [topic], 60, 90)
+    one.await_true(lambda: seen() == 90, "a look at more rows")
+    assert one.sink.rows == []
+    publish(service_url, [topic], 90, 110)
+    one.await_rows(100)
+    one.stop()
+    sizes = [size for size in one.sink.sizes if size]
+    assert len(sizes) == 1
+    assert 100 <= sizes[0] <= 110  # the planner may have come between two rows
+    publish(service_url, [topic], 110, 130)
+    one.options["maxTriggerDelay"] = "1s"
+    one.start()
+    one.await_rows(130)  # though these are fewer than a hundred
+    one.stop()
+    publish(service_url, [topic], 130, 140)
+    one.options["maxTriggerDelay"] = "1h"
+    assert one.run() == [10]
+    assert one.sink.numbers == {topic: list(range(140))}
+
+
+# -- what is acknowledged ------------------------------------------------------------
+
+
+def test_an_idle_query_owes_nothing(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Soon after the last row the backlog is 0, while the query goes on."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 2)
+    one = stream(topic=topic, startingOffsets="earliest")
+    query = one.start()
+    for first in (0, 100):
+        publish(service_url, names, first, first + 100, batch=10)
+        one.await_rows(2 * (first + 100))
+        name = one.offsets["subscription"]
+        one.await_true(
+            lambda name=name: backlogs(admin, names) == {name: [0, 0]},  # type: ignore[misc]
+            "all acknowledged",
+        )
+        assert query.isActive
+    assert one.sink.numbers == numbered(names, 200)
+    one.stop()
+    assert backlogs(admin, names) == {name: [0, 0]}
+
+
+def test_it_acknowledges_at_the_next_trigger(
+    admin: Admin, service_url: str, topic: str
+) -> None:
+    """Nothing is before Spark has recorded the batch; all is when it plans the next."""
+    from pulsar_spark import PulsarDataSource
+
+    publish(service_url, [topic], 0, 30, batch=10)
+    source = PulsarDataSource(
+        {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}
+    )
+    reader: Any = source.streamReader(source.schema())
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limit)
+    assert backlogs(admin, [topic]) == {}
+    assert len(reader.partitions(start, end)) == 1
+    name = end["subscription"]
+    assert backlogs(admin, [topic]) == {name: [3]}
+    assert reader.latestOffset(end, limit) == end
+    await_true(lambda: backlogs(admin, [topic]) == {name: [0]}, "acknowledged")
+    reader.stop()
+
+
+def test_subscriptions(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Options say its name, whether there is one, and whether it stays."""
+    publish(service_url, [topic], 0, 20, batch=5)
+    given = {"topic": topic, "startingOffsets": "earliest"}
+    silent = stream(**given, ackOnCommit="false")
+    assert sum(silent.run()) == 20
+    await_true(lambda: admin.subscriptions(topic) == [], "no trace", PATIENCE_S)
+
+    named = stream(**given, subscriptionPrefix="orders")
+    assert sum(named.run()) == 20
+    name = only_subscription(admin, [topic])
+    assert name.startswith("orders-")
+    assert name == named.offsets["subscription"]
+
+    leaving = stream(**given, deleteSubscriptionOnStop="true")
+    leaving.start()
+    leaving.await_rows(20)
+    assert len(backlogs(admin, [topic])) == 2
+    leaving.stop()
+    await_true(lambda: admin.subscriptions(topic) == [name], "deletion", PATIENCE_S)
+
+    admin.create_subscription(topic, "mine")
+    mine = {**given, "predefinedSubscription": "mine"}
+    assert sum(stream(**mine, ackOnCommit="false").run()) == 20
+    assert backlogs(admin, [topic])["mine"] == [4]  # entries
+    last = stream(**mine)
+    last.start()
+    last.await_rows(20)
+    last.await_true(lambda: backlogs(admin, [topic])["mine"] == [0], "acknowledged")
+    last.stop()
+    assert set(backlogs(admin, [topic])) == {"mine", name}
+    for one in (silent, named, leaving, last):
+        assert one.sink.numbers == {topic: list(range(20))}
+
+
+# -- starts --------------------------------------------------------------------------
+
+
+def test_starting_at_the_end(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Rows before the start are not read, rows after it are, whatever says so."""
+    empty = f"{topic}-empty"
+    admin.create_partitioned(topic, 2)
+    admin.create_topic(empty)
+    names = partitions_of(topic, 2)
+    publish(service_url, names, 0, 25, batch=10)
+    streams = [
+        stream(topic=topic),  # by default
+        stream(topic=empty, startingOffsets="latest"),
+        stream(topic=topic, startingTime="2100-01-01T00:00:00Z"),
+    ]
+    for one in streams:
+        one.start()
+    for one in streams:
+        one.await_idle()
+    publish(service_url, names, 25, 40, batch=10)
+    publish(service_url, [empty], 0, 5)
+    for one, count in zip(streams, (30, 5, 30), strict=True):
+        one.await_rows(count)
+    for one in streams:
+        one.stop()
+    new = numbered(names, 25, 40)
+    assert streams[0].sink.numbers == streams[2].sink.numbers == new
+    assert streams[1].sink.numbers == {empty: list(range(5))}
+
+
+def test_starting_inside_a_batch(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """The first row of each partition is the one that the JSON names."""
+    admin.create_partitioned(topic, 3)
+    names = partitions_of(topic, 3)
+    publish(service_url, names, 0, 40, batch=10)
+    rows = official.read_back(service_url, topic, partitions=3)
+    firsts = {names[0]: 13, names[1]: 29}
+    places = {
+        str(i): next(
+            row.position
+            for row in rows
+            if row.topic == name and row.value == str(firsts[name]).encode()
+        )
+        for i, name in enumerate(firsts.keys())
+    }
+    offsets = json.dumps({topic: {**places, "2": "earliest"}})
+    # Also where a limit ends the first micro-batch in the same entry's neighbour.
+    one = stream(topic=topic, startingOffsets=offsets, maxRowsPerTrigger="15")
+    one.run()
+    assert one.sink.numbers == {
+        name: list(range(firsts.get(name, 0), 40)) for name in names
+    }
+
+
+def test_starting_time(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """What was published since then is read; where nothing was, it never hangs."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 2)
+    publish(service_url, names, 0, 20, batch=10)
+    publish(service_url, names, 20, 50, batch=10)
+    rows = official.read_back(service_url, topic, partitions=2)
+    (start,) = [
+        row.publish_time_ms
+        for row in rows
+        if row.topic == names[0] and row.value == b"20"
+    ]
+    expected = defaultdict(list)
+    for row in rows:
+        if row.publish_time_ms >= start and row.value is not None:
+            expected[row.topic].append(int(row.value))
+    assert expected[names[0]] == list(range(20, 50))
+    one = stream(topic=topic, startingTime=str(start))
+    one.run()
+    assert one.sink.numbers == expected
+    late = stream(
+        topic=topic,
+        startingTime="2100-01-01T00:00:00Z",
+        startingTimeStrategy="error",
+    )
+    expect(late.failure(), "[PULSAR_OPTION]", "startingTime", names[0], names[1])
+
+
+def test_starting_at_a_subscription(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """The first row is the one after what another program acknowledged last."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 2)
+    publish(service_url, names, 0, 60, batch=10)
+    firsts = dict(zip(names, (40, 33), strict=True))  # the second is inside a batch
+    with official.client(service_url) as client:
+        for name, first in firsts.items():
+            consumer = client.subscribe(
+                name,
+                "mine",
+                initial_position=pulsar.InitialPosition.Earliest,
+                batch_index_ack_enabled=True,
+            )
+            for _ in range(first):
+                found = consumer.receive(20_000)
+            assert int(found.data()) == first - 1
+            consumer.acknowledge_cumulative(found)
+            consumer.close()
+    one = stream(
+        topic=topic, startingOffsets="subscription", predefinedSubscription="mine"
+    )
+    one.run()
+    assert one.sink.numbers == {n: list(range(firsts[n], 60)) for n in names}
+    await_true(lambda: backlogs(admin, names) == {"mine": [0, 0]}, "acknowledged")
+    publish(service_url, names, 60, 70)
+    one.run()
+    assert one.sink.numbers == {n: list(range(firsts[n], 70)) for n in names}
+    assert backlogs(admin, names) == {"mine": [0, 0]}
+
+
+def test_starting_at_a_subscription_that_is_not_there(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """It is an error that says so, and nothing is created."""
+    publish(service_url, [topic], 0, 10)
+    text = stream(
+        topic=topic, startingOffsets="subscription", predefinedSubscription="mine"
+    ).failure()
+    expect(text, "[PULSAR_OPTION]", "mine", topic, "predefinedSubscription")
+    await_true(lambda: admin.subscriptions(topic) == [], "no trace", PATIENCE_S)
+
+
+# -- growth --------------------------------------------------------------------------
+
+
+def test_more_partitions(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """New partitions are read from their first row, without a restart."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 5)
+    publish(service_url, names[:2], 0, 20, batch=5)
+    # By default a query begins at the end; what is new begins at its beginning.
+    one = stream(topic=topic, partitionDiscoveryIntervalMs="300")
+    one.start()
+    one.await_idle()
+    admin.update_partitions(topic, 5)
+    publish(service_url, names[2:], 0, 20, batch=5)
+    publish(service_url, names[:2], 20, 40, batch=5)
+    one.await_rows(100)
+    publish(service_url, names[2:], 20, 40)
+    one.await_rows(160)
+    one.await_true(
+        lambda: backlogs(admin, names) == {one.offsets["subscription"]: [0] * 5},
+        "all acknowledged",
+    )
+    one.stop()
+    assert one.sink.numbers == numbered(names[:2], 20, 40) | numbered(names[2:], 40)
+
+
+def test_a_partition_that_is_only_a_number(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """It counts as empty, and joins with its first row."""
+    admin.create_partitioned(topic, 3)
+    names = partitions_of(topic, 3)
+    admin.delete(names[1])
+    publish(service_url, [names[0], names[2]], 0, 10, batch=5)
+    one = stream(
+        topic=topic, startingOffsets="earliest", partitionDiscoveryIntervalMs="300"
+    )
+    bounded = stream(topic=topic, startingOffsets="earliest")
+    assert sum(bounded.run()) == 20
+    one.start()
+    one.await_rows(20)
+    with pytest.raises(AdminError):
+        admin.stats(names[1])  # reading has not made it
+    publish(service_url, [names[1]], 0, 10, batch=5)
+    one.await_rows(30)
+    one.await_true(
+        lambda: all(
+            backlog == 0
+            for found in (backlogs(admin, [name]) for name in names)
+            for backlog in found[one.offsets["subscription"]]
+        ),
+        "all acknowledged",
+    )
+    one.stop()
+    assert sum(bounded.run()) == 10
+    everything = numbered(names, 10)
+    assert one.sink.numbers == bounded.sink.numbers == everything
+
+
+def test_a_late_topic(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """It is waited for where that is wanted, for as long as that is."""
+    never = f"{topic}-never"
+    waiting = {
+        "waitingForNonExistedTopic": "true",
+        "topicWaitTimeoutMs": str(int(PATIENCE_S * 1000)),
+        "pulsar.client.maxBackoffIntervalNanos": "200000000",
+    }
+    names = partitions_of(topic, 2)
+    one = stream(topic=topic, startingOffsets="earliest", **waiting)
+    query = one.start()
+    stopped = stream(topic=never, deleteSubscriptionOnStop="true", **waiting)
+    stopped.start()
+    for options in ({}, waiting | {"topicWaitTimeoutMs": "500"}):
+        text = stream(topic=never, **options).failure()
+        expect(text, "[PULSAR_TOPIC_NOT_FOUND]", never)
+    stopped.stop()  # it does not wait for the topic, too
+    assert query.isActive
+    admin.create_partitioned(topic, 2)
+    publish(service_url, names, 0, 10)
+    one.await_rows(20)
+    one.stop()
+    assert one.sink.numbers == numbered(names, 10)
+    assert not [n for n in admin.topics(_namespace(topic)) if "never" in n]
+
+
+def _namespace(topic: str) -> str:
+    return topic.removeprefix("persistent://").rpartition("/")[0]
+
+
+def test_a_pattern(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, namespace: str
+) -> None:
+    """Topics that match join from their first row; others never do."""
+    base = f"persistent://{namespace}"
+    first, second = f"{base}/orders-de", f"{base}/orders-fr"
+    others = [f"{base}/clicks", f"{base}/old-orders-de"]
+    publish(service_url, [first, others[0]], 0, 10)
+    one = stream(
+        topicsPattern=f"{namespace}/orders-.*", partitionDiscoveryIntervalMs="300"
+    )
+    one.start()
+    one.await_idle()
+    admin.create_partitioned(second, 2)
+    new = partitions_of(second, 2)
+    publish(service_url, [others[1], *new], 0, 10)
+    publish(service_url, [first, *others], 10, 20)
+    one.await_rows(30)
+    publish(service_url, new, 10, 20)
+    one.await_rows(50)
+    one.stop()
+    assert one.sink.numbers == {
+        first: list(range(10, 20)),
+        new[0]: list(range(20)),
+        new[1]: list(range(20)),
+    }
+    for name in others:
+        assert admin.subscriptions(name) == []
+
+
+# -- several sources, several queries ------------------------------------------------
+
+
+def test_several_sources(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Two streams in one query, and two queries on one topic, are independent."""
+    other = f"{topic}-other"
+    publish(service_url, [topic], 0, 40, batch=7)
+    publish(service_url, [other], 0, 30, batch=7)
+    both = stream(topic=topic, startingOffsets="earliest", maxRowsPerTrigger="14")
+    rows = both.load().union(both.load(topic=other)).selectExpr(*both.columns)
+    alone = stream(topic=topic, startingOffsets="earliest")
+    both.start(rows, availableNow=True)
+    alone.run()
+    assert both.query is not None
+    assert both.query.awaitTermination(int(PATIENCE_S))
+    both.check()
+    assert both.sink.numbers == {topic: list(range(40)), other: list(range(30))}
+    assert alone.sink.numbers == {topic: list(range(40))}
+    found, found_other = backlogs(admin, [topic]), backlogs(admin, [other])
+    assert list(found.values()) == [[0], [0]]
+    assert list(found_other.values()) == [[0]]
+    assert not found.keys() & found_other.keys()
+
+
+@pytest.mark.parametrize("kind", ["union", "join"])
+def test_a_stream_with_itself(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    topic: str,
+    kind: str,
+) -> None:
+    """One DataFrame used twice in a query gives its rows twice, in step."""
+    publish(service_url, [topic], 0, 40, batch=10)
+    one = stream(topic=topic, startingOffsets="earliest", maxRowsPerTrigger="20")
+    rows = one.load().selectExpr(*one.columns)
+    if kind == "union":
+        sizes = one.run(rows.union(rows))
+        times = 2
+    else:
+        pairs = rows.alias("a").join(rows.alias("b"), on="number")
+        sizes = one.run(pairs.selectExpr("number", "a.topic AS topic"))
+        times = 1
+    assert [size for size in sizes if size] == [20 * times, 20 * times]
+    numbers = sorted(one.sink.numbers[topic])
+    assert numbers == sorted(list(range(40)) * times)
+    found = backlogs(admin, [topic])
+    assert found
+    assert all(backlog == [0] for backlog in found.values())
+
+
+# -- a checkpoint of the Scala connector ---------------------------------------------
+
+
+def test_a_checkpoint_of_the_scala_connector(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Its job goes on after the last entry that it had read."""
+    admin.create_partitioned(topic, 3)
+    names = partitions_of(topic, 3)
+    publish(service_url, names, 0, 40, batch=10)
+    ids = {
+        (row.topic, int(row.value)): MessageId(
+            row.message_id[0], row.message_id[1], row.message_id[3], row.message_id[2]
+        )
+        for row in official.read_back(service_url, topic, partitions=3)
+        if row.value is not None
+    }
+    # That connector drops the index in a batch, or keeps it, by its version.
+    plain = MessageId(*ids[names[0], 19].position, partition=0)
+    inside = ids[names[1], 29]
+    offset = {
+        name: [
+            byte - 256 if byte > 127 else byte
+            for byte in encode_message_id(place, java=True)
+        ]
+        for name, place in ((names[0], plain), (names[1], inside))
+    }
+    one = stream(topic=topic, startingOffsets="latest")
+    write_checkpoint(one.checkpoint, json.dumps(offset))
+    one.run()
+    # The third partition came while no query ran: it is read from its first row.
+    expected = {names[0]: list(range(20, 40)), names[1]: list(range(30, 40))}
+    assert one.sink.numbers == {**expected, names[2]: list(range(40))}
+    assert min(one.sink.batches) == 1, "the batch recorded there is not run again"
+    name = only_subscription(admin, names)
+    await_true(lambda: backlogs(admin, names) == {name: [0] * 3}, "acknowledged")
+    publish(service_url, names, 40, 50)
+    assert sum(one.run()) == 30
+    assert only_subscription(admin, names) == name == one.offsets["subscription"]
+
+
+def write_checkpoint(folder: Path, offset: str) -> None:
+    """One finished micro-batch of one source, as Spark 3 and 4 write it."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    about = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}}
+    (folder / "offsets" / "0").write_text(f"v1\n{json.dumps(about)}\n{offset}")
+    (folder / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+# -- columns -------------------------------------------------------------------------
+
+
+def test_columns(
+    stream: Callable[..., Stream],
+    spark: SparkSession,
+    admin: Admin,
+    service_url: str,
+    topic: str,
+) -> None:
+    """A stream gives the rows that a batch read gives, all columns or a few."""
+    admin.create_partitioned(topic, 2)
+    messages = [
+        official.Message(
+            None if i % 7 == 3 else str(i).encode(),
+            key=f"k{i}" if i % 2 else None,
+            ordering_key=f"o{i}" if i % 3 else None,
+            properties={"n": str(i)} if i % 5 else {},
+            event_time_ms=1_600_000_000_000 + i if i % 2 else None,
+        )
+        for i in range(30)
+    ]
+    for name in partitions_of(topic, 2):
+        official.produce(service_url, name, messages, batch=7)
+    options = {"service.url": service_url, "topic": topic, "metadataColumns": "all"}
+    one = stream(**options, startingOffsets="earliest", maxRowsPerTrigger="20")
+    rows = one.load()
+    expected = spark.read.format("pulsar").options(**options).load()
+    assert rows.schema == expected.schema
+    assert len(rows.columns) == 17
+    one.run(rows)
+    assert _sorted(one.sink.rows) == _sorted(expected.collect())
+    assert len(one.sink.rows) == 60
+
+    few = stream(topic=topic, startingOffsets="earliest", metadataColumns="none")
+    schema = "__partition INT, value BINARY, __key BINARY"
+    reader = spark.readStream.format("pulsar").schema(schema).options(**few.options)
+    few.run(reader.load())
+    found = [(row["__partition"], row["value"], row["__key"]) for row in few.sink.rows]
+    assert few.sink.rows[0].__fields__ == ["__partition", "value", "__key"]
+    assert sorted(found, key=repr) == sorted(
+        (
+            (i, one.value, None if one.key is None else one.key.encode())
+            for i in range(2)
+            for one in messages
+        ),
+        key=repr,
+    )
+
+
+def _sorted(rows: list[Row]) -> list[Row]:
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["__topic"],
+            decode_message_id(row["__messageId"]).position,
+            decode_message_id(row["__messageId"]).batch_index,
+        ),
+    )
+
+
+# -- progress ------------------------------------------------------------------------
+
+
+def test_progress(
+    stream: Callable[..., Stream],
+    spark: SparkSession,
+    admin: Admin,
+    service_url: str,
+    topic: str,
+) -> None:
+    """Each progress says where the topics end, and how many entries are left."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 2)
+    publish(service_url, names, 0, 200)
+    ends = {
+        row.topic: row.message_id[:2]
+        for row in official.read_back(service_url, topic, partitions=2)
+    }
+    heard: list[StreamLag] = []
+    listener = PulsarLagListener(heard.append)
+    spark.streams.addListener(listener)
+    try:
+        one = stream(topic=topic, startingOffsets="earliest", maxRowsPerTrigger="100")
+        query = one.start()
+        one.await_rows(400)
+        one.await_true(lambda: len(heard) >= 4, "the listener's call")
+        progresses = query.recentProgress
+        one.stop()
+    finally:
+        spark.streams.removeListener(listener)
+    assert one.sink.sizes == [100, 100, 100, 100]
+    lags = [lag for progress in progresses[:4] for lag in lag_of(progress)]
+    assert [lag.backlog_entries for lag in lags] == [300, 200, 100, 0]
+    assert [lag.input_rows for lag in lags] == [100] * 4
+    assert [str(lag) for lag in heard[:4]] == [str(lag) for lag in lags]
+    latest = {name: f"{ledger}:{entry}" for name, (ledger, entry) in ends.items()}
+    for lag in lags:
+        assert {p.topic_partition: p.latest for p in lag.partitions} == latest
+        for partition in lag.partitions:
+            last_read = int(partition.last_read.split(":")[1])
+            assert partition.backlog_entries == 199 - last_read
+    reported = json.loads(progresses[0].sources[0].latestOffset)
+    assert set(reported) == {"v", "latest", "backlogEntries"}
+    assert reported["latest"] == {
+        topic: {str(i): latest[name] for i, name in enumerate(names)}
+    }
+    assert sum(reported["backlogEntries"][topic].values()) == 300
+
+
+# -- errors --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"startingOffsets": "subscription"}, ["predefinedSubscription"]),
+        (
+            {"endingOffsets": "latest", "maxRowsPerTrigger": "0", "ackOnCommit": "x"},
+            ["endingOffsets", "maxRowsPerTrigger", "ackOnCommit"],
+        ),
+        ({"maxRowPerTrigger": "5"}, ["maxRowsPerTrigger?"]),
+    ],
+)
+def test_wrong_options(
+    stream: Callable[..., Stream],
+    topic: str,
+    options: dict[str, str],
+    parts: list[str],
+) -> None:
+    """They are named before any broker is asked."""
+    nowhere = {"service.url": "pulsar://127.0.0.1:1"}
+    text = stream(topic=topic, **nowhere, **options).failure()
+    expect(text, "[PULSAR_OPTION]", *parts)
+
+
+def test_no_broker(stream: Callable[..., Stream], topic: str) -> None:
+    """A query whose broker does not answer ends with an error that names it."""
+    nowhere = {
+        "service.url": "pulsar://127.0.0.1:1",
+        "pulsar.client.connectionTimeoutMs": "500",
+        "pulsar.client.lookupTimeoutMs": "700",
+        "pulsar.client.operationTimeoutMs": "500",
+    }
+    text = stream(topic=topic, **nowhere).failure()
+    expect(text, "[PULSAR_", "127.0.0.1:1")

@@ -1,0 +1,1084 @@
+"""Streams stay exact whatever happens to brokers, and notice it when rows are gone.
+
+Every row carries its number, so that one that is lost, doubled or out of order shows.
+Spark itself takes part where it matters; elsewhere ``Query`` does what Spark does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import threading
+import uuid
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from pulsar_spark import PulsarDataSource
+from pulsar_spark.client.cursors import Cursors
+from pulsar_spark.errors import DataLossError
+from tests.support.admin import Admin, AdminError
+from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.link_proxy import LinkProxy
+from tests.support.official import client, read_back
+from tests.support.raw_publisher import RawPublisher, TxnId, message
+from tests.support.transactions import Transactions
+from tests.support.waiting import await_true, trim_first_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pulsar_spark.spark.stream_reader import PulsarStreamReader
+
+#: Bounds a failure, in seconds; says nothing about how long anything should take.
+PATIENCE_S = 180.0
+LOSS = "[PULSAR_DATA_LOSS]"
+
+Rows = dict[str, list[int]]
+
+
+class Query:
+    """A streaming query that this process drives as Spark would.
+
+    Args:
+        service_url: Of the broker.
+        **options: Of the source.
+
+    Attributes:
+        rows: The numbers read so far, by topic partition.
+        ends: The end of each micro-batch, as the checkpoint would hold it.
+    """
+
+    def __init__(self, service_url: str, **options: str) -> None:
+        self.options = {
+            "service.url": service_url,
+            "startingOffsets": "earliest",
+            "metadataColumns": "__topic",
+            "partitionDiscoveryIntervalMs": "0",
+            "pollTimeoutMs": "60000",
+            "pulsar.client.maxBackoffIntervalNanos": "500000000",
+            **options,
+        }
+        self.rows: Rows = defaultdict(list)
+        self.ends: list[str] = []
+        self._reader: PulsarStreamReader | None = None
+
+    @property
+    def subscription(self) -> str:
+        """Its name."""
+        return str(json.loads(self.ends[-1])["subscription"])
+
+    def last_read(self, topic: str) -> str:
+        """The position up to which a topic without partitions was read."""
+        return str(json.loads(self.ends[-1])["lastRead"][topic])
+
+    def start(self) -> PulsarStreamReader:
+        """Begins, or begins again where the checkpoint says."""
+        if self._reader is None:
+            source = PulsarDataSource(self.options)
+            reader: Any = source.streamReader(source.schema())
+            self._reader = reader
+        assert self._reader is not None
+        return self._reader
+
+    def stop(self) -> None:
+        """Ends; the checkpoint remains."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
+
+    def trigger(self) -> bool:
+        """One micro-batch, unless there is nothing new; whether there was."""
+        reader = self.start()
+        start = json.loads(self.ends[-1]) if self.ends else reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if end == start:
+            return False
+        if self.ends:
+            reader.commit(start)
+        self.ends.append(json.dumps(end))
+        parts = reader.partitions(start, end)
+        # All or nothing, as a sink would have it.
+        batches = [list(reader.read(part)) for part in parts]
+        for record_batch in itertools.chain.from_iterable(batches):
+            for row in record_batch.to_pylist():
+                self.rows[row["__topic"]].append(int(row["value"]))
+        return True
+
+    def drain(self) -> int:
+        """Micro-batches until nothing is new; how many there were."""
+        return sum(1 for _ in iter(self.trigger, False))
+
+    def run(self) -> int:
+        """A run of AvailableNow; how many micro-batches it had."""
+        self.start().prepareForTriggerAvailableNow()
+        try:
+            return self.drain()
+        finally:
+            self.stop()
+
+    def __enter__(self) -> Query:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def write(service_url: str, topic: str, numbers: range) -> list[tuple[int, int]]:
+    """Publishes numbers, an entry for each; returns ``(ledger_id, entry_id)``."""
+    with RawPublisher(service_url, topic) as publisher:
+        return [publisher.send(*message(b"%d" % number)) for number in numbers]
+
+
+def backlog(admin: Admin, topic: str, subscription: str = "") -> int:
+    """Of its only subscription, or the one named."""
+    subscriptions = admin.stats(topic)["subscriptions"]
+    if not subscription:
+        (subscription,) = [n for n, s in subscriptions.items() if s["isDurable"]]
+    return int(subscriptions[subscription]["msgBacklog"])
+
+
+def await_trimmed(admin: Admin, topic: str, before: int) -> None:
+    """Removes the ledgers before this one, as retention would."""
+    admin.set_retention(namespace_of(topic), minutes=0, size_mb=0)
+
+    def gone() -> bool:
+        admin.trim(topic)  # of no effect until the topic has heard of the policy
+        return ledgers(admin, topic)[0] >= before
+
+    await_true(gone, f"trimming {topic}", PATIENCE_S)
+
+
+def namespace_of(topic: str) -> str:
+    """``tenant/namespace``."""
+    return topic.removeprefix("persistent://").rpartition("/")[0]
+
+
+def ledgers(admin: Admin, topic: str) -> list[int]:
+    """Its ledgers, in order."""
+    return [one["ledgerId"] for one in admin.internal_stats(topic)["ledgers"]]
+
+
+class Losses:
+    """The data losses that were warned about."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+
+    def take(self) -> list[str]:
+        """Those since the last time."""
+        found = [
+            record.getMessage()
+            for record in self._caplog.records
+            if record.name.startswith("pulsar_spark") and LOSS in record.getMessage()
+        ]
+        self._caplog.clear()
+        return found
+
+
+@pytest.fixture
+def losses(caplog: pytest.LogCaptureFixture) -> Losses:
+    """What is warned about in this process."""
+    caplog.set_level(logging.WARNING, logger="pulsar_spark")
+    return Losses(caplog)
+
+
+@pytest.fixture
+def fresh(namespace: str) -> str:
+    """A topic, in a namespace of its own."""
+    return f"persistent://{namespace}/t"
+
+
+def check_loss(error: DataLossError, topic: str, wanted: str, available: str) -> None:
+    """The error says what is missing, and where."""
+    assert (error.topic_partition, error.wanted) == (topic, wanted)
+    assert error.available == available
+    for part in (LOSS, topic, wanted, available):
+        assert part in str(error)
+
+
+class TestRetention:
+    """Rows that were removed while the query was stopped."""
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("cause", ["not acknowledged", "subscription deleted"])
+    def test_rows_are_gone(
+        self,
+        admin: Admin,
+        service_url: str,
+        fresh: str,
+        losses: Losses,
+        cause: str,
+        fails: bool,
+    ) -> None:
+        """An error with both positions, or one warning and all that is left."""
+        acks = str(cause != "not acknowledged")
+        query = Query(service_url, topic=fresh, ackOnCommit=acks)
+        lost = write(service_url, fresh, range(30))
+        query.options["maxRowsPerTrigger"] = "7"
+        query.run()
+        assert query.rows == {fresh: list(range(30))}
+        write(service_url, fresh, range(30, 60))
+        admin.unload(fresh)
+        left = write(service_url, fresh, range(60, 90))
+        if acks == "True":
+            assert admin.subscriptions(fresh) == [query.subscription]
+            admin.delete_subscription(fresh, query.subscription)
+        trim_first_ledger(admin, fresh)
+
+        wanted = f"{lost[0][0]}:30"
+        query.options["failOnDataLoss"] = str(fails)
+        if fails:
+            for _ in range(2):  # and again
+                with pytest.raises(DataLossError) as caught:
+                    query.run()
+                check_loss(caught.value, fresh, wanted, f"{left[0][0]}:0")
+            assert query.rows == {fresh: list(range(30))}
+            query.options["failOnDataLoss"] = "False"
+        assert losses.take() == []
+        query.run()
+        expected = [*range(30), *range(60, 90)]
+        assert query.rows == {fresh: expected}
+        (loss,) = losses.take()
+        assert fresh in loss
+        assert wanted in loss
+        assert f"{left[0][0]}:0" in loss
+
+        query.options["failOnDataLoss"] = "True"
+        for at in (90, 95):
+            write(service_url, fresh, range(at, at + 5))
+            query.run()
+        assert query.rows == {fresh: [*expected, *range(90, 100)]}
+        assert losses.take() == []
+        if acks == "True":
+            assert backlog(admin, fresh) == 0
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_expiry_took_rows(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses, fails: bool
+    ) -> None:
+        """The cursor was moved into a later ledger, and those before it removed."""
+        query = Query(service_url, topic=fresh, failOnDataLoss=str(fails))
+        (first, _), *_ = write(service_url, fresh, range(10))
+        query.run()
+        write(service_url, fresh, range(10, 20))
+        admin.unload(fresh)
+        (second, _), *_ = write(service_url, fresh, range(20, 30))
+        admin.skip(fresh, query.subscription, 15)
+        assert backlog(admin, fresh) == 5
+        trim_first_ledger(admin, fresh)
+        if fails:
+            with pytest.raises(DataLossError) as caught:
+                query.run()
+            check_loss(caught.value, fresh, f"{first}:10", f"{second}:0")
+            return
+        query.run()
+        # Also those that are expired, but still there.
+        assert query.rows == {fresh: [*range(10), *range(20, 30)]}
+        assert len(losses.take()) == 1
+        write(service_url, fresh, range(30, 35))
+        query.run()
+        assert query.rows == {fresh: [*range(10), *range(20, 35)]}
+        assert losses.take() == []
+        assert backlog(admin, fresh) == 0
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("how", ["skipped", "expired"])
+    def test_everything_expired(
+        self,
+        admin: Admin,
+        service_url: str,
+        fresh: str,
+        losses: Losses,
+        how: str,
+        fails: bool,
+    ) -> None:
+        """The whole backlog is removed: the next ledger begins, and is empty."""
+        query = Query(
+            service_url, topic=fresh, failOnDataLoss=str(fails), maxRowsPerTrigger="3"
+        )
+        (first, _), *_ = write(service_url, fresh, range(10))
+        query.trigger()
+        query.trigger()
+        query.trigger()
+        query.stop()
+        assert query.rows == {fresh: list(range(9))}
+        if how == "skipped":
+            admin.skip(fresh, query.subscription)
+        else:
+
+            def expired() -> bool:
+                with contextlib.suppress(AdminError):  # nothing is old enough yet
+                    admin.expire(fresh, query.subscription, 1)
+                return backlog(admin, fresh) == 0
+
+            await_true(expired, "expiry")
+        admin.unload(fresh)
+        trim_first_ledger(admin, fresh)
+        if fails:
+            with pytest.raises(DataLossError) as caught:
+                query.run()
+            check_loss(caught.value, fresh, f"{first}:9", "")
+            return
+        write(service_url, fresh, range(10, 15))
+        query.run()
+        assert query.rows == {fresh: [*range(9), *range(10, 15)]}
+        assert len(losses.take()) == 1
+        assert query.run() == 0
+        assert losses.take() == []
+
+    def test_expired_rows_that_are_stored_are_read(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """A cursor that was moved is no loss as long as retention keeps the rows."""
+        query = Query(service_url, topic=fresh)
+        write(service_url, fresh, range(10))
+        query.run()
+        write(service_url, fresh, range(10, 20))
+        admin.unload(fresh)
+        write(service_url, fresh, range(20, 30))
+        admin.skip(fresh, query.subscription)
+        assert backlog(admin, fresh) == 0
+        query.run()
+        admin.unload(fresh)
+        write(service_url, fresh, range(30, 40))
+        query.run()
+        assert query.rows == {fresh: list(range(40))}
+        assert losses.take() == []
+
+
+class TestNoFalseAlarms:
+    """Ledgers that were read may go."""
+
+    def test_a_trim_that_ends_where_the_query_stands(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """Stopped at the end of a ledger, which is then removed as a whole."""
+        query = Query(service_url, topic=fresh)
+        write(service_url, fresh, range(10))
+        for at in range(10, 40, 10):
+            query.run()
+            query.run()
+            admin.unload(fresh)
+            (ledger, _), *_ = write(service_url, fresh, range(at, at + 10))
+            await_trimmed(admin, fresh, ledger)
+            if at == 20:
+                admin.unload(fresh)
+        query.run()
+        assert query.rows == {fresh: list(range(40))}
+        assert losses.take() == []
+        assert backlog(admin, fresh) == 0
+
+    def test_a_topic_that_is_empty_since(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """All was read and removed; nothing was published when the query came back."""
+        query = Query(service_url, topic=fresh)
+        write(service_url, fresh, range(10))
+        query.run()
+        admin.unload(fresh)
+        admin.lookup(fresh)
+        trim_first_ledger(admin, fresh)
+        assert query.run() <= 1
+        assert query.run() == 0
+        write(service_url, fresh, range(10, 20))
+        query.run()
+        assert query.rows == {fresh: list(range(20))}
+        assert losses.take() == []
+
+    @pytest.mark.parametrize("limit", ["", "4"])
+    def test_a_running_query_and_many_unloads(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses, limit: str
+    ) -> None:
+        """Each time the ledgers that are read are removed."""
+        admin.set_retention(namespace_of(fresh), minutes=0, size_mb=0)
+        options = {"maxRowsPerTrigger": limit} if limit else {}
+        with Query(service_url, topic=fresh, **options) as query:
+            seen = set()
+            for at in range(0, 80, 5):
+                write(service_url, fresh, range(at, at + 5))
+                query.trigger()
+                admin.unload(fresh)
+                query.trigger()
+                admin.trim(fresh)
+                seen.update(ledgers(admin, fresh))
+            query.drain()
+            assert query.rows == {fresh: list(range(80))}
+            await_true(lambda: not query.trigger() and backlog(admin, fresh) == 0)
+        assert losses.take() == []
+        assert len(seen) >= 16
+        assert len(ledgers(admin, fresh)) < 8
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[EmbeddedBroker]:
+    """A broker that begins a new ledger after ten entries, and may be killed."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "10",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        # Cursors are written down at once, not every ten seconds: ledgers go sooner.
+        "managedLedgerDefaultMarkDeleteRateLimit": "1000",
+    }
+    with LinkProxy() as link, EmbeddedBroker(settings=settings, link=link) as broker:
+        yield broker
+
+
+@pytest.fixture
+def rolling(small: EmbeddedBroker) -> str:
+    """A topic there whose ledgers go as soon as they are acknowledged."""
+    namespace = f"public/rolling-{uuid.uuid4().hex[:8]}"
+    Admin(small.admin_url).create_namespace(namespace)
+    return f"persistent://{namespace}/t"
+
+
+class TestRollover:
+    """Ledgers of ten entries, without retention."""
+
+    @pytest.mark.parametrize("limit", ["", "1", "4", "25"])
+    def test_a_running_query(
+        self,
+        small: EmbeddedBroker,
+        rolling: str,
+        losses: Losses,
+        monkeypatch: pytest.MonkeyPatch,
+        limit: str,
+    ) -> None:
+        """Exact, however batches and ledgers end; the backlog is never misjudged."""
+        counted: list[int] = []
+        waiting = Cursors.waiting
+
+        def count(cursors: Cursors, topics: Any) -> dict[str, int]:
+            found = waiting(cursors, topics)
+            counted.extend(found.values())
+            return found
+
+        monkeypatch.setattr(Cursors, "waiting", count)
+        admin = Admin(small.admin_url)
+        options = {"maxRowsPerTrigger": limit} if limit else {}
+        seen = set()
+        with Query(small.service_url, topic=rolling, **options) as query:
+            write(small.service_url, rolling, range(4))
+            query.trigger()
+            written = 4
+            for size in (6, 10, 3, 7, 20, 1, 13, 26, 10):
+                numbers = range(written, written + size)
+                places = write(small.service_url, rolling, numbers)
+                seen.update(ledger for ledger, _ in places)
+                written += size
+                for _ in range(3):
+                    query.trigger()
+                    counted.append(backlog(admin, rolling))
+            query.drain()
+            assert query.rows == {rolling: list(range(written))}
+            await_true(lambda: not query.trigger() and backlog(admin, rolling) == 0)
+        assert losses.take() == []
+        assert len(seen) >= written // 10
+        assert min(counted) >= 0
+        assert max(counted) <= written
+        await_trimmed(admin, rolling, sorted(seen)[-2])
+
+    def test_a_query_that_stops_again_and_again(
+        self, small: EmbeddedBroker, rolling: str, losses: Losses
+    ) -> None:
+        """At ends of ledgers and elsewhere; what it has read is removed meanwhile."""
+        admin = Admin(small.admin_url)
+        query = Query(small.service_url, topic=rolling, maxRowsPerTrigger="6")
+        # A subscription must be there before the first ledger is closed.
+        write(small.service_url, rolling, range(4))
+        query.run()
+        written = 4
+        for size in (6, 10, 10, 5, 5, 20, 9, 1, 12):
+            write(small.service_url, rolling, range(written, written + size))
+            written += size
+            query.run()
+            assert query.rows == {rolling: list(range(written))}
+            assert backlog(admin, rolling) == 0
+            if size == 5:
+                admin.unload(rolling)
+        assert losses.take() == []
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_rows_expire_before_a_slow_query(
+        self, small: EmbeddedBroker, rolling: str, losses: Losses, fails: bool
+    ) -> None:
+        """The cursor is moved to where a ledger begins: not by the query, so a loss."""
+        admin = Admin(small.admin_url)
+        options = {"maxRowsPerTrigger": "6", "failOnDataLoss": str(fails)}
+        with Query(small.service_url, topic=rolling, **options) as query:
+            (first, _), *_ = write(small.service_url, rolling, range(9))
+            query.trigger()
+            write(small.service_url, rolling, range(9, 10))
+            admin.skip(rolling, query.subscription)
+            (second, _), *_ = write(small.service_url, rolling, range(10, 15))
+            await_trimmed(admin, rolling, second)
+            if fails:
+                with pytest.raises(DataLossError) as caught:
+                    query.trigger()
+                check_loss(caught.value, rolling, f"{first}:6", f"{second}:0")
+                return
+            query.drain()
+            assert query.rows == {rolling: [*range(6), *range(10, 15)]}
+            assert len(losses.take()) == 1
+
+
+class TestGaps:
+    """Numbers of entries that no row has."""
+
+    def test_transactions(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """Markers and aborted rows are passed by; what commits late is read."""
+        write(service_url, fresh, range(1000, 1003))  # before the query
+        with (
+            Transactions(service_url) as transactions,
+            RawPublisher(service_url, fresh) as publisher,
+        ):
+
+            def send(numbers: range, txn: TxnId | None = None) -> None:
+                for number in numbers:
+                    publisher.send(*message(b"%d" % number), txn=txn)
+
+            opened = transactions.begin(fresh)
+            send(range(2), opened)
+            query = Query(
+                service_url,
+                topic=fresh,
+                startingOffsets="latest",
+                maxRowsPerTrigger="3",
+            )
+            with query:
+                query.trigger()
+                send(range(2, 4))
+                query.drain()
+                assert query.rows == {}  # all of that waits for the transaction
+                transactions.end(opened, commit=True)
+                await_true(lambda: query.drain() > 0, "commit", PATIENCE_S)
+                query.drain()
+                assert query.rows == {fresh: list(range(4))}
+                written = 4
+                for commit in (True, False, True, False):
+                    txn = transactions.begin(fresh)
+                    send(range(written, written + 4), txn)
+                    if not commit:
+                        transactions.end(txn, commit=False)
+                        continue
+                    written += 4
+                    transactions.end(txn, commit=True)
+                    query.drain()
+                await_true(
+                    lambda: (
+                        not query.trigger() and query.rows[fresh][-1:] == [written - 1]
+                    ),
+                    "the last commit",
+                    PATIENCE_S,
+                )
+            assert query.rows == {fresh: list(range(written))}
+            admin.unload(fresh)
+        write(service_url, fresh, range(written, written + 5))
+        query.run()
+        assert query.rows == {fresh: list(range(written + 5))}
+        assert losses.take() == []
+        assert backlog(admin, fresh) == 0
+
+    def test_compaction(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """Entries that compaction took away are neither lost nor waited for."""
+        options = {"pulsar.reader.readCompacted": "true", "maxRowsPerTrigger": "4"}
+        query = Query(service_url, topic=fresh, **options)
+
+        def send(numbers: range) -> list[tuple[int, int]]:
+            with RawPublisher(service_url, fresh) as publisher:
+                return [
+                    publisher.send(*message(b"%d" % number, key=str(number % 5)))
+                    for number in numbers
+                ]
+
+        send(range(20))
+        admin.compact(fresh)
+        query.run()
+        assert query.rows == {fresh: list(range(15, 20))}
+        send(range(20, 32))
+        query.run()
+        assert query.rows == {fresh: list(range(15, 32))}
+        send(range(32, 60))
+        admin.unload(fresh)
+        (ledger, _), *_ = send(range(60, 63))
+        admin.compact(fresh)
+        query.run()
+        # The last one of each key; 3 and 4 have theirs in the ledger before.
+        assert query.rows == {fresh: [*range(15, 32), *range(58, 63)]}
+        admin.set_retention(namespace_of(fresh), minutes=0, size_mb=0)
+        admin.unload(fresh)
+        send(range(63, 65))
+        await_trimmed(admin, fresh, ledger)
+        send(range(65, 70))
+        with query:
+            query.drain()
+            send(range(70, 75))
+            query.drain()
+        assert query.rows == {fresh: [*range(15, 32), *range(58, 75)]}
+        assert losses.take() == []
+
+
+def options_for(kind: str, namespace: str) -> tuple[dict[str, str], str, str]:
+    """Options that read topics ``a`` and ``b``, and a topic partition of each."""
+    a, b = f"persistent://{namespace}/a", f"persistent://{namespace}/b"
+    if kind == "pattern":
+        return {"topicsPattern": f"{namespace}/[ab]"}, a, b
+    if kind == "partitioned":
+        return {"topics": f"{a},{b}"}, f"{a}-partition-0", b
+    return {"topics": f"{a},{b}"}, a, b
+
+
+class TestDeletion:
+    """Topic ``a`` is deleted and ``b`` stays."""
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("state", ["running", "stopped"])
+    @pytest.mark.parametrize("kind", ["plain", "pattern", "partitioned"])
+    def test_deleted_and_created_again(
+        self,
+        admin: Admin,
+        service_url: str,
+        namespace: str,
+        losses: Losses,
+        kind: str,
+        state: str,
+        fails: bool,
+    ) -> None:
+        """An error that names it, or one warning; later it is read from its first."""
+        options, a, b = options_for(kind, namespace)
+        whole = a.removesuffix("-partition-0")
+        is_partitioned = whole != a
+        if is_partitioned:
+            admin.create_partitioned(whole, 2)
+        places = write(service_url, a, range(10))
+        write(service_url, b, range(10))
+        query = Query(service_url, failOnDataLoss=str(fails), **options)
+
+        def step() -> None:
+            if state == "running":
+                query.drain()
+            else:
+                query.run()
+
+        with query:
+            step()
+            assert query.rows == {a: list(range(10)), b: list(range(10))}
+            admin.delete(whole, partitioned=is_partitioned)
+            write(service_url, b, range(10, 15))
+            if fails:
+                with pytest.raises(DataLossError) as caught:
+                    step()
+                assert caught.value.topic_partition == a
+                assert caught.value.wanted == f"{places[0][0]}:10"
+                assert f"{LOSS} {a} is gone" in str(caught.value)
+                return
+            step()
+            step()
+            assert query.rows[b] == list(range(15))
+            lost = losses.take()
+            assert sorted(loss.split()[1] for loss in lost) == sorted(
+                [a, f"{whole}-partition-1"] if is_partitioned else [a]
+            )
+            if is_partitioned:
+                admin.create_partitioned(whole, 2)
+            write(service_url, a, range(10, 20))
+            write(service_url, b, range(15, 20))
+            step()
+            step()
+            assert query.rows == {a: list(range(20)), b: list(range(20))}
+            write(service_url, a, range(20, 25))
+            step()
+            assert query.rows == {a: list(range(25)), b: list(range(20))}
+            assert losses.take() == []
+        query.run()
+        assert backlog(admin, a) == backlog(admin, b) == 0
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("state", ["running", "stopped"])
+    @pytest.mark.parametrize("kind", ["plain", "pattern", "partitioned"])
+    def test_replaced_while_nobody_looked(
+        self,
+        admin: Admin,
+        service_url: str,
+        namespace: str,
+        losses: Losses,
+        kind: str,
+        state: str,
+        fails: bool,
+    ) -> None:
+        """The new topic is not taken for the old one, though it has as many rows."""
+        options, a, b = options_for(kind, namespace)
+        whole = a.removesuffix("-partition-0")
+        is_partitioned = whole != a
+        if is_partitioned:
+            admin.create_partitioned(whole, 2)
+        places = write(service_url, a, range(10))
+        write(service_url, b, range(10))
+        query = Query(service_url, failOnDataLoss=str(fails), **options)
+        query.drain() if state == "running" else query.run()
+        with query:
+            admin.delete(whole, partitioned=is_partitioned)
+            if is_partitioned:
+                admin.create_partitioned(whole, 2)
+            new = write(service_url, a, range(10, 30))
+            write(service_url, b, range(10, 15))
+            if fails:
+                for _ in range(2):
+                    with pytest.raises(DataLossError) as caught:
+                        query.drain() if state == "running" else query.run()
+                    check_loss(caught.value, a, f"{places[0][0]}:10", f"{new[0][0]}:0")
+                    query.stop()
+                return
+            query.drain() if state == "running" else query.run()
+            query.drain()
+            assert query.rows == {a: list(range(30)), b: list(range(15))}
+            named = [loss.split()[1] for loss in losses.take()]
+            assert named == ([a, f"{whole}-partition-1"] if is_partitioned else [a])
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_replaced_between_planning_and_reading(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses, fails: bool
+    ) -> None:
+        """A task does not end quietly where a newer topic has none of its rows."""
+        write(service_url, fresh, range(10))
+        query = Query(service_url, topic=fresh, failOnDataLoss=str(fails))
+        with query:
+            query.trigger()
+            write(service_url, fresh, range(10, 20))
+            reader = query.start()
+            start = json.loads(query.ends[-1])
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            (part,) = reader.partitions(start, end)
+            admin.delete(fresh)
+            write(service_url, fresh, range(20, 50))
+            if fails:
+                with pytest.raises(DataLossError) as caught:
+                    list(reader.read(part))
+                assert caught.value.topic_partition == fresh
+            else:
+                assert list(reader.read(part)) == []
+                assert [loss.split()[1] for loss in losses.take()] == [fresh]
+
+
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """Spark that knows our source."""
+    spark.dataSource.register(PulsarDataSource)
+    return spark
+
+
+#: A client that notices and mends breaks soon.
+BRISK = {
+    "pulsar.client.maxBackoffIntervalNanos": "500000000",
+    "pulsar.client.connectionTimeoutMs": "2000",
+    "pulsar.client.keepAliveIntervalSeconds": "1",
+    "partitionDiscoveryIntervalMs": "1000",
+}
+PARTITIONS = 3
+
+
+def begin(
+    spark: SparkSession, url: str, folder: Path, trigger: dict[str, Any], **given: str
+) -> StreamingQuery:
+    """A query from Pulsar into files; ``folder`` has its checkpoint, too."""
+    options = {"service.url": url, "startingOffsets": "earliest", **BRISK, **given}
+    return (
+        spark.readStream.format("pulsar")
+        .options(**options)
+        .load()
+        .selectExpr(
+            "__topic AS topic",
+            "CAST(CAST(value AS STRING) AS BIGINT) AS number",
+            "hex(__messageId) AS id",
+        )
+        .writeStream.format("parquet")
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def run(spark: SparkSession, url: str, folder: Path, **options: str) -> None:
+    """A run of AvailableNow."""
+    query = begin(spark, url, folder, {"availableNow": True}, **options)
+    assert query.awaitTermination(int(PATIENCE_S))
+
+
+def written(spark: SparkSession, folder: Path) -> dict[str, list[int]]:
+    """The numbers by topic partition, sorted: files have no order."""
+    found: Rows = defaultdict(list)
+    rows = spark.read.parquet(str(folder / "rows")).collect()
+    assert len({row.id + row.topic for row in rows}) == len(rows)
+    for row in rows:
+        found[row.topic].append(row.number)
+    return {topic: sorted(numbers) for topic, numbers in found.items()}
+
+
+@contextlib.contextmanager
+def publishing(service_url: str, topic: str) -> Iterator[None]:
+    """Publishes batches all the time, without duplicates in the end, until it ends."""
+    over = threading.Event()
+    numbers = itertools.count()
+
+    def run() -> None:
+        with client(service_url) as one:
+            producer = one.create_producer(
+                topic,
+                batching_max_messages=5,
+                block_if_queue_full=True,
+                send_timeout_millis=0,
+                message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
+            )
+            while not over.wait(0.1):
+                for number in itertools.islice(numbers, 20):
+                    # Some bulk, so that connections have something to break on.
+                    producer.send_async(b"%0200d" % number, lambda *_: None)
+            producer.flush()
+            producer.close()
+
+    with ThreadPoolExecutor(1) as executor:
+        thread = executor.submit(run)
+        try:
+            yield
+        finally:
+            over.set()
+        thread.result(PATIENCE_S)
+
+
+def stored(service_url: str, topic: str) -> dict[str, list[int]]:
+    """What is really in the topic, by the official client."""
+    found: Rows = defaultdict(list)
+    for row in read_back(service_url, topic, partitions=PARTITIONS):
+        assert row.value is not None
+        found[row.topic].append(int(row.value))
+    return dict(found)
+
+
+class Running:
+    """A query that runs while rows are published and something goes wrong."""
+
+    def __init__(
+        self, spark: SparkSession, service_url: str, admin: Admin, query: StreamingQuery
+    ) -> None:
+        self._spark = spark
+        self._service_url = service_url
+        self._admin = admin
+        self._query = query
+
+    @property
+    def batches(self) -> int:
+        """Micro-batches so far."""
+        return (
+            int(self._query.lastProgress["batchId"]) if self._query.lastProgress else 0
+        )
+
+    def check_alive(self) -> None:
+        """It has not failed."""
+        assert self._query.exception() is None
+        assert self._query.isActive
+
+    def await_batches(self, more: int) -> None:
+        """Lets some micro-batches pass."""
+        goal = self.batches + more
+        await_true(lambda: self.batches >= goal, f"batch {goal}", PATIENCE_S)
+        self.check_alive()
+
+    def finish(self, topic: str, folder: Path) -> None:
+        """All that is stored is read, once, and all acknowledgements arrive."""
+        expected = stored(self._service_url, topic)
+        assert len(expected) == PARTITIONS
+        self._query.processAllAvailable()
+        self.check_alive()
+        names = [f"{topic}-partition-{index}" for index in range(PARTITIONS)]
+
+        def backlogs() -> list[int]:
+            found = [backlog(self._admin, name) for name in names]
+            assert min(found) >= 0
+            return found
+
+        await_true(lambda: not any(backlogs()), "acknowledging", PATIENCE_S)
+        self.check_alive()
+        found = written(self._spark, folder)
+        # In a topic the numbers ascend, but for what a producer had to send again.
+        assert found == {name: sorted(ns) for name, ns in expected.items()}
+
+
+@contextlib.contextmanager
+def running(
+    spark: SparkSession, url: str, broker: Any, topic: str, folder: Path
+) -> Iterator[Running]:
+    """A query in small micro-batches; at the end it is checked, and stopped."""
+    admin = Admin(broker.admin_url)
+    admin.create_partitioned(topic, PARTITIONS)
+    with publishing(broker.service_url, topic):
+        query = begin(
+            spark,
+            url,
+            folder,
+            {"processingTime": "0 seconds"},
+            topic=topic,
+            maxRowsPerTrigger="500",
+        )
+        try:
+            one = Running(spark, broker.service_url, admin, query)
+            one.await_batches(2)
+            yield one
+        except BaseException:
+            query.stop()
+            raise
+    try:
+        one.finish(topic, folder)
+    finally:
+        query.stop()
+
+
+class TestRunningInSpark:
+    """Faults while rows are published all the time."""
+
+    def test_partitions_are_unloaded(
+        self,
+        broker: EmbeddedBroker,
+        admin: Admin,
+        spark: SparkSession,
+        topic: str,
+        tmp_path: Path,
+    ) -> None:
+        """Again and again, at any moment of a micro-batch."""
+        with running(spark, broker.service_url, broker, topic, tmp_path) as one:
+            for _ in range(6):
+                for index in range(PARTITIONS):
+                    admin.unload(f"{topic}-partition-{index}")
+                one.await_batches(1)
+
+    def test_the_link_breaks_and_stalls(
+        self,
+        broker: EmbeddedBroker,
+        link: LinkProxy,
+        spark: SparkSession,
+        topic: str,
+        tmp_path: Path,
+    ) -> None:
+        """Connections are cut at random bytes, all at once, and fall silent."""
+        with running(spark, link.url, broker, topic, tmp_path) as one:
+            cut = link.counters.cut
+            link.cut_every((2_000, 60_000), seed=5)
+            await_true(lambda: link.counters.cut > cut + 40, "cuts", PATIENCE_S)
+            one.check_alive()
+            link.pass_through()
+            for _ in range(5):
+                one.await_batches(1)
+                link.cut_all()
+            one.await_batches(1)
+            accepted = link.counters.accepted
+            link.stall()
+            await_true(
+                lambda: link.counters.accepted > accepted + 1, "giving up", PATIENCE_S
+            )
+            link.pass_through()
+            one.await_batches(2)
+
+    def test_the_broker_is_killed(
+        self, small: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """And started again, on the same ports; its ledgers are small."""
+        namespace = f"public/killed-{uuid.uuid4().hex[:8]}"
+        Admin(small.admin_url).create_namespace(namespace, keep=True)
+        topic = f"persistent://{namespace}/t"
+        with running(spark, small.service_url, small, topic, tmp_path) as one:
+            small.restart(kill=True)
+            one.await_batches(3)
+
+
+class TestStoppedInSpark:
+    """What a user sees of rows that are gone."""
+
+    def test_retention(
+        self,
+        admin: Admin,
+        service_url: str,
+        fresh: str,
+        spark: SparkSession,
+        tmp_path: Path,
+    ) -> None:
+        """The query fails and says why, each time, until it is told to go on."""
+        options = {"topic": fresh, "maxRowsPerTrigger": "7"}
+        (first, _), *_ = write(service_url, fresh, range(10))
+        run(spark, service_url, tmp_path, **options)
+        (subscription,) = admin.subscriptions(fresh)
+        admin.delete_subscription(fresh, subscription)
+        write(service_url, fresh, range(10, 20))
+        admin.unload(fresh)
+        (second, _), *_ = write(service_url, fresh, range(20, 30))
+        await_trimmed(admin, fresh, second)
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException) as caught:
+                run(spark, service_url, tmp_path, **options)
+            for part in (LOSS, fresh, f"{first}:10", f"{second}:0", "failOnDataLoss"):
+                assert part in str(caught.value)
+        run(spark, service_url, tmp_path, failOnDataLoss="false", **options)
+        write(service_url, fresh, range(30, 40))
+        run(spark, service_url, tmp_path, **options)
+        expected = [*range(10), *range(20, 40)]
+        assert written(spark, tmp_path) == {fresh: expected}
+        assert backlog(admin, fresh) == 0
+
+    @pytest.mark.parametrize("fails", ["true", "false"])
+    def test_a_topic_is_deleted_under_a_running_query(
+        self,
+        admin: Admin,
+        service_url: str,
+        namespace: str,
+        spark: SparkSession,
+        tmp_path: Path,
+        fails: str,
+    ) -> None:
+        """It fails, or goes on with the others and with the topic made anew."""
+        a, b = f"persistent://{namespace}/a", f"persistent://{namespace}/b"
+        write(service_url, a, range(10))
+        write(service_url, b, range(10))
+        query = begin(
+            spark,
+            service_url,
+            tmp_path,
+            {"processingTime": "0 seconds"},
+            topics=f"{a},{b}",
+            failOnDataLoss=fails,
+        )
+        try:
+            query.processAllAvailable()
+            admin.delete(a)
+            if fails == "true":
+                with pytest.raises(StreamingQueryException) as caught:
+                    query.awaitTermination(int(PATIENCE_S))
+                assert f"{LOSS} {a} is gone" in str(caught.value)
+                return
+            write(service_url, b, range(10, 20))
+            query.processAllAvailable()
+            write(service_url, a, range(20, 30))
+
+            def is_read() -> bool:
+                query.processAllAvailable()
+                return written(spark, tmp_path)[a][-1] == 29
+
+            await_true(is_read, "the new topic", PATIENCE_S)
+            assert written(spark, tmp_path) == {
+                a: [*range(10), *range(20, 30)],
+                b: list(range(20)),
+            }
+            assert query.exception() is None
+        finally:
+            query.stop()

@@ -1,0 +1,618 @@
+"""Streams stay exact when their processes are killed, at whatever moment.
+
+Every row carries its number, so that one that is lost, doubled or out of order shows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pulsar
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.stream_planner import StreamPlanner
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import parse_read_options
+from pulsar_spark.stream_offsets import StreamOffset, position_tree
+from tests.support.official import client, produce
+from tests.support.raw_publisher import RawPublisher, batch, member, message
+from tests.support.streaming import (
+    PATIENCE_S,
+    Job,
+    Query,
+    durable_backlogs,
+    end_with_parent,
+    publish_numbers,
+)
+from tests.support.waiting import await_true
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.admin import Admin
+    from tests.support.link_proxy import LinkProxy
+
+#: No pause of a reconnecting client shall make a test slow.
+QUICK = {"pulsar.client.maxBackoffIntervalNanos": "500000000"}
+
+
+def part(topic: str, number: int) -> str:
+    """Full name of a partition."""
+    return f"{topic}-partition-{number}"
+
+
+def numbers(*counts: int) -> dict[int, list[int]]:
+    """All rows of each partition, as ``Query.rows`` gives them."""
+    return {index: list(range(count)) for index, count in enumerate(counts) if count}
+
+
+def rows_up_to(offset: StreamOffset, topic_partition: str) -> int:
+    """The rows that are read, where entries are rows and all in one ledger."""
+    return offset.last_read[topic_partition].entry_id + 1
+
+
+# -- kills at random moments -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to kill a run.
+
+    Attributes:
+        log: The log in which a run must have written, "" for none.
+        count: How many micro-batches.
+        delay_s: After that.
+    """
+
+    log: str
+    count: int
+    delay_s: float
+
+    def await_in(self, job: Job, query: Query) -> None:
+        """Waits for it."""
+        if self.log:
+            before = len(getattr(query, self.log))
+            wanted = before + self.count
+            job.await_true(lambda: len(getattr(query, self.log)) >= wanted, str(self))
+        # The fraction of a second is what makes the moment a random one.
+        time.sleep(self.delay_s)
+
+
+def moments(seed: int) -> list[Moment]:
+    """Moments in all phases: the start of Spark, and before and after each log."""
+    at = random.Random(seed)
+    found = [Moment("", 0, at.uniform(1, 6))]
+    for log, count in (("planned", 4), ("written", 2), ("committed", 4)):
+        for turn in range(count):
+            # Some at once, most somewhat later.
+            delay_s = at.uniform(0, 0.5) if turn % 3 else 0
+            found.append(Moment(log, at.randint(1, 4), delay_s))
+    at.shuffle(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The newest micro-batch of each log."""
+
+    planned: int
+    written: int
+    committed: int
+
+    @classmethod
+    def by(cls, query: Query) -> Reached:
+        """How far a query has come."""
+        logs = (query.planned, query.written, query.committed)
+        return cls(*([-1, *log][-1] for log in logs))
+
+    @property
+    def phase(self) -> str:
+        """What comes next in the newest micro-batch."""
+        if self.committed == self.planned:
+            return "committed"
+        return "written" if self.written == self.planned else "planned"
+
+
+class Publishing:
+    """Publishes numbered rows to the partitions of a topic, in a thread.
+
+    The first partition gets batches of 5 rows, the others single messages.
+
+    Args:
+        service_url: Of the broker.
+        topic: Full name.
+        parts: Number of partitions.
+        first: Rows of each that are there before it begins.
+
+    Attributes:
+        counts: Rows of each partition so far.
+    """
+
+    def __init__(self, service_url: str, topic: str, parts: int, first: int) -> None:
+        self.counts = [0] * parts
+        self._publishers = [
+            RawPublisher(service_url, part(topic, index)) for index in range(parts)
+        ]
+        self._over = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._publish(first)
+
+    def _publish(self, rows: int) -> None:
+        """Writes so many rows to each partition."""
+        for index, publisher in enumerate(self._publishers):
+            until = self.counts[index] + rows
+            step = 1 if index else 5
+            while self.counts[index] < until:
+                first = self.counts[index]
+                values = [str(n).encode() for n in range(first, first + step)]
+                if index:
+                    publisher.send(*message(values[0]))
+                else:
+                    publisher.send(*batch([member(value) for value in values]))
+                self.counts[index] += step
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(0.5):
+                self._publish(20)
+        except Exception as error:
+            self._failure = error
+
+    def __enter__(self) -> Publishing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for publisher in self._publishers:
+            publisher.close()
+        assert self._failure is None, self._failure
+
+
+def cursors_of(admin: Admin, topic_partition: str) -> dict[str, tuple[int, int]]:
+    """What the durable cursors of a topic partition are done with, by name."""
+    found = admin.internal_stats(topic_partition)["cursors"]
+    durable = durable_backlogs(admin, topic_partition)
+    return {
+        name: MessageId.parse_text(one["markDeletePosition"]).position
+        for name, one in found.items()
+        if name in durable
+    }
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(
+    topic: str, service_url: str, admin: Admin, tmp_path: Path
+) -> None:
+    """Every row once, in order; one subscription, which never ran ahead."""
+    seed = 20
+    names = [part(topic, index) for index in range(3)]
+    admin.create_partitioned(topic, len(names))
+    options = {
+        "service.url": service_url,
+        "topic": topic,
+        "startingOffsets": "earliest",
+        "maxRowsPerTrigger": "120",
+        **QUICK,
+    }
+    query = Query(tmp_path / "query", options)
+    reached = []
+    with Publishing(service_url, topic, len(names), first=1500) as publishing:
+        for turn, moment in enumerate(moments(seed)):
+            before = Reached.by(query)
+            with Job([query], tmp_path / f"log-{turn}") as job:
+                moment.await_in(job, query)
+                job.kill()
+            after = Reached.by(query)
+            reached.append("starting" if after == before else after.phase)
+            sys.stdout.write(f"{moment}: {reached[-1]}, {after}\n")
+            assert query.rows() == numbers(*map(len, query.rows().values()))
+            check_cursors(admin, query, names)
+    assert len(reached) >= 10
+    # The moments right after a log was written hit what they aim at.
+    assert len(set(reached) - {"starting"}) >= 2
+
+    everything = numbers(*publishing.counts)
+    total = sum(publishing.counts)
+    assert total > 4500  # some of them came meanwhile
+    eager = replace(query, options={**options, "maxRowsPerTrigger": "2000"})
+    with Job([eager], tmp_path / "log-last") as job:
+        job.await_true(
+            lambda: sum(map(len, eager.rows().values())) >= total, "the last row"
+        )
+        assert eager.rows() == everything
+        subscription = eager.offset(0).subscription
+        # One subscription, nothing left to acknowledge, and nothing read after all.
+        for name in names:
+            job.await_true(
+                lambda name=name: (  # type: ignore[misc]
+                    durable_backlogs(admin, name) == {subscription: 0}
+                ),
+                f"backlog 0 of {name}",
+            )
+            last = eager.offset(eager.planned[-1])
+            assert cursors_of(admin, name) == {
+                subscription: last.last_read[name].position
+            }
+        job.kill()
+    assert eager.rows() == everything
+    assert {eager.offset(n).subscription for n in eager.planned} == {subscription}
+
+
+def check_cursors(admin: Admin, query: Query, names: list[str]) -> None:
+    """Nothing but the query's subscription, and not ahead of what is committed."""
+    if not query.planned:
+        assert not any(cursors_of(admin, name) for name in names)
+        return
+    subscription = query.offset(query.planned[-1]).subscription
+    for name in names:
+        cursors = cursors_of(admin, name)
+        assert cursors.keys() <= {subscription}
+        if query.committed:
+            limit = query.offset(query.committed[-1]).last_read[name].position
+            assert all(cursor <= limit for cursor in cursors.values())
+        else:
+            assert all(entry_id == -1 for _, entry_id in cursors.values())
+
+
+# -- kills in the first micro-batch ----------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_in_the_first_batch(
+    topic: str, service_url: str, admin: Admin, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Where a query starts is settled once: what is published later is not skipped."""
+    url = service_url
+    latest, empty, by_time, future = (
+        f"{topic}-{name}" for name in ("latest", "empty", "time", "future")
+    )
+    for name in (latest, empty, by_time, future):
+        admin.create_partitioned(name, 2)
+    for name in (latest, by_time, future):
+        # One partition with rows, one without.
+        publish_numbers(url, name, [0], range(10))
+    now_ms = time.time_ns() // 1_000_000
+    await_true(lambda: time.time_ns() // 1_000_000 > now_ms + 1, "the clock's progress")
+    publish_numbers(url, by_time, [0], range(10, 15))
+    starts = {
+        latest: {"startingOffsets": "latest"},
+        empty: {},  # latest, by default
+        by_time: {"startingTime": str(now_ms + 1)},
+        future: {"startingTime": str(now_ms + 2000)},
+    }
+    held = {
+        name: Query(
+            tmp_path / name.rpartition("/")[2],
+            {"service.url": url, "topic": name, **start, **QUICK},
+            hold=0,
+        )
+        for name, start in starts.items()
+    }
+    with Job(list(held.values()), tmp_path / "log") as job:
+        for query in held.values():
+            job.await_true(lambda query=query: query.is_held, "batch 0")  # type: ignore[misc]
+        job.kill()
+    for query in held.values():
+        assert (query.planned, query.committed) == ([0], [])
+    # So that the time which is still to come, if any, is past for all of these.
+    await_true(lambda: time.time_ns() // 1_000_000 > now_ms + 2000, "the time to come")
+    first = {latest: 10, empty: 0, by_time: 15, future: 10}
+    for name, number in first.items():
+        publish_numbers(url, name, [0], range(number, number + 7))
+        publish_numbers(url, name, [1], range(7))
+    read_from = {latest: 10, empty: 0, by_time: 10, future: 10}
+    queries = {
+        name: replace(query, hold=None, available_now=True)
+        for name, query in held.items()
+    }
+    for name, query in queries.items():
+        query.run(spark)
+        published = first[name] + 7
+        assert query.rows() == {
+            0: list(range(read_from[name], published)),
+            1: list(range(7)),
+        }, name
+        # And once more: everything goes on from there.
+        publish_numbers(url, name, [0, 1], range(published, published + 3))
+        query.run(spark)
+        more = list(range(published, published + 3))
+        assert query.rows() == {
+            0: [*range(read_from[name], published), *more],
+            1: [*range(7), *more],
+        }, name
+        subscription = query.offset(0).subscription
+        for index in (0, 1):
+            assert durable_backlogs(admin, part(name, index)) == {subscription: 0}
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "startingTime"])
+def test_killed_when_the_first_offsets_are_logged(
+    topic: str,
+    service_url: str,
+    admin: Admin,
+    make_planner: Callable[..., StreamPlanner],
+    option: str,
+) -> None:
+    """The first batch has rows that came after its start, and a start is no more."""
+    tomorrow = str(time.time_ns() // 1_000_000 + 86_400_000)
+    value = {"startingOffsets": "latest", "startingTime": tomorrow}[option]
+    admin.create_partitioned(topic, 2)
+    publish_numbers(service_url, topic, [0], range(10))
+    first = make_planner(topic=topic, **{option: value})
+    start = first.initial()
+    publish_numbers(service_url, topic, [0], range(10, 17))
+    publish_numbers(service_url, topic, [1], range(7))
+    logged = json.dumps(first.latest(start).to_json())
+    assert not any(durable_backlogs(admin, part(topic, index)) for index in (0, 1))
+    first.stop()
+    publish_numbers(service_url, topic, [0], range(17, 20))
+    publish_numbers(service_url, topic, [1], range(7, 10))
+    second = make_planner(topic=topic, **{option: value})
+    end = StreamOffset.from_json(json.loads(logged))
+    assert second.initial().last_read != start.last_read
+    ranges = second.ranges(second.initial(), end)
+    assert [(max(r.start.entry_id, 0), r.end.entry_id) for r in ranges] == [
+        (10, 16),
+        (0, 6),
+    ]
+    for index in (0, 1):
+        left = {end.subscription: 10}
+        assert durable_backlogs(admin, part(topic, index)) == left
+    later = second.latest(end)
+    assert [rows_up_to(later, part(topic, index)) for index in (0, 1)] == [20, 10]
+    for index in (0, 1):
+        left = {end.subscription: 3}
+        assert durable_backlogs(admin, part(topic, index)) == left
+    second.stop()
+
+
+def test_killed_before_the_first_batch(
+    topic: str,
+    service_url: str,
+    admin: Admin,
+    link: LinkProxy,
+    tmp_path: Path,
+) -> None:
+    """A query that nobody has recorded leaves no subscription behind."""
+    admin.create_topic(topic)
+    query = Query(
+        tmp_path / "query",
+        {
+            "service.url": link.url,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            **QUICK,
+        },
+    )
+    # At this pace it takes a second or so from there to the offsets.
+    link.slow(150)
+    seen: set[str] = set()
+
+    def is_second() -> bool:
+        seen.update(admin.subscriptions(topic))
+        return len(seen) > 1
+
+    with Job([query], tmp_path / "log") as job:
+        job.await_true(is_second, "a second consumer")
+        link.stall()
+        assert durable_backlogs(admin, topic) == {}
+        job.kill()
+    link.pass_through()
+    link.cut_all()
+    assert (query.planned, query.committed) == ([], [])
+    await_true(lambda: admin.subscriptions(topic) == [], "the end of all consumers")
+
+
+# -- the subscription ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_in_mid_batch(
+    topic: str, service_url: str, admin: Admin, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The backlog is what was not committed, and a restart reads just that."""
+    admin.create_partitioned(topic, 2)
+    publish_numbers(service_url, topic, [0, 1], range(300))
+    query = Query(
+        tmp_path / "query",
+        {
+            "service.url": service_url,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            "maxRowsPerTrigger": "100",
+            **QUICK,
+        },
+        hold=3,
+    )
+    with Job([query], tmp_path / "log") as job:
+        job.await_true(lambda: query.is_held, "batch 3")
+        job.kill()
+    assert (query.planned, query.committed) == ([0, 1, 2, 3], [0, 1, 2])
+    committed = query.offset(2)
+    read = [rows_up_to(committed, part(topic, index)) for index in (0, 1)]
+    assert sum(read) == 300
+    for index, count in enumerate(read):
+        left = {committed.subscription: 300 - count}
+        assert durable_backlogs(admin, part(topic, index)) == left
+    after = replace(query, hold=None, available_now=True)
+    after.run(spark)
+    assert after.rows() == {
+        index: list(range(count, 300)) for index, count in enumerate(read)
+    }
+    for index in (0, 1):
+        left = {committed.subscription: 0}
+        assert durable_backlogs(admin, part(topic, index)) == left
+
+
+@pytest.fixture
+def make_planner(service_url: str) -> Iterator[Callable[..., StreamPlanner]]:
+    """Makes planners with connections of their own, as other processes have."""
+    pools = []
+
+    def make(**options: str) -> StreamPlanner:
+        planner, pool = planner_of({"service.url": service_url, **QUICK, **options})
+        pools.append(pool)
+        return planner
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def planner_of(options: dict[str, str]) -> tuple[StreamPlanner, ConnectionPool]:
+    """A planner and its connections."""
+    parsed = parse_read_options(options, streaming=True)
+    pool = ConnectionPool(parsed.client)
+    return StreamPlanner(pool, parsed), pool
+
+
+def test_the_query_runs_twice(
+    topic: str,
+    service_url: str,
+    admin: Admin,
+    spark: SparkSession,
+    make_planner: Callable[..., StreamPlanner],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The second one waits, then fails and says why; the first one does not notice."""
+    admin.create_partitioned(topic, 2)
+    publish_numbers(service_url, topic, [0, 1], range(10))
+    query = Query(
+        tmp_path / "query",
+        {
+            "service.url": service_url,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            **QUICK,
+        },
+    )
+    running = query.start(spark)
+    try:
+        await_true(lambda: 0 in query.committed, "batch 0", PATIENCE_S)
+        recorded = query.offset(0)
+        second = make_planner(topic=topic, pollTimeoutMs="2000")
+        began = time.monotonic()
+        with (
+            caplog.at_level(logging.WARNING, "pulsar_spark.client"),
+            pytest.raises(BrokerError) as caught,
+        ):
+            second.latest(recorded)
+        assert time.monotonic() - began >= 2
+        assert caught.value.code == "ConsumerBusy"
+        text = str(caught.value)
+        assert topic in text
+        assert recorded.subscription in text
+        assert "running twice" in text
+        assert "`predefinedSubscription`" in text
+        waiting = [r for r in caplog.messages if "waiting for it to go" in r]
+        assert len(waiting) == 2  # once for each partition
+        publish_numbers(service_url, topic, [0, 1], range(10, 20))
+        await_true(lambda: query.rows() == numbers(20, 20), "the rest", PATIENCE_S)
+        for index in (0, 1):
+            await_true(
+                lambda index=index: (  # type: ignore[misc]
+                    durable_backlogs(admin, part(topic, index))
+                    == {recorded.subscription: 0}
+                ),
+                "backlog 0",
+            )
+    finally:
+        running.stop()
+    # Stopped, it lets the other one in.
+    assert second.latest(query.offset(query.committed[-1])).last_read
+    second.stop()
+
+
+def test_the_holder_is_stopped(
+    topic: str,
+    service_url: str,
+    admin: Admin,
+    make_planner: Callable[..., StreamPlanner],
+    tmp_path: Path,
+) -> None:
+    """One that does not answer loses the subscription; back again, it cannot go on."""
+    admin.create_topic(topic)
+    produce(service_url, topic, [b"row"] * 10)
+    first = make_planner(topic=topic, startingOffsets="earliest")
+    end = first.latest(first.initial())
+    first.stop()
+    given = {"service.url": service_url, "topic": topic, "pollTimeoutMs": "1000"}
+    specification = json.dumps({"options": {**given, **QUICK}, "end": end.to_json()})
+    log = tmp_path / "log"
+    with Job([specification], log, "tests.broker.test_stream_kills") as holder:
+        holder.await_true(lambda: "holding" in holder.output, "the first one")
+        assert durable_backlogs(admin, topic) == {end.subscription: 0}
+        holder.pause()
+        ours = make_planner(topic=topic)
+        assert ours.latest(end) is end
+        produce(service_url, topic, [b"row"])
+        later = ours.latest(end)
+        assert position_tree(later.last_read) != position_tree(end.last_read)
+        holder.resume()
+        holder.await_true(lambda: "running twice" in holder.output, "its end")
+        assert ours.latest(later) is later
+        assert durable_backlogs(admin, topic) == {end.subscription: 0}
+        ours.stop()
+
+
+def test_the_subscription_is_shared(
+    topic: str,
+    service_url: str,
+    admin: Admin,
+    make_planner: Callable[..., StreamPlanner],
+) -> None:
+    """That is an error at once, which says why and what to do."""
+    admin.create_topic(topic)
+    planner = make_planner(
+        topic=topic, predefinedSubscription="ours", pollTimeoutMs="10000"
+    )
+    start = planner.initial()
+    end = StreamOffset(start.subscription, start.last_read, start.start_after)
+    with client(service_url) as official:
+        official.subscribe(topic, "ours", consumer_type=pulsar.ConsumerType.Shared)
+        with pytest.raises(BrokerError, match="is shared by its consumers") as caught:
+            planner.ranges(start, end)
+    text = str(caught.value)
+    assert topic in text
+    assert "subscription ours" in text
+    assert "Stop the other consumers" in text
+    assert "`predefinedSubscription`" in text
+    assert not caught.value.retriable
+    # They are gone: so it may have it.
+    assert planner.ranges(start, end) == []
+    assert planner.latest(end).subscription == "ours"
+    planner.stop()
+
+
+def main(specification: str) -> None:
+    """Holds the subscription of a stream, as its driver does."""
+    end_with_parent()
+    given = json.loads(specification)
+    planner, _ = planner_of(given["options"])
+    end = StreamOffset.from_json(given["end"])
+    planner.latest(end)
+    sys.stdout.write("holding\n")
+    sys.stdout.flush()
+    while True:
+        planner.latest(end)
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client.consumers import ConsumerGroup, Request, TopicConsumer
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
+from tests.client.scripted_broker import (
+    ScriptedBroker,
+    client_options,
+    cut,
+    late,
+    refuse,
+    silence,
+    single,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BASE = "persistent://public/default/t"
+TOPICS = [f"{BASE}-partition-{index}" for index in range(3)]
+
+Group = ConsumerGroup[TopicConsumer]
+
+
+@pytest.fixture
+def group(scripted: ScriptedBroker, pool: ConnectionPool) -> Group:
+    """Consumers-to-be of three topic partitions."""
+    for topic in TOPICS:
+        scripted.add_topic(topic, [single(b"a")])
+    return ConsumerGroup(pool, TopicConsumer)
+
+
+@pytest.fixture
+def impatient(scripted: ScriptedBroker) -> Iterator[Group]:
+    """The same, but they wait a tenth of a second for answers."""
+    for topic in TOPICS:
+        scripted.add_topic(topic, [single(b"a")])
+    pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
+    yield ConsumerGroup(pool, TopicConsumer)
+    pool.close()
+
+
+def subscribe(consumer: TopicConsumer) -> Request:
+    """The first step of all."""
+    return consumer.subscribe("s", durable=False)
+
+
+def last(consumer: TopicConsumer) -> Request:
+    """Another step."""
+    return consumer.get_last()
+
+
+def test_each_member_gets_its_reply(scripted: ScriptedBroker, group: Group) -> None:
+    """By topic partition; nothing is left when they are closed."""
+    scripted.append(TOPICS[1], single(b"b"))
+    group.connect(TOPICS)
+    assert sorted(group.step("SUBSCRIBE", subscribe)) == TOPICS
+    replies = group.step("GET_LAST_MESSAGE_ID", last)
+    entries = {topic: reply.last_message_id.entryId for topic, reply in replies.items()}
+    assert entries == dict(zip(TOPICS, (0, 1, 0), strict=True))
+    assert len(scripted.consumers) == 3
+    group.close()
+    assert group.members == {}
+    assert scripted.consumers == []
+    assert group.take_failures() == {}
+
+
+def test_a_failing_member_does_not_disturb_the_others(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """It drops out with its reason; its topic is named, once."""
+    scripted.script("SUBSCRIBE", *[refuse("TopicNotFound", "gone")])
+    group.connect(TOPICS)
+    assert sorted(group.step("SUBSCRIBE", subscribe)) == TOPICS[1:]
+    assert sorted(group.step("GET_LAST_MESSAGE_ID", last)) == TOPICS[1:]
+    failures = group.take_failures()
+    assert list(failures) == TOPICS[:1]
+    error = failures[TOPICS[0]]
+    assert isinstance(error, TopicNotFoundError)
+    assert error.message.startswith(f"{TOPICS[0]}: ")
+    assert error.message.count(TOPICS[0]) == 1
+    assert group.take_failures() == {}
+    group.close()
+
+
+def test_errors_can_be_had_without_dropping_out(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """``ask`` gives them among the replies."""
+    group.connect(TOPICS)
+    group.step("SUBSCRIBE", subscribe)
+    scripted.script("GET_LAST_MESSAGE_ID", refuse("MetadataError"))
+    replies = group.ask("GET_LAST_MESSAGE_ID", last)
+    assert isinstance(replies[TOPICS[0]], BrokerError)
+    assert sorted(group.members) == TOPICS
+    assert group.failures == {}
+    group.close()
+
+
+def test_a_step_for_some(scripted: ScriptedBroker, group: Group) -> None:
+    """Only members are asked, and only those that are named."""
+    group.connect(TOPICS[:2])
+    group.step("SUBSCRIBE", subscribe)
+    replies = group.step("GET_LAST_MESSAGE_ID", last, [TOPICS[1], TOPICS[2]])
+    assert list(replies) == [TOPICS[1]]
+    assert scripted.requests["GET_LAST_MESSAGE_ID"] == 1
+    group.close()
+
+
+def test_all_are_asked_before_any_answer_is_needed(
+    scripted: ScriptedBroker, impatient: Group
+) -> None:
+    """A broker that says nothing to the first one hears the others all the same."""
+    scripted.answer_together(3, "LOOKUP", "SUBSCRIBE", "CLOSE_CONSUMER")
+    impatient.connect(TOPICS)
+    impatient.step("SUBSCRIBE", subscribe)
+    scripted.script("GET_LAST_MESSAGE_ID", silence)
+    replies = impatient.step("GET_LAST_MESSAGE_ID", last)
+    assert sorted(replies) == TOPICS[1:]
+    error = impatient.take_failures()[TOPICS[0]]
+    assert isinstance(error, TransportError)
+    assert error.message.startswith(f"{TOPICS[0]}: ")
+    assert "GET_LAST_MESSAGE_ID" in error.message
+    assert error.retriable
+    impatient.close()
+    assert scripted.deepest["SUBSCRIBE"] == scripted.deepest["LOOKUP"] == 3
+
+
+def test_a_late_subscribe_is_closed(scripted: ScriptedBroker, impatient: Group) -> None:
+    """An answer after the time is up must not leave a consumer at the broker."""
+    answer = threading.Event()
+    scripted.script("SUBSCRIBE", late(answer))
+    impatient.connect(TOPICS)
+    assert sorted(impatient.step("SUBSCRIBE", subscribe)) == TOPICS[1:]
+    sent = [body.consumer_id for body in scripted.bodies["SUBSCRIBE"]]
+    wait_until(lambda: scripted.requests["CLOSE_CONSUMER"])
+    (closed,) = [body.consumer_id for body in scripted.bodies["CLOSE_CONSUMER"]]
+    assert closed == sent[0]
+    answer.set()
+    impatient.close()
+
+
+def test_a_cut_connection_fails_all_of_its_members(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """Each with a reason of its own, which may be tried again."""
+    group.connect(TOPICS)
+    group.step("SUBSCRIBE", subscribe)
+    scripted.script("GET_LAST_MESSAGE_ID", cut)
+    assert group.step("GET_LAST_MESSAGE_ID", last) == {}
+    failures = group.take_failures()
+    assert sorted(failures) == TOPICS
+    assert all(error.retriable for error in failures.values())
+    assert all(topic in error.message for topic, error in failures.items())
+    assert group.members == {}
+
+
+def test_a_broker_that_cannot_be_reached(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """Its topics fail when they are connected; the others do not."""
+    with ScriptedBroker() as other:
+        nowhere = other.address
+
+    def elsewhere(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        own, broker.url = broker.url, f"pulsar://{nowhere}"
+        broker.answer(session, command)
+        broker.url = own
+
+    scripted.script("LOOKUP", elsewhere)
+    group.connect(TOPICS)
+    assert sorted(group.members) == TOPICS[1:]
+    assert isinstance(group.take_failures()[TOPICS[0]], TransportError)
+    group.close()
+
+
+def test_one_that_the_broker_closed_knows(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """It is not open any more, until it subscribes anew, by another id."""
+    group.connect(TOPICS[:1])
+    group.step("SUBSCRIBE", subscribe)
+    (member,) = group.members.values()
+    assert member.is_open
+    scripted.close_consumers()
+    wait_until(lambda: not member.is_open)
+    before = member.consumer_id
+    group.step("SUBSCRIBE", subscribe)
+    assert member.is_open
+    assert member.consumer_id != before
+    assert len(scripted.consumers) == 1
+    group.close()
+
+
+def test_closing_does_not_depend_on_an_answer(
+    scripted: ScriptedBroker, impatient: Group
+) -> None:
+    """Refused or unheard: the group is empty, and no reason is kept."""
+    impatient.connect(TOPICS)
+    impatient.step("SUBSCRIBE", subscribe)
+    scripted.script("CLOSE_CONSUMER", refuse("MetadataError"), silence)
+    impatient.close(0.1)
+    assert impatient.members == {}
+    assert impatient.take_failures() == {}
