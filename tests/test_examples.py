@@ -96,6 +96,17 @@ def test_read_pattern_with_metadata(
     ]
 
 
+def test_stream_topic(
+    run: Callable[..., str], service_url: str, topic: str, tmp_path: Path
+) -> None:
+    """Each run adds what came since the one before."""
+    for first, last in ((0, 50), (50, 50), (50, 81)):
+        send(service_url, topic, [str(i) for i in range(first, last)])
+        printed = run("stream_topic.py", topic, str(tmp_path))
+        assert f"{last - first} new rows of {topic}" in printed
+        assert f"{last} rows in {tmp_path}/rows" in printed
+
+
 def test_streaming_lag(
     run: Callable[..., str], service_url: str, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

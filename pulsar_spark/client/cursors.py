@@ -136,7 +136,8 @@ class Cursors:
         self._created: set[str] = set()
         # Those of them about which nobody has said yet that nothing is lost.
         self._unchecked: set[str] = set()
-        self._warned: set[str] = set()
+        self._warned_behind: set[str] = set()
+        self._warned_busy: set[str] = set()
 
     def _make(self, topic: str, connection: Connection) -> _Cursor:
         return _Cursor(topic, connection, self._arrived)
@@ -395,8 +396,8 @@ class Cursors:
 
     def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
         # Once for each topic partition: its log would be full of them otherwise.
-        for topic in read.keys() - self._warned:
-            self._warned.add(topic)
+        for topic in read.keys() - self._warned_behind:
+            self._warned_behind.add(topic)
             logger.warning(
                 "%s: the broker does not take the acknowledgement up to %s on the "
                 "subscription %s. The query goes on; it is tried again with each "
@@ -423,8 +424,8 @@ class Cursors:
             )
             busy.retriable = False
             return busy
-        if topic not in self._warned:
-            self._warned.add(topic)
+        if topic not in self._warned_busy:
+            self._warned_busy.add(topic)
             logger.warning(
                 "%s: another consumer has the subscription %s; waiting for it to go.",
                 topic,

@@ -391,15 +391,17 @@ class StreamPlanner:
         return end.ledger_id == begin.ledger_id and end.entry_id > begin.entry_id
 
     def _report_gone(self, name: str, begin: MessageId) -> None:
+        wanted = position_after(begin)
         message = (
-            f"{name} is gone: it was deleted after this query had read up to {begin}."
+            f"{name} is gone: it was deleted, though the query has read it only up to "
+            f"{begin} and wanted {wanted} next. Nothing of it is available."
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{message} Set `failOnDataLoss` to false to go on without it; if it "
                 "is created again, it is then read from its first row on.",
                 topic_partition=name,
-                wanted=str(position_after(begin)),
+                wanted=str(wanted),
                 available="",
             )
         self._starts.pop(name, None)
@@ -559,5 +561,7 @@ def _end(
         ledger_id, entry_id = ahead[-1].position if ahead else begin.position
         end = MessageId(ledger_id, entry_id + entries - len(ahead))
     else:
-        return last  # nobody could tell where the next entry is
+        # Nobody could tell where the next entry is. Most often it begins the last
+        # ledger; if there are others before that, the micro-batch is larger.
+        end = MessageId(last.ledger_id, entries - 1)
     return min(end, last, key=_position)

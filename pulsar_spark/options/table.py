@@ -227,7 +227,8 @@ POLL_TIMEOUT_MS = OptionSpec(
 MAX_ROWS_PER_TRIGGER = OptionSpec(
     "maxRowsPerTrigger",
     "",
-    "Most rows of a micro-batch, spread over the topic partitions.",
+    "Most rows of a micro-batch, about: by averages where entries were not looked at."
+    " Shared among the topic partitions by backlog.",
     Scope.STREAM,
     values.integer(1, values.MAX_LONG),
     ("maxOffsetsPerTrigger",),
@@ -235,7 +236,7 @@ MAX_ROWS_PER_TRIGGER = OptionSpec(
 MAX_BYTES_PER_TRIGGER = OptionSpec(
     "maxBytesPerTrigger",
     "",
-    "Stored bytes after which a micro-batch takes no more, such as `512m`.",
+    "Most bytes of a micro-batch, as stored, likewise; such as `512m`.",
     Scope.STREAM,
     values.size(1, values.MAX_LONG),
 )

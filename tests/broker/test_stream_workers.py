@@ -37,9 +37,9 @@ def test_workers_keep_their_connections(
     before = link.counters.accepted
     query.run(spark)
     assert len(query.committed) == BATCHES
-    assert query.rows() == dict.fromkeys(range(PARTITIONS), list(range(5 * BATCHES)))
+    numbers = list(range(5 * BATCHES))
+    assert query.rows() == {part: numbers for part in range(PARTITIONS)}
     opened = link.counters.accepted - before
     # A process has one to the service URL and one to the broker's own address. There
     # are the driver's and those of two task slots; a new one for each task would be 20.
-    print("connections", opened)
     assert 0 < opened <= 2 * (1 + 2)

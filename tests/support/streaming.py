@@ -127,7 +127,9 @@ class Query:
     @property
     def written(self) -> list[int]:
         """The micro-batches whose rows count."""
-        return _numbers_in(self._sink / "_spark_metadata")
+        log = self._sink / "_spark_metadata"
+        compacted = [int(path.stem) for path in log.glob("[0-9]*.compact")]
+        return sorted([*_numbers_in(log), *compacted])
 
     def offset(self, batch: int) -> StreamOffset:
         """The end of a micro-batch, as logged."""
@@ -146,7 +148,7 @@ class Query:
     def _files(self) -> list[str]:
         """The files that count: those that Spark lists, in the order of the batches."""
         log = self._sink / "_spark_metadata"
-        compacted = [int(path.stem) for path in log.glob("*.compact")]
+        compacted = [int(path.stem) for path in log.glob("[0-9]*.compact")]
         names = [f"{max(compacted)}.compact"] if compacted else []
         names += [str(n) for n in self.written if n > max(compacted, default=-1)]
         files = []
