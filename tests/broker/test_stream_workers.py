@@ -38,7 +38,7 @@ def test_workers_keep_their_connections(
     query.run(spark)
     assert len(query.committed) == BATCHES
     numbers = list(range(5 * BATCHES))
-    assert query.rows() == {part: numbers for part in range(PARTITIONS)}
+    assert query.rows() == dict.fromkeys(range(PARTITIONS), numbers)
     opened = link.counters.accepted - before
     # A process has one to the service URL and one to the broker's own address. There
     # are the driver's and those of two task slots; a new one for each task would be 20.
