@@ -39,6 +39,12 @@ from pulsar_spark.topics import TopicName
 
 logger = logging.getLogger("pulsar_spark.client")
 
+#: A plan that found nothing new and took longer than this, in seconds, is followed by a
+#: rest of so many times its own time. Spark asks a hundred times a second, which is too
+#: often for a thousand idle topic partitions.
+_LONG_PLAN_S = 0.05
+_REST = 4
+
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
 _LOOKS = 64
@@ -77,6 +83,8 @@ class StreamPlanner:
         self._gone: set[str] = set()
         self._checked: dict[str, MessageId] = {}  # cursors that were found moved
         self._last_batch_s = time.monotonic()
+        self._idle_offset: StreamOffset | None = None
+        self._idle_until_s = 0.0
         self._turn = 0
         self._ends: dict[str, MessageId] = {}
         self._backlogs: dict[str, int] = {}
@@ -131,6 +139,9 @@ class StreamPlanner:
             DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
+        began_s = time.monotonic()
+        if start == self._idle_offset and began_s < self._idle_until_s:
+            return start
         if start != self._initial:
             self._settle(start)
         standings = self._visit(self._begins(start))
@@ -149,6 +160,7 @@ class StreamPlanner:
             if name in ends or name in start.last_read
         }
         if last_read == start.last_read:
+            self._rest(start, time.monotonic() - began_s)
             return start
         self._last_batch_s = time.monotonic()
         # The start of the query is in no offset but the ends that follow from it.
@@ -160,6 +172,12 @@ class StreamPlanner:
                 start_after[name] = begins[name]
         name = self._subscription or start.subscription
         return StreamOffset(name, last_read, start_after)
+
+    def _rest(self, start: StreamOffset, took_s: float) -> None:
+        """Asks nobody for a while, where asking takes long and there is nothing new."""
+        self._idle_offset = start
+        rest_s = _REST * took_s if took_s > _LONG_PLAN_S else 0.0
+        self._idle_until_s = time.monotonic() + rest_s
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
         """What the micro-batch between two offsets reads, which depends on these alone.

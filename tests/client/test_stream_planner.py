@@ -17,14 +17,17 @@ from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.stream_offsets import StreamOffset
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,
+    Session,
     Subscription,
     batch,
     client_options,
     refuse,
     single,
+    usual,
     wait_until,
 )
 
@@ -454,6 +457,30 @@ class TestBatches:
         clock.now += 0.2
         assert query.trigger()
         assert two.requests["PARTITIONED_METADATA"] == asked + 1
+        assert all_rows(query) == stored(two)
+
+    def test_a_long_plan_is_followed_by_a_rest(
+        self, two: ScriptedBroker, queries: Any, clock: Clock
+    ) -> None:
+        """Where nothing is new; rows that come meanwhile are read after it."""
+        query = queries()
+        query.drain()
+
+        def slow(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            clock.now += 0.1
+            usual(broker, session, command)
+
+        two.script("GET_LAST_MESSAGE_ID", slow)
+        assert not query.trigger()
+        asked = two.requests["GET_LAST_MESSAGE_ID"]
+        two.append(P0, single(b"new"))
+        clock.now += 0.3
+        assert not query.trigger()
+        assert two.requests["GET_LAST_MESSAGE_ID"] == asked
+        clock.now += 0.2
+        assert query.trigger()
         assert all_rows(query) == stored(two)
 
     def test_a_partition_that_is_not_asked_for_any_more(
