@@ -40,10 +40,11 @@ from pulsar_spark.topics import TopicName
 logger = logging.getLogger("pulsar_spark.client")
 
 #: A plan that found nothing new and took longer than this, in seconds, is followed by a
-#: rest of so many times its own time. Spark asks a hundred times a second, which is too
-#: often for a thousand idle topic partitions.
+#: rest of so many times its own time, up to a longest rest, in seconds. Spark asks a
+#: hundred times a second, which is too often for a thousand idle topic partitions.
 _LONG_PLAN_S = 0.05
 _REST = 4
+_LONGEST_REST_S = 1.0
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
@@ -176,8 +177,9 @@ class StreamPlanner:
     def _rest(self, start: StreamOffset, took_s: float) -> None:
         """Asks nobody for a while, where asking takes long and there is nothing new."""
         self._idle_offset = start
-        rest_s = _REST * took_s if took_s > _LONG_PLAN_S else 0.0
-        self._idle_until_s = time.monotonic() + rest_s
+        self._idle_until_s = time.monotonic()
+        if took_s > _LONG_PLAN_S:
+            self._idle_until_s += min(_REST * took_s, _LONGEST_REST_S)
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
         """What the micro-batch between two offsets reads, which depends on these alone.

@@ -22,7 +22,7 @@ from pulsar_spark.client.stream_planner import StreamPlanner
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.stream_offsets import StreamOffset, position_tree
+from pulsar_spark.stream_offsets import StreamOffset
 from tests.support.official import client, produce
 from tests.support.raw_publisher import RawPublisher, batch, member, message
 from tests.support.streaming import (
@@ -562,8 +562,9 @@ def test_the_holder_is_stopped(
         ours = make_planner(topic=topic)
         assert ours.latest(end) is end
         produce(service_url, topic, [b"row"])
+        # Not at once: a plan that took long is followed by a rest.
+        await_true(lambda: ours.latest(end) is not end, "the new row")
         later = ours.latest(end)
-        assert position_tree(later.last_read) != position_tree(end.last_read)
         holder.resume()
         holder.await_true(lambda: "running twice" in holder.output, "its end")
         assert ours.latest(later) is later

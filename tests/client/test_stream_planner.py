@@ -483,6 +483,26 @@ class TestBatches:
         assert query.trigger()
         assert all_rows(query) == stored(two)
 
+    def test_a_rest_has_a_limit(
+        self, two: ScriptedBroker, queries: Any, clock: Clock
+    ) -> None:
+        """A plan that took a minute, for a broker that was away, holds up nothing."""
+        query = queries()
+        query.drain()
+
+        def slow(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            clock.now += 60
+            usual(broker, session, command)
+
+        two.script("GET_LAST_MESSAGE_ID", slow)
+        assert not query.trigger()
+        two.append(P0, single(b"new"))
+        clock.now += 1.1
+        assert query.trigger()
+        assert all_rows(query) == stored(two)
+
     def test_a_partition_that_is_not_asked_for_any_more(
         self, two: ScriptedBroker, queries: Any
     ) -> None:
