@@ -560,7 +560,7 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
         rows = _rows(stored)
     if delivery.ack_set:
         pending = sum(
-            (word & ((1 << 64) - 1)) << (64 * at)
+            commands.to_unsigned(word) << (64 * at)
             for at, word in enumerate(delivery.ack_set)
         )
         charge = pending.bit_count()

@@ -63,14 +63,11 @@ class PulsarReader(DataSourceReader):
         Raises:
             PulsarSparkError: As ``client.range_reader.RangeReader.entries`` does.
         """
-        # Spark plans one partition of None where a plan is empty.
-        if partition.value is None:
-            return iter(())
         return read_range(partition.value, self._options, self._schema)
 
 
 def read_range(
-    range_: TopicRange,
+    range_: TopicRange | None,
     options: ReadOptions,
     schema: pa.Schema,
     *,
@@ -82,11 +79,14 @@ def read_range(
     messages, or is a single larger message.
 
     Args:
-        range_: What to read.
+        range_: What to read; None for the one partition that Spark makes of an empty
+            plan.
         options: How to read it.
         schema: The columns wanted.
         is_protected: Whether a durable subscription keeps the range from retention.
     """
+    if range_ is None:
+        return
     builder = RecordBatchBuilder(
         schema,
         range_.topic_partition,

@@ -116,9 +116,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             PulsarSparkError: As ``client.range_reader.RangeReader.entries`` does.
         """
-        # Spark plans one partition of None where a plan is empty.
-        if partition.value is None:
-            return iter(())
         return read_range(
             partition.value,
             self._options,

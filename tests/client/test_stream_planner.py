@@ -20,6 +20,7 @@ from pulsar_spark.stream_offsets import StreamOffset
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.client.scripted_broker import (
     LEDGER,
+    Action,
     ScriptedBroker,
     Session,
     Subscription,
@@ -189,6 +190,17 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+
+    def delaying(self, seconds: float) -> Action:
+        """An answer that takes this long by this clock."""
+
+        def action(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            self.now += seconds
+            usual(broker, session, command)
+
+        return action
 
     def monotonic(self) -> float:
         """As ``time.monotonic``."""
@@ -465,14 +477,7 @@ class TestBatches:
         """Where nothing is new; rows that come meanwhile are read after it."""
         query = queries()
         query.drain()
-
-        def slow(
-            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
-        ) -> None:
-            clock.now += 0.1
-            usual(broker, session, command)
-
-        two.script("GET_LAST_MESSAGE_ID", slow)
+        two.script("GET_LAST_MESSAGE_ID", clock.delaying(0.1))
         assert not query.trigger()
         asked = two.requests["GET_LAST_MESSAGE_ID"]
         two.append(P0, single(b"new"))
@@ -489,14 +494,7 @@ class TestBatches:
         """A plan that took a minute, for a broker that was away, holds up nothing."""
         query = queries()
         query.drain()
-
-        def slow(
-            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
-        ) -> None:
-            clock.now += 60
-            usual(broker, session, command)
-
-        two.script("GET_LAST_MESSAGE_ID", slow)
+        two.script("GET_LAST_MESSAGE_ID", clock.delaying(60))
         assert not query.trigger()
         two.append(P0, single(b"new"))
         clock.now += 1.1
