@@ -387,7 +387,9 @@ class TestNoFalseAlarms:
         write(service_url, fresh, range(10))
         query.run()
         admin.unload(fresh)
-        admin.lookup(fresh)
+        # A broker may lose the first acknowledgement of a subscription in an unload
+        # that follows at once. It is repeated; until then nothing can be removed.
+        assert query.run() <= 1
         trim_first_ledger(admin, fresh)
         assert query.run() <= 1
         assert query.run() == 0
