@@ -12,6 +12,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Protocol
@@ -35,8 +36,11 @@ from pulsar_spark.wire.protocol import (
     ConsumerClosed,
     Delivery,
     Event,
+    ProducerClosed,
+    Receipt,
     Refusal,
     Reply,
+    SendRefused,
 )
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -64,6 +68,24 @@ class Inbox(Protocol):
         """No more will arrive: the broker let go (None), or the connection broke."""
 
 
+class Outbox(Protocol):
+    """What a connection tells a producer. Calls come from the reading thread."""
+
+    def receipt(self, receipt: Receipt) -> None:
+        """An entry is stored."""
+
+    def refused(self, refusal: SendRefused, error: BrokerError) -> None:
+        """An entry is not stored; ``error`` says the same."""
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """No more will be stored: the broker let go (None), or the connection broke."""
+
+
+#: Producer ids are unique in the process, so that a frame that was built for one
+#: connection can be sent again on another.
+_producer_ids = itertools.count(1)
+
+
 class Connection:
     """A connection to one broker, shared by everything in this process that needs it.
 
@@ -88,10 +110,12 @@ class Connection:
         connected: Future[Any] = Future()
         self._requests: dict[int, Future[Any]] = {_CONNECT: connected}
         self._inboxes: dict[int, Inbox] = {}
+        self._outboxes: dict[int, Outbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
-        self._lock = threading.Lock()  # guards the two maps and _error
+        self._lock = threading.Lock()  # guards the three maps and _error
         self._send_lock = threading.Lock()  # frames must not interleave
+        self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
         self._error: PulsarSparkError | None = None
         self._protocol = ClientProtocol(
             commands.connect(
@@ -181,6 +205,17 @@ class Connection:
             raise copy.copy(self._error)
         with self._send_lock:
             self._transport.send(frame)
+        self._send_answers()
+
+    def _send_answers(self) -> None:
+        # Never waits for a sender: the reading thread must go on reading, or a broker
+        # that is slow to take entries could not tell of those that it has stored.
+        while self._answers and self._send_lock.acquire(blocking=False):
+            try:
+                while self._answers:
+                    self._transport.send(self._answers.popleft())
+            finally:
+                self._send_lock.release()
 
     def attach(self, inbox: Inbox) -> int:
         """Registers a consumer before it subscribes; returns its consumer id."""
@@ -196,6 +231,19 @@ class Connection:
         """Forgets a consumer; entries that still arrive for it are dropped."""
         with self._lock:
             self._inboxes.pop(consumer_id, None)
+
+    def attach_producer(self, producer_id: int, outbox: Outbox) -> None:
+        """Registers a producer before PRODUCER is sent."""
+        with self._lock:
+            error = self._error
+            self._outboxes[producer_id] = outbox
+        if error is not None:
+            outbox.closed(copy.copy(error))
+
+    def detach_producer(self, producer_id: int) -> None:
+        """Forgets a producer; what still arrives for it is dropped."""
+        with self._lock:
+            self._outboxes.pop(producer_id, None)
 
     def close(self) -> None:
         """Ends the connection; everything that waits for it gets a TransportError."""
@@ -253,8 +301,8 @@ class Connection:
     def _flush(self) -> None:
         data = self._protocol.data_to_send()
         if data:
-            with self._send_lock:
-                self._transport.send(data)
+            self._answers.append(data)
+            self._send_answers()
 
     def _dispatch_all(self, events: Iterable[Event]) -> None:
         # Entries that came together go on together: waking a task for each one of many
@@ -291,6 +339,19 @@ class Connection:
                     inbox = self._inboxes.pop(event.consumer_id, None)
                 if inbox is not None:
                     inbox.closed(None)
+            case Receipt():
+                outbox = self._outboxes.get(event.producer_id)
+                if outbox is not None:
+                    outbox.receipt(event)
+            case SendRefused():
+                outbox = self._outboxes.get(event.producer_id)
+                if outbox is not None:
+                    outbox.refused(event, refusal_error(event, self.broker))
+            case ProducerClosed():
+                with self._lock:
+                    outbox = self._outboxes.pop(event.producer_id, None)
+                if outbox is not None:
+                    outbox.closed(None)
             case Connected():
                 future = self._take(_CONNECT)
                 if future is not None:
@@ -322,19 +383,28 @@ class Connection:
                 return
             self._error = error
             futures = list(self._requests.values())
-            inboxes = list(self._inboxes.values())
+            boxes: list[Inbox | Outbox] = [
+                *self._inboxes.values(),
+                *self._outboxes.values(),
+            ]
             self._requests.clear()
             self._inboxes.clear()
+            self._outboxes.clear()
         logger.debug("%r: %s", self, error)
         self._transport.shutdown()  # the reading thread, which comes back now, closes
         # Each gets an exception of its own: they are raised in different threads.
         for future in futures:
             future.set_exception(copy.copy(error))
-        for inbox in inboxes:
-            inbox.closed(copy.copy(error))
+        for box in boxes:
+            box.closed(copy.copy(error))
 
 
-def refusal_error(refusal: Refusal, broker: str) -> BrokerError:
+def new_producer_id() -> int:
+    """A producer id that no connection of this process has seen."""
+    return next(_producer_ids)
+
+
+def refusal_error(refusal: Refusal | SendRefused, broker: str) -> BrokerError:
     """What the broker refused, as the error to raise."""
     kind = BrokerError
     if refusal.code == "TopicNotFound":

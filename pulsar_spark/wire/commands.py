@@ -1,9 +1,10 @@
-"""Commands: one small builder for each that a reader sends, one decoder for all.
+"""Commands: one small builder for each that a client sends, one decoder for all.
 
-A builder returns the frame, ready for the socket. Its arguments have the protocol's
-names; ids are the caller's to choose (``request_id`` and ``consumer_id`` are unique
-for one connection). What could create a topic, or make the broker cut the connection,
-cannot be expressed.
+A builder returns the frame, ready for the socket; SEND, which carries an entry, is
+built by ``wire.outgoing``. Arguments have the protocol's names; ids are the caller's to
+choose (``request_id``, ``consumer_id`` and ``producer_id`` are unique for one
+connection). What would make the broker cut the connection, or create a topic by
+reading, cannot be expressed.
 
 Source: PulsarApi.proto, in our words in proto/pulsar_api.proto.
 """
@@ -11,7 +12,7 @@ Source: PulsarApi.proto, in our words in proto/pulsar_api.proto.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.message_id import MessageId
@@ -20,7 +21,7 @@ from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: What we speak. The broker answers with the lower one of both sides, and features are
 #: decided by that number. 21 is 4.0's.
@@ -34,6 +35,7 @@ _U64_MAX = _2_TO_64 - 1
 _SIGN_BIT = 1 << 63
 _U32_MAX = (1 << 32) - 1
 _WORD_BITS = 64
+_MIN_TXN_TTL_MS = 100
 
 
 class SubType(IntEnum):
@@ -50,6 +52,34 @@ class InitialPosition(IntEnum):
 
     LATEST = 0
     EARLIEST = 1
+
+
+class ProducerAccessMode(IntEnum):
+    """Whom a producer shares its topic with (CommandProducer.ProducerAccessMode)."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+class TxnAction(IntEnum):
+    """How a transaction ends (TxnAction)."""
+
+    COMMIT = 0
+    ABORT = 1
+
+
+class TxnId(NamedTuple):
+    """A transaction's id. 0:0 is a valid one.
+
+    Attributes:
+        most: Number of the coordinator.
+        least: Number of the transaction there.
+    """
+
+    most: int
+    least: int
 
 
 def to_unsigned(value: int) -> int:
@@ -239,10 +269,19 @@ def lookup(
     return _encode(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
 
 
-def partitioned_metadata(topic: str, request_id: int) -> bytes:
-    """Build PARTITIONED_METADATA: how many partitions? Never creates the topic."""
+def partitioned_metadata(
+    topic: str, request_id: int, *, auto_creation: bool = False
+) -> bytes:
+    """Build PARTITIONED_METADATA: how many partitions?
+
+    Args:
+        topic: Full name, without the suffix of a partition.
+        request_id: Comes back in PARTITIONED_METADATA_RESPONSE.
+        auto_creation: Whether to create the topic where the broker's policy makes such
+            topics partitioned; others come into being with their first producer.
+    """
     body = pb.CommandPartitionedTopicMetadata(
-        topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
+        topic=topic, request_id=request_id, metadata_auto_creation_enabled=auto_creation
     )
     return _encode(
         pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body)
@@ -449,6 +488,121 @@ def redeliver_unacknowledged_messages(
             redeliverUnacknowledgedMessages=body,
         )
     )
+
+
+# -- producer --------------------------------------------------------------------------
+
+
+def producer(
+    *,
+    topic: str,
+    producer_id: int,
+    request_id: int,
+    producer_name: str = "",
+    user_provided_producer_name: bool = True,
+    epoch: int = 0,
+    access_mode: ProducerAccessMode = ProducerAccessMode.SHARED,
+    topic_epoch: int | None = None,
+    txn_enabled: bool = False,
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
+    """Build PRODUCER. Creates the topic if the broker's policy allows that.
+
+    Args:
+        topic: Full name of a topic partition. The bare name of a partitioned topic
+            would be taken for another topic that nobody reads.
+        producer_id: Of the new producer, unique on the connection.
+        request_id: Comes back in PRODUCER_SUCCESS or ERROR.
+        producer_name: "" for one that the broker makes up.
+        user_provided_producer_name: False when such a name is used again.
+        epoch: Counts the attachments under one name.
+        access_mode: Whom it shares the topic with.
+        topic_epoch: What the first PRODUCER_SUCCESS said; only for exclusive modes.
+        txn_enabled: Whether it will send in transactions.
+        properties: Shown in the topic's statistics.
+    """
+    body = pb.CommandProducer(
+        topic=topic,
+        producer_id=producer_id,
+        request_id=request_id,
+        producer_name=producer_name or None,
+        user_provided_producer_name=user_provided_producer_name,
+        epoch=epoch,
+        producer_access_mode=access_mode,
+        topic_epoch=topic_epoch,
+        txn_enabled=txn_enabled or None,
+        metadata=[pb.KeyValue(key=k, value=v) for k, v in (properties or {}).items()],
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))
+
+
+def close_producer(producer_id: int, request_id: int) -> bytes:
+    """Build CLOSE_PRODUCER. Its answer comes behind the receipts of all that it sent."""
+    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body)
+    )
+
+
+# -- transactions ----------------------------------------------------------------------
+
+
+def tc_client_connect(tc_id: int, request_id: int) -> bytes:
+    """Build TC_CLIENT_CONNECT_REQUEST: load this transaction coordinator."""
+    body = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=tc_id)
+    return _encode(
+        pb.BaseCommand(
+            type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body
+        )
+    )
+
+
+def new_txn(tc_id: int, request_id: int, ttl_ms: int) -> bytes:
+    """Build NEW_TXN. No answer comes while too many transactions are open.
+
+    Args:
+        tc_id: Number of the coordinator.
+        request_id: Comes back in NEW_TXN_RESPONSE.
+        ttl_ms: Milliseconds after which the coordinator aborts it; it does so at once
+            with less than 100.
+
+    Raises:
+        ValueError: ttl_ms is below 100.
+    """
+    if ttl_ms < _MIN_TXN_TTL_MS:
+        raise ValueError(f"a transaction cannot live for {ttl_ms} ms")
+    body = pb.CommandNewTxn(request_id=request_id, txn_ttl_millis=ttl_ms, tc_id=tc_id)
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body))
+
+
+def add_partitions_to_txn(txn: TxnId, topics: Sequence[str], request_id: int) -> bytes:
+    """Build ADD_PARTITION_TO_TXN. Its answer must come before the first SEND there.
+
+    Args:
+        txn: The transaction.
+        topics: Full names of topic partitions.
+        request_id: Comes back in ADD_PARTITION_TO_TXN_RESPONSE.
+    """
+    body = pb.CommandAddPartitionToTxn(
+        request_id=request_id,
+        txnid_most_bits=txn.most,
+        txnid_least_bits=txn.least,
+        partitions=topics,
+    )
+    return _encode(
+        pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
+    )
+
+
+def end_txn(txn: TxnId, action: TxnAction, request_id: int) -> bytes:
+    """Build END_TXN. Its answer comes when every topic partition has its marker."""
+    body = pb.CommandEndTxn(
+        request_id=request_id,
+        txnid_most_bits=txn.most,
+        txnid_least_bits=txn.least,
+        txn_action=action,
+    )
+    return _encode(pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body))
 
 
 def _encode(command: pb.BaseCommand) -> bytes:

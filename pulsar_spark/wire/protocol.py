@@ -110,6 +110,50 @@ class ConsumerClosed:
     assigned_broker_url: str
 
 
+class Receipt(NamedTuple):
+    """An entry of a producer is stored.
+
+    Attributes:
+        producer_id: Whose.
+        sequence_id: Which one; of a batch the lowest.
+        ledger_id, entry_id: Where it is stored. -1:-1 says that the broker had it
+            already and dropped this one.
+    """
+
+    producer_id: int
+    sequence_id: int
+    ledger_id: int
+    entry_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRefused:
+    """An entry of a producer is not stored.
+
+    Attributes:
+        producer_id: Whose.
+        sequence_id: Which one; of a batch the highest.
+        code: The protocol's name of the error, such as ``TopicTerminatedError``.
+        message: The broker's own sentence.
+    """
+
+    producer_id: int
+    sequence_id: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerClosed:
+    """The broker let go of a producer: the topic moves, or was deleted.
+
+    Attributes:
+        producer_id: Whose.
+    """
+
+    producer_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class AuthChallenged:
     """The broker asks for fresh credentials.
@@ -123,7 +167,17 @@ class AuthChallenged:
     data: bytes
 
 
-Event = Connected | Reply | Refusal | Delivery | ConsumerClosed | AuthChallenged
+Event = (
+    Connected
+    | Reply
+    | Refusal
+    | Delivery
+    | ConsumerClosed
+    | Receipt
+    | SendRefused
+    | ProducerClosed
+    | AuthChallenged
+)
 
 
 class _State(enum.Enum):
@@ -228,6 +282,32 @@ def _closed_consumer(command: pb.BaseCommand) -> ConsumerClosed:
     return ConsumerClosed(body.consumer_id, body.assignedBrokerServiceUrl)
 
 
+def _receipt(command: pb.BaseCommand) -> Receipt:
+    body = command.send_receipt
+    return Receipt(
+        body.producer_id,
+        body.sequence_id,
+        commands.to_signed(body.message_id.ledgerId),
+        commands.to_signed(body.message_id.entryId),
+    )
+
+
+def _send_refused(command: pb.BaseCommand) -> SendRefused:
+    body = command.send_error
+    return SendRefused(
+        body.producer_id, body.sequence_id, _code(body.error), body.message
+    )
+
+
+def _closed_producer(command: pb.BaseCommand) -> ProducerClosed:
+    return ProducerClosed(command.close_producer.producer_id)
+
+
+def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | None:
+    # One that is not ready waits for exclusive access; a second answer follows.
+    return _reply(command) if command.producer_success.producer_ready else None
+
+
 def _reply(command: pb.BaseCommand) -> Reply | Refusal:
     """Any reply. In BaseCommand a body's field number equals its type number."""
     field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
@@ -247,7 +327,7 @@ def _error_field(body: Any) -> str | None:
     return None
 
 
-_HANDLERS: dict[int, Callable[[pb.BaseCommand], Event]] = {
+_HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.ERROR: _refusal,
     pb.BaseCommand.CLOSE_CONSUMER: _closed_consumer,
     pb.BaseCommand.AUTH_CHALLENGE: _challenge,
@@ -258,4 +338,12 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event]] = {
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: _reply,
     pb.BaseCommand.CONSUMER_STATS_RESPONSE: _reply,
     pb.BaseCommand.ACK_RESPONSE: _reply,
+    pb.BaseCommand.SEND_RECEIPT: _receipt,
+    pb.BaseCommand.SEND_ERROR: _send_refused,
+    pb.BaseCommand.CLOSE_PRODUCER: _closed_producer,
+    pb.BaseCommand.PRODUCER_SUCCESS: _producer_success,
+    pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE: _reply,
+    pb.BaseCommand.NEW_TXN_RESPONSE: _reply,
+    pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: _reply,
+    pb.BaseCommand.END_TXN_RESPONSE: _reply,
 }
