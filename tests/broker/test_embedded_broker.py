@@ -246,6 +246,34 @@ def test_settings_win_and_failure_is_told() -> None:
     assert not folder.exists()
 
 
+def test_restless_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart is repeated, on the same ports and data, until the bookie stays."""
+    broker = EmbeddedBroker(tmp_path, progress=None)
+    broker._ports = {"binary": 1, "web": 2}
+    lost = (
+        "Lock on resource /ledgers/available/127.0.0.1:3 was invalidated. state Valid\n"
+    )
+    broker.log_file.write_text(lost * 9)  # of the start before
+    starts = iter([lost * 2, lost * 3, lost])
+    (tmp_path / "data").mkdir()
+
+    def launch(class_path: str) -> None:
+        broker._log_before = broker.log_file.stat().st_size
+        with broker.log_file.open("a") as log:
+            log.write(next(starts))
+
+    monkeypatch.setattr(broker, "_launch", launch)
+    monkeypatch.setattr(broker, "_await_healthy", lambda _: broker._check_bookie())
+    broker.start()
+    assert next(starts, None) is None
+    assert (tmp_path / "data").exists()
+    assert broker._ports == {"binary": 1, "web": 2}
+    broker._log_before = 0
+    broker.log_file.write_text(lost * 12)
+    with pytest.raises(BrokerStartError, match="lost its lock 12 times"):
+        broker._check_bookie()
+
+
 @pytest.mark.broker
 def test_class_path_is_remembered() -> None:
     """Maven is asked once; later calls answer from the cache, silently."""

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -40,8 +41,11 @@ LOOPBACK = "127.0.0.1"
 POM = Path(__file__).with_name("pom.xml")
 GUARD = Path(__file__).with_name("guard.py")
 
-#: Other programs pick free ports, too. A start that lost the race is repeated.
-PORT_ATTEMPTS = 5
+#: A start that lost a race is repeated, see ``_LostRaceError``.
+ATTEMPTS = 5
+
+#: What the broker logs each time it loses the lock by which its bookie is known.
+LOST_LOCK = re.compile(r"Lock on resource /ledgers/available/\S+ was invalidated")
 
 #: Clients look it up to find the coordinators. These themselves start on the first
 #: client that connects to them.
@@ -127,8 +131,27 @@ class BrokerStartError(RuntimeError):
     """The broker, or its class path, did not come up. The message ends with its log."""
 
 
-class _PortTakenError(BrokerStartError):
-    pass
+class _LostRaceError(BrokerStartError):
+    """The start may be repeated, ``on_same_ports`` or with others only."""
+
+    on_same_ports = False
+
+
+class _PortTakenError(_LostRaceError):
+    """Other programs pick free ports, too."""
+
+
+class _RestlessBookieError(_LostRaceError):
+    """The bookie comes and goes, hundreds of times a second, and will not stop.
+
+    A broker that was killed leaves the bookie's lock behind. The next one removes that
+    and takes the lock; if it hears of the removal only then, it believes that its own
+    lock is gone. So it removes it and takes it anew, hears of that, and so on
+    (https://github.com/apache/pulsar/issues/17759). Whoever needs a new ledger then may
+    be told "Not enough non-faulty bookies available".
+    """
+
+    on_same_ports = True
 
 
 class EmbeddedBroker:
@@ -184,6 +207,7 @@ class EmbeddedBroker:
         }
         self._ports: dict[str, int] = {}
         self._log_level = log_level
+        self._log_before = 0
         self._progress = progress
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -215,18 +239,19 @@ class EmbeddedBroker:
             return
         class_path = resolve_classpath(self.version, progress=self._progress)
         first_start = not self._ports
-        for attempt in range(1, PORT_ATTEMPTS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             if first_start:
                 self._choose_ports()
             try:
                 self._launch(class_path)
                 self._await_healthy(time.monotonic() + timeout)
-            except _PortTakenError:
+            except _LostRaceError as error:
                 self._end(b"k")
-                if not first_start or attempt == PORT_ATTEMPTS:
+                if attempt == ATTEMPTS or not (first_start or error.on_same_ports):
                     raise
-                # The bookie has written down its port, so its data must go.
-                shutil.rmtree(self.folder / "data", ignore_errors=True)
+                if first_start:
+                    # The bookie has written down its port, so its data must go.
+                    shutil.rmtree(self.folder / "data", ignore_errors=True)
             except BaseException:
                 self._end(b"k")
                 if first_start:
@@ -290,6 +315,7 @@ class EmbeddedBroker:
     def _launch(self, class_path: str) -> None:
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
+        self._log_before = self.log_file.stat().st_size if self.log_file.exists() else 0
         conf = self.folder / "broker.conf"
         conf.write_text("".join(f"{k}={v}\n" for k, v in self._configuration().items()))
         log4j = self.folder / "log4j2.properties"
@@ -354,12 +380,22 @@ class EmbeddedBroker:
             except (urllib.error.URLError, OSError, AdminError) as error:
                 missing = f"an answer without: {error}"
             if not missing:
+                self._check_bookie()
                 return
             time.sleep(0.1)
+        self._check_bookie()
         raise BrokerStartError(
             f"The broker on {self.admin_url} is not healthy, still waiting for "
             f"{missing}. The end of its log:\n{self._tail()}"
         )
+
+    def _check_bookie(self) -> None:
+        """Whether it keeps its lock, which it took long before the broker was up."""
+        with self.log_file.open(errors="replace") as log:
+            log.seek(self._log_before)
+            lost = sum(LOST_LOCK.search(line) is not None for line in log)
+        if lost > 1:
+            raise _RestlessBookieError(f"The bookie lost its lock {lost} times.")
 
     def _check_running(self) -> None:
         assert self._guard is not None
