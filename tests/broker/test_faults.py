@@ -60,7 +60,7 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def rows(admin: Admin, service_url: str) -> str:
+def rows(admin: Admin, service_url: str) -> Iterator[str]:
     """A partitioned topic of 400,000 rows, numbered in each partition from 0."""
     namespace = f"public/faults-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace, keep=True)
@@ -83,7 +83,8 @@ def rows(admin: Admin, service_url: str) -> str:
 
     with ThreadPoolExecutor(PARTITIONS) as writers:
         list(writers.map(write, range(PARTITIONS)))
-    return topic
+    yield topic
+    admin.delete(topic, partitioned=True)
 
 
 class Reading:

@@ -91,9 +91,19 @@ SETTINGS: Mapping[str, str] = {
     # A killed JVM loses nothing that is in the page cache; only a power cut would.
     "journalSyncData": "false",
     "journalPreAllocSizeMB": "4",
-    # A developer's disk may be nearly full, and a bookie refuses writes at 95 %.
-    "diskUsageThreshold": "0.998",
-    "diskUsageWarnThreshold": "0.997",
+    # The bookie turns read-only, and no topic can be opened any more, when more than
+    # this share of the disk is used. What is left of a large disk is much even then:
+    # 0.2 % of 250 GB are half a gigabyte. BookKeeper wants less than 1.
+    "diskUsageThreshold": "0.999999",
+    "diskUsageWarnThreshold": "0.999999",
+    # What is stored is in a journal and in an entry log. A journal goes when the entry
+    # logs have all of it, which is when one of them is full; an entry log goes when all
+    # topics in it are deleted. So they are small, and looked after often.
+    "journalMaxSizeMB": "16",
+    "journalMaxBackups": "0",
+    "skipListSizeLimit": str(8 * 1024 * 1024),  # what is not in an entry log yet
+    "logSizeLimit": str(16 * 1024 * 1024),
+    "gcWaitTime": "2000",
     # Threads for one machine's tests, whatever its number of cores.
     "numIOThreads": "4",
     "numHttpServerThreads": "32",  # the broker calls itself, too
