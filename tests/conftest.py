@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import tempfile
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,11 @@ MARKERS = {
 }
 
 
+#: The room that was left, and the last complaints in the broker's log: what the broker
+#: stored, its log included, is gone when failures are summed up.
+LAST_WORDS = pytest.StashKey[list[str]]()
+
+
 @dataclass(frozen=True)
 class ExternalBroker:
     """A broker that somebody else runs."""
@@ -59,11 +66,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(marker)
 
 
-def pytest_report_header() -> str:
-    """Say which broker the run is about."""
-    if not SERVICE_URL:
-        return f"broker: Pulsar {DEFAULT_VERSION}, embedded, started on demand"
-    return f"broker: Pulsar {_external().version} at {SERVICE_URL}"
+def pytest_report_header() -> list[str]:
+    """Say which broker the run is about, and what room it has."""
+    broker = f"broker: Pulsar {DEFAULT_VERSION}, embedded, started on demand"
+    if SERVICE_URL:
+        broker = f"broker: Pulsar {_external().version} at {SERVICE_URL}"
+    return [broker, f"disk: {_disk()}"]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """After a failure, say what may lie behind it: a full disk, a broker in trouble."""
+    if not terminalreporter.stats.keys() & {"failed", "error"}:
+        return
+    terminalreporter.write_sep("=", "disk and broker at the end")
+    for line in config.stash.get(LAST_WORDS, [f"disk: {_disk()}"]):
+        terminalreporter.write_line(line)
+
+
+def _disk() -> str:
+    folder = tempfile.gettempdir()
+    usage = shutil.disk_usage(folder)
+    free, total = usage.free >> 20, usage.total >> 20
+    return f"{free:,} MiB free of {total:,} in {folder}"
 
 
 def _external() -> ExternalBroker:
@@ -73,13 +99,16 @@ def _external() -> ExternalBroker:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[EmbeddedBroker | ExternalBroker]:
+def broker(
+    pytestconfig: pytest.Config,
+) -> Iterator[EmbeddedBroker | ExternalBroker]:
     """The broker of this run."""
     if SERVICE_URL:
         yield _external()
         return
     with LinkProxy() as link, EmbeddedBroker(link=link) as embedded:
         yield embedded
+        pytestconfig.stash[LAST_WORDS] = [f"disk: {_disk()}", *embedded.complaints()]
 
 
 @pytest.fixture(scope="session")

@@ -246,6 +246,19 @@ def test_settings_win_and_failure_is_told() -> None:
     assert not folder.exists()
 
 
+def test_complaints(tmp_path: Path) -> None:
+    """The last warnings and errors of a log, without what is fine, and cut."""
+    broker = EmbeddedBroker(tmp_path)
+    levels = ("ERROR", "WARN ", "INFO ", "WARN ")
+    lines = [
+        f"2026-11-21T14:53:26,95{n} {level} [one] Two - {'.' * 400}"
+        for n, level in enumerate(levels)
+    ]
+    lines.insert(2, "WARN in a line that goes on")
+    broker.log_file.write_text("\n".join(lines))
+    assert broker.complaints(2) == [lines[1][:300], lines[4][:300]]
+
+
 def test_restless_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart is repeated, on the same ports and data, until the bookie stays."""
     broker = EmbeddedBroker(tmp_path, progress=None)

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import urllib.error
+from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
@@ -232,6 +233,12 @@ class EmbeddedBroker:
     def log_file(self) -> Path:
         """The broker's log; what the JVM itself prints is in ``jvm.out`` beside it."""
         return self.folder / "broker.log"
+
+    def complaints(self, last: int = 15) -> list[str]:
+        """The last warnings and errors in the log, a line of 300 characters each."""
+        with self.log_file.open(errors="replace") as log:
+            found = (line for line in log if line[24:29] in ("WARN ", "ERROR"))
+            return [line.rstrip()[:300] for line in deque(found, last)]
 
     def start(self, timeout: float = 120.0) -> None:
         """Start the broker and wait until it serves topics and transactions.
