@@ -353,6 +353,10 @@ def main(url: str, topic: str, folder: str) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        .config(
+            "spark.driver.extraJavaOptions",
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        )
         .config("spark.local.dir", folder)
         .getOrCreate()
     )

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import threading
 import uuid
 from collections import defaultdict
@@ -21,6 +22,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pulsar_spark import PulsarDataSource
+from pulsar_spark.client import stream_planner
 from pulsar_spark.client.cursors import Cursors
 from pulsar_spark.errors import DataLossError
 from tests.support.admin import Admin, AdminError
@@ -45,6 +47,16 @@ PATIENCE_S = 180.0
 LOSS = "[PULSAR_DATA_LOSS]"
 
 Rows = dict[str, list[int]]
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is asked by hand is asked once, so it must look each time.
+
+    Otherwise it says "nothing new" for a while after it has looked in vain for long, as
+    it may on a busy machine.
+    """
+    monkeypatch.setattr(stream_planner, "_LONG_PLAN_S", math.inf)
 
 
 class Query:

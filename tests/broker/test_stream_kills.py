@@ -5,6 +5,7 @@ Every row carries its number, so that one that is lost, doubled or out of order 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import random
@@ -91,7 +92,7 @@ class Moment:
 
 
 def moments(seed: int) -> list[Moment]:
-    """Moments in all phases: the start of Spark, and before and after each log."""
+    """Moments in all phases: the start of a query, and before and after each log."""
     at = random.Random(seed)
     found = [Moment("", 0, at.uniform(1, 6))]
     for log, count in (("planned", 4), ("written", 2), ("committed", 4)):
@@ -210,27 +211,38 @@ def test_killed_at_random_moments(
         **QUICK,
     }
     query = Query(tmp_path / "query", options)
+    eager = replace(query, options={**options, "maxRowsPerTrigger": "2000"})
+    when = moments(seed)
     reached = []
-    with Publishing(service_url, topic, len(names), first=1500) as publishing:
-        for turn, moment in enumerate(moments(seed)):
-            before = Reached.by(query)
-            with Job([query], tmp_path / f"log-{turn}") as job:
+    with contextlib.ExitStack() as jobs:
+
+        def following(turn: int) -> Job:
+            one = query if turn < len(when) else eager
+            job = Job([one], tmp_path / f"log-{turn}", waits=True)
+            return jobs.enter_context(job)
+
+        job = following(0)
+        with Publishing(service_url, topic, len(names), first=1500) as publishing:
+            for turn, moment in enumerate(when, 1):
+                upcoming = following(turn)  # it starts its Spark meanwhile
+                before = Reached.by(query)
+                job.go()
                 moment.await_in(job, query)
                 job.kill()
-            after = Reached.by(query)
-            reached.append("starting" if after == before else after.phase)
-            sys.stdout.write(f"{moment}: {reached[-1]}, {after}\n")
-            assert query.rows() == numbers(*map(len, query.rows().values()))
-            check_cursors(admin, query, names)
-    assert len(reached) >= 10
-    # The moments right after a log was written hit what they aim at.
-    assert len(set(reached) - {"starting"}) >= 2
+                after = Reached.by(query)
+                reached.append("starting" if after == before else after.phase)
+                sys.stdout.write(f"{moment}: {reached[-1]}, {after}\n")
+                assert query.rows() == numbers(*map(len, query.rows().values()))
+                check_cursors(admin, query, names)
+                job = upcoming
+        assert len(reached) >= 10
+        # The moments right after a log was written hit what they aim at.
+        assert len(set(reached) - {"starting"}) >= 2
 
-    everything = numbers(*publishing.counts)
-    total = sum(publishing.counts)
-    assert total > 4500  # some of them came meanwhile
-    eager = replace(query, options={**options, "maxRowsPerTrigger": "2000"})
-    with Job([eager], tmp_path / "log-last") as job:
+        everything = numbers(*publishing.counts)
+        total = sum(publishing.counts)
+        assert total > 4500  # some of them came meanwhile
+        job.go()
         job.await_true(
             lambda: sum(map(len, eager.rows().values())) >= total, "the last row"
         )

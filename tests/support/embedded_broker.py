@@ -64,6 +64,10 @@ ADD_OPENS = (
     "jdk.management/com.sun.management.internal",
 )
 
+#: It lives for minutes, on a few cores that the tests need, too: compiling it to the
+#: last, and collecting in parallel, costs more than it gives.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 #: Broker and bookie read the same file. Where nothing is said, Pulsar's default holds.
 SETTINGS: Mapping[str, str] = {
     "clusterName": "standalone",
@@ -180,6 +184,7 @@ class EmbeddedBroker:
         link: A proxy for fault tests. The broker opens a second listener for it, and
             every address that the broker tells a client of that listener is the
             proxy's own. So nothing a client of ``link.url`` does can go around it.
+        is_short_lived: Start quickly rather than become fast; not for benchmarks.
         log_level: Of the broker's log file.
         progress: Where notes about slow steps go; ``None`` for silence.
 
@@ -200,6 +205,7 @@ class EmbeddedBroker:
         *,
         entry_metadata: bool = False,
         link: LinkProxy | None = None,
+        is_short_lived: bool = True,
         log_level: str = "info",
         progress: TextIO | None = sys.stderr,
     ) -> None:
@@ -217,6 +223,7 @@ class EmbeddedBroker:
             **(settings or {}),
         }
         self._ports: dict[str, int] = {}
+        self._is_short_lived = is_short_lived
         self._log_level = log_level
         self._log_before = 0
         self._progress = progress
@@ -345,6 +352,7 @@ class EmbeddedBroker:
             "-Xms256m",
             "-Xmx1g",
             "-XX:MaxDirectMemorySize=1g",
+            *(SHORT_LIVED if self._is_short_lived else ()),
             "-XX:+ExitOnOutOfMemoryError",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
             f"-Dlog4j2.configurationFile={log4j}",
@@ -393,7 +401,7 @@ class EmbeddedBroker:
         while time.monotonic() < deadline:
             self._check_running()
             try:
-                missing = _missing(admin)
+                missing = _missing(admin, self._settings)
             except (urllib.error.URLError, OSError, AdminError) as error:
                 missing = f"an answer without: {error}"
             if not missing:
@@ -462,12 +470,14 @@ def _start_guard(
     )
 
 
-def _missing(admin: Admin) -> str:
+def _missing(admin: Admin, settings: Mapping[str, str]) -> str:
     """What a broker that answers still lacks, "" when it is ready."""
     if "public/default" not in admin.namespaces("public"):
         return "the namespace public/default"
     if not admin.healthy():
         return "its own health check"
+    if settings["transactionCoordinatorEnabled"] == "false":
+        return ""
     if admin.partitions(COORDINATOR_TOPIC) == 0:
         return "the transaction coordinator's topic"
     admin.lookup(f"{COORDINATOR_TOPIC}-partition-0")  # refused until somebody serves it
@@ -607,7 +617,7 @@ def main() -> None:
     """Run a broker until Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt), _interrupt_on_sigterm():
         began = time.monotonic()
-        with EmbeddedBroker() as broker:
+        with EmbeddedBroker(is_short_lived=False) as broker:
             seconds = time.monotonic() - began
             sys.stdout.write(
                 f"Pulsar {broker.version} is up after {seconds:.1f} s\n"

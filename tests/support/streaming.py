@@ -8,8 +8,9 @@
         job.kill()
     assert query.rows() == {0: [0, 1, 2], 1: [0, 1, 2]}
 
-A query writes its rows to JSON files in a folder, beside its checkpoint. Rows are
-numbered from 0 in each topic partition, in their order, see ``publish_numbers``.
+A query writes its rows to JSON files in a folder, beside its checkpoint, or to a topic.
+Rows are numbered from 0 in each topic partition, in their order, see
+``publish_numbers``.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pulsar_spark.stream_offsets import StreamOffset
 from tests.support.official import produce
+from tests.support.standing import SITE, STAND
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -41,13 +45,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
+#: What a job reads when its queries are to start.
+GO = b"g"
+
 #: Bounds a failure; says nothing about how long anything should take.
 PATIENCE_S = 240.0
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query from a topic into JSON files.
+    """A query from a topic into JSON files, or into another topic.
 
     Attributes:
         folder: Holds its checkpoint and its rows.
@@ -55,12 +62,19 @@ class Query:
         available_now: Ends by itself when it has read what there is.
         hold: The micro-batch in which it stops for ever, its offsets logged. Such a
             query writes no rows at all.
+        sink: Options of the topic that the rows go to: their values are
+            ``<partition>:<number>``, and their keys partitions. None for JSON files.
+        shuffled: Whether the rows of a task are in another order at each attempt.
+        conf: Settings of Spark. Those of the first query hold for all of a job.
     """
 
     folder: Path
     options: dict[str, str]
     available_now: bool = False
     hold: int | None = None
+    sink: dict[str, str] | None = None
+    shuffled: bool = False
+    conf: dict[str, str] = field(default_factory=dict)
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Starts it, or goes on with it."""
@@ -79,6 +93,22 @@ class Query:
         writer = frame.writeStream.option("checkpointLocation", str(self.checkpoint))
         if self.available_now:
             writer = writer.trigger(availableNow=True)
+        if self.sink is not None:
+            rows = frame.selectExpr(
+                "concat(part, ':', number) AS value", "CAST(part AS STRING) AS __key"
+            )
+            if self.shuffled:
+                from pyspark.sql.pandas import functions
+
+                # It is asked for, and not used.
+                vars(functions)["require_minimum_pandas_version"] = lambda: None
+                rows = rows.repartition(2).mapInArrow(in_any_order, rows.schema)
+            writer = rows.writeStream.options(**self.sink).option(
+                "checkpointLocation", str(self.checkpoint)
+            )
+            if self.available_now:
+                writer = writer.trigger(availableNow=True)
+            return writer.format("pulsar").start()
         if self.hold is None:
             return writer.format("json").option("path", str(self._sink)).start()
         return writer.foreachBatch(self._take).start()
@@ -159,6 +189,15 @@ class Query:
         return files
 
 
+def in_any_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task in an order that nobody can foretell."""
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(list(batches))
+    order = random.SystemRandom().sample(range(len(table)), len(table))
+    yield from table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
+
+
 def _numbers_in(folder: Path) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return sorted(int(name) for name in os.listdir(folder) if name.isdigit())
@@ -199,6 +238,9 @@ class Job:
         queries: What it runs.
         log: File for what it prints.
         module: Another module to run; it gets one argument for each of ``queries``.
+        stand: Where the commit of an exactly-once stream stands still, see
+            ``tests.support.standing``; "" for nowhere.
+        waits: It starts Spark, but no query before ``go``.
     """
 
     def __init__(
@@ -206,15 +248,24 @@ class Job:
         queries: Sequence[Query] | Sequence[str],
         log: Path,
         module: str = "tests.support.streaming",
+        *,
+        stand: str = "",
+        waits: bool = False,
     ) -> None:
         self._queries = [_to_json(q) if isinstance(q, Query) else q for q in queries]
         self._module = module
+        self._waits = waits
         self._log = log
+        self._stand = stand
+        self._standing = log.with_name(f"{log.name}-standing")
         self._output: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Job:
         self._output = self._log.open("ab")
+        paths = [str(ROOT)]
+        if self._stand:
+            paths.insert(0, str(SITE))
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *self._queries],
             # It ends when this does, or the process that it belongs to.
@@ -223,7 +274,8 @@ class Job:
             stderr=self._output,
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": os.pathsep.join(paths),
+                STAND: f"{self._stand}@{self._standing}",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
@@ -231,7 +283,16 @@ class Job:
             cwd=self._log.parent,
             start_new_session=True,
         )
+        if not self._waits:
+            self.go()
         return self
+
+    def go(self) -> None:
+        """Lets it start its queries."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(GO)
+        self._process.stdin.flush()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -253,6 +314,15 @@ class Job:
             return False
 
         await_true(holds, what, PATIENCE_S)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it has come to where it stands still."""
+        return self._standing.exists()
+
+    def release(self) -> None:
+        """Lets it go on from there."""
+        self._standing.unlink()
 
     @property
     def output(self) -> str:
@@ -279,6 +349,25 @@ class Job:
         """Lets it go on."""
         self._signal_all(signal.SIGCONT)
 
+    def workers(self) -> list[int]:
+        """The Python processes that run tasks."""
+        listing = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid=,args="],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert self._process is not None
+        parents = {}
+        for line in listing.splitlines():
+            pid, parent, command = line.split(None, 2)
+            if command.endswith("-m pyspark.daemon pyspark.worker"):
+                with contextlib.suppress(ProcessLookupError):
+                    if os.getsid(int(pid)) == self._process.pid:
+                        parents[int(pid)] = int(parent)
+        # What the daemons themselves come from is no daemon.
+        return [pid for pid, parent in parents.items() if parent in parents]
+
     def _signal_all(self, number: signal.Signals) -> int:
         """Signals all processes of the session, and returns how many there are."""
         assert self._process is not None
@@ -300,22 +389,25 @@ def _to_json(query: Query) -> str:
     return json.dumps({**vars(query), "folder": str(query.folder)})
 
 
-def end_with_parent() -> None:
-    """Makes this process end when its standard input does."""
+def end_with_parent() -> threading.Event:
+    """Makes this process end when its standard input does; tells when it may go."""
+    may_go = threading.Event()
 
     def watch() -> None:
-        os.read(0, 1)  # not sys.stdin: its lock would be in the way of an exit
+        while os.read(0, 1):  # not sys.stdin: its lock would be in the way of an exit
+            may_go.set()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    return may_go
 
 
 def main(*specifications: str) -> None:
     """Runs queries until they end."""
     from pyspark.sql import SparkSession
 
-    end_with_parent()
-    spark = (
+    may_go = end_with_parent()
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -329,13 +421,16 @@ def main(*specifications: str) -> None:
         )
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    given: list[dict[str, Any]] = [json.loads(one) for one in specifications]
+    for name, value in given[0].get("conf", {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    may_go.wait()
     queries = []
-    for specification in specifications:
-        given: dict[str, Any] = json.loads(specification)
-        query = Query(**{**given, "folder": Path(given["folder"])})
+    for one in given:
+        query = Query(**{**one, "folder": Path(one["folder"])})
         query.folder.mkdir(parents=True, exist_ok=True)
         queries.append(query.start(spark))
     for running in queries:

@@ -1,0 +1,38 @@
+"""Python imports this as it starts, see ``tests.support.standing``."""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+_MODULE = "pulsar_spark.client.exactly_once"
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module as others would, and changes it when it is loaded.
+
+    Not before: Spark starts many Python processes, and waits for none of them long.
+    """
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """The module's, and nobody else's."""
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            sys.path.append(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+            from tests.support import standing
+
+            standing.install(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, _Finder())
