@@ -5,12 +5,20 @@
     PulsarSparkError
     ├── OptionError            [PULSAR_OPTION]           options that cannot work
     ├── SchemaError            [PULSAR_SCHEMA]           columns a topic does not have
+    ├── BadRowError            [PULSAR_BAD_ROW]          values a message cannot hold
     ├── TransportError         [PULSAR_CONNECTION]       unreachable, cut or silent
     ├── ProtocolError          [PULSAR_PROTOCOL]         bytes Pulsar would not send
     │   └── CorruptEntryError  [PULSAR_CORRUPT_MESSAGE]  one entry is unreadable
     ├── BrokerError            [PULSAR_BROKER]           the broker said no
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
     │   └── AuthError          [PULSAR_AUTH]
+    ├── TransactionsOffError   [PULSAR_TRANSACTIONS_OFF] the cluster has none
+    ├── TransactionLostError   [PULSAR_TRANSACTION_LOST] expired before its commit
+    ├── MessageTooLargeError   [PULSAR_MESSAGE_TOO_LARGE] a row no entry can hold
+    ├── SendTimeoutError       [PULSAR_SEND_TIMEOUT]     no receipt came for too long
+    ├── InDoubtError           [PULSAR_IN_DOUBT]         whether rows are stored
+    ├── IdempotenceError       [PULSAR_IDEMPOTENCE]      an id that wrote later rows
+    ├── DeduplicationOffError  [PULSAR_DEDUPLICATION_OFF] a broker that takes all twice
     ├── CheckpointError        [PULSAR_CHECKPOINT]       offsets that are not ours
     ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]     nothing came for too long
     └── DataLossError          [PULSAR_DATA_LOSS]        wanted rows are not there
@@ -22,7 +30,10 @@ ever holds a credential.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+_E = TypeVar("_E", bound="PulsarSparkError")
 
 #: ServerError of the public protocol, by number. Names are the protocol's own.
 SERVER_ERRORS: dict[int, str] = {
@@ -96,6 +107,11 @@ class PulsarSparkError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message}"
+
+    def about(self: _E, subject: str) -> _E:
+        """The same error, its message beginning with what it is about."""
+        state = {**self.__dict__, "message": f"{subject}: {self.message}"}
+        return cast(_E, _rebuild(type(self), state))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__)
@@ -181,15 +197,6 @@ class BrokerError(PulsarSparkError):
         self.broker = broker
         self.retriable = code in RETRIABLE_SERVER_ERRORS
 
-    def about(self, topic_partition: str) -> BrokerError:
-        """The same error, its message beginning with the topic it is about."""
-        return type(self)(
-            f"{topic_partition}: {self.message}",
-            code=self.code,
-            server_message=self.server_message,
-            broker=self.broker,
-        )
-
 
 class TopicNotFoundError(BrokerError):
     """A topic, or a partition of it, does not exist. We never create one by reading."""
@@ -201,6 +208,146 @@ class AuthError(BrokerError):
     """The broker did not accept who we are, or what we are allowed to do."""
 
     condition = "PULSAR_AUTH"
+
+
+class TransactionsOffError(PulsarSparkError):
+    """Transactions are wanted, and the cluster does not have them."""
+
+    condition = "PULSAR_TRANSACTIONS_OFF"
+
+
+class TransactionLostError(PulsarSparkError):
+    """Transactions of a micro-batch had expired when they were to be committed.
+
+    Attributes:
+        batch_id: The micro-batch.
+        partitions: Input partitions whose rows are not visible.
+    """
+
+    condition = "PULSAR_TRANSACTION_LOST"
+
+    def __init__(self, batch_id: int, partitions: Sequence[int]) -> None:
+        super().__init__(
+            f"Micro-batch {batch_id} took longer than its transactions live: those of "
+            f"{len(partitions)} tasks had expired before they could be committed. "
+            "Nothing is lost or doubled: start the query again, and these tasks write "
+            "their rows once more. Raise `transactionTimeoutMs`, or make micro-batches "
+            "smaller."
+        )
+        self.batch_id = batch_id
+        self.partitions = tuple(partitions)
+
+
+class MessageTooLargeError(PulsarSparkError, ValueError):
+    """A row does not fit into one entry, and may not be cut into several.
+
+    Attributes:
+        size_bytes: What it takes, metadata included, compressed if it would be.
+        limit_bytes: What an entry may take.
+        topic_partition: Full name of the topic partition, "" where not known yet.
+    """
+
+    condition = "PULSAR_MESSAGE_TOO_LARGE"
+
+    def __init__(
+        self, *, size_bytes: int, limit_bytes: int, topic_partition: str = ""
+    ) -> None:
+        where = f" for {topic_partition}" if topic_partition else ""
+        super().__init__(
+            f"A row{where} takes {size_bytes} bytes, but an entry can hold no more "
+            f"than {limit_bytes}: the broker's maxMessageSize less some room for what "
+            "is stored with it. Nothing behind that row was sent. Set "
+            "`pulsar.producer.chunkingEnabled` to true, compress, or raise "
+            "maxMessageSize on brokers and bookies."
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        self.topic_partition = topic_partition
+
+
+class SendTimeoutError(PulsarSparkError, TimeoutError):
+    """A broker acknowledged nothing for ``sendTimeoutMs`` though rows are due.
+
+    Attributes:
+        topic_partition: Full name of the topic partition.
+    """
+
+    condition = "PULSAR_SEND_TIMEOUT"
+
+    def __init__(self, message: str, *, topic_partition: str = "") -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+
+
+class InDoubtError(PulsarSparkError):
+    """A connection broke, and whether the rows in flight are stored is not known.
+
+    Only where sending them again could store them twice.
+
+    Attributes:
+        topic_partition: Full name of the topic partition.
+        rows: How many are in doubt.
+    """
+
+    condition = "PULSAR_IN_DOUBT"
+
+    def __init__(self, reason: str, *, topic_partition: str, rows: int) -> None:
+        super().__init__(
+            f"{topic_partition}: {rows} rows of a transaction were on their way when "
+            f"this happened: {reason} Without deduplication nobody can tell which of "
+            "them are stored, so the transaction is aborted and the task has to run "
+            "again: allow that by `spark.task.maxFailures`, or switch deduplication "
+            "on, with which tasks survive this."
+        )
+        self.topic_partition = topic_partition
+        self.rows = rows
+
+
+class DeduplicationOffError(PulsarSparkError):
+    """A topic's broker stores what it has already, so a replay would repeat rows.
+
+    Attributes:
+        topic: Full name of the topic.
+    """
+
+    condition = "PULSAR_DEDUPLICATION_OFF"
+
+    def __init__(self, topic: str) -> None:
+        namespace = topic.partition("://")[2].rpartition("/")[0]
+        super().__init__(
+            f"{topic}: `deliveryGuarantee=idempotent` needs deduplication, which is "
+            "off for this topic. Switch it on with `bin/pulsar-admin namespaces "
+            f"set-deduplication {namespace} --enable`, with `bin/pulsar-admin "
+            f"topicPolicies set-deduplication {topic} --enable`, or with "
+            "`brokerDeduplicationEnabled=true` in broker.conf. Nothing was written."
+        )
+        self.topic = topic
+
+
+class IdempotenceError(PulsarSparkError):
+    """An ``idempotenceId`` has written micro-batches that come after this one.
+
+    Attributes:
+        idempotence_id: The id.
+        topic_partition: Where it has.
+        batch_ids: The micro-batch to be written, and the last one that is there.
+    """
+
+    condition = "PULSAR_IDEMPOTENCE"
+
+    def __init__(
+        self, idempotence_id: str, topic_partition: str, batch_ids: tuple[int, int]
+    ) -> None:
+        super().__init__(
+            f"{topic_partition}: micro-batch {batch_ids[0]} cannot be written under "
+            f"the `idempotenceId` {idempotence_id!r}, because rows of its micro-batch "
+            f"{batch_ids[1]} are there already: the broker would drop these rows as "
+            "duplicates. The id is used by another query, or this one began anew with "
+            "an empty checkpoint: give it another id."
+        )
+        self.idempotence_id = idempotence_id
+        self.topic_partition = topic_partition
+        self.batch_ids = batch_ids
 
 
 class CheckpointError(PulsarSparkError, ValueError):
@@ -247,3 +394,9 @@ class SchemaError(PulsarSparkError, ValueError):
     """The schema that was asked for does not fit what a topic has."""
 
     condition = "PULSAR_SCHEMA"
+
+
+class BadRowError(PulsarSparkError, ValueError):
+    """A row to be written holds a value that no message can hold."""
+
+    condition = "PULSAR_BAD_ROW"

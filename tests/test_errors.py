@@ -12,16 +12,24 @@ from pulsar_spark.errors import (
     RETRIABLE_SERVER_ERRORS,
     SERVER_ERRORS,
     AuthError,
+    BadRowError,
     BrokerError,
     CheckpointError,
     CorruptEntryError,
     DataLossError,
+    DeduplicationOffError,
+    IdempotenceError,
+    InDoubtError,
+    MessageTooLargeError,
     OptionError,
     ProtocolError,
     PulsarSparkError,
     ReadTimeoutError,
     SchemaError,
+    SendTimeoutError,
     TopicNotFoundError,
+    TransactionLostError,
+    TransactionsOffError,
     TransportError,
 )
 
@@ -35,9 +43,17 @@ EXAMPLES: list[PulsarSparkError] = [
     BrokerError("No.", code="ServiceNotReady", server_message="later", broker="h:1"),
     TopicNotFoundError("Absent.", code="TopicNotFound", broker="h:1"),
     AuthError("Refused.", code="AuthenticationError"),
+    TransactionsOffError("None."),
     ReadTimeoutError("Silence.", topic_partition="t"),
     DataLossError("Gone.", topic_partition="t", wanted="1:2", available=""),
     SchemaError("Columns."),
+    BadRowError("A time before 1970."),
+    TransactionLostError(7, [0, 2]),
+    MessageTooLargeError(size_bytes=9, limit_bytes=8, topic_partition="t"),
+    SendTimeoutError("Silence.", topic_partition="t"),
+    InDoubtError("Cut.", topic_partition="t", rows=3),
+    DeduplicationOffError("persistent://public/default/t"),
+    IdempotenceError("id", "t", (3, 7)),
 ]
 
 
@@ -99,6 +115,7 @@ def test_all_share_one_root() -> None:
         (TransportError, ConnectionError),
         (ReadTimeoutError, TimeoutError),
         (SchemaError, ValueError),
+        (BadRowError, ValueError),
     ],
 )
 def test_familiar_builtins_catch_ours(cls: type, builtin: type) -> None:
@@ -137,12 +154,11 @@ def test_corrupt_entry_names_its_place_when_known() -> None:
     assert CorruptEntryError("short").message == "An entry cannot be read: short"
 
 
-def test_broker_error_about_a_topic_keeps_its_facts() -> None:
-    """A refusal can be told with its topic, and is otherwise the same error."""
-    error = TopicNotFoundError(
-        "Absent.", code="TopicNotFound", server_message="no", broker="h:1"
-    )
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_an_error_about_something_keeps_its_facts(error: PulsarSparkError) -> None:
+    """An error can be told with what it is about, and is otherwise the same."""
     named = error.about("t-partition-0")
-    assert type(named) is TopicNotFoundError
-    assert named.message == "t-partition-0: Absent."
+    assert type(named) is type(error)
+    assert named.message == f"t-partition-0: {error.message}"
+    assert named.args == (named.message,)
     assert {**vars(named), "message": ""} == {**vars(error), "message": ""}

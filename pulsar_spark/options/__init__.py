@@ -12,9 +12,11 @@ from pulsar_spark.options.model import (
     METADATA_COLUMNS_ALL,
     METADATA_COLUMNS_DEFAULT,
     ClientOptions,
+    DeliveryGuarantee,
     ReadOptions,
+    WriteOptions,
 )
-from pulsar_spark.options.parse import parse_read_options
+from pulsar_spark.options.parse import parse_read_options, parse_write_options
 from pulsar_spark.options.table import (
     OPTIONS,
     OptionSpec,
@@ -29,10 +31,13 @@ __all__ = [
     "METADATA_COLUMNS_DEFAULT",
     "OPTIONS",
     "ClientOptions",
+    "DeliveryGuarantee",
     "OptionSpec",
     "ReadOptions",
     "Scope",
     "Support",
+    "WriteOptions",
     "options_table_markdown",
     "parse_read_options",
+    "parse_write_options",
 ]

@@ -1,7 +1,11 @@
-"""The options of a read, typed and frozen: what the rest of the package works with."""
+"""The options of a read and of a write, typed and frozen.
+
+They are what the rest of the package works with.
+"""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from pulsar_spark.offsets import Edge, OffsetsSpec, TimesSpec
@@ -154,3 +158,85 @@ class ReadOptions:
     def reader_subscription_prefix(self) -> str:
         """Prefix of the names under which readers, which are not durable, subscribe."""
         return self.subscription_role_prefix or self.subscription_prefix
+
+
+class DeliveryGuarantee(enum.Enum):
+    """What a write promises about each row."""
+
+    #: Sent once; what a broken connection swallows is lost.
+    NONE = "none"
+    #: Stored, perhaps more than once where a task or a micro-batch is repeated.
+    AT_LEAST_ONCE = "at-least-once"
+    #: Stored once: brokers drop what a repeated task sends again, in the same order.
+    IDEMPOTENT = "idempotent"
+    #: Visible once, and together with its micro-batch or its batch write.
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to write and how. Durations are seconds unless named otherwise.
+
+    Attributes:
+        client: How to reach the brokers.
+        topic: Topic, or single partition, of all rows; None where each row names its
+            own.
+        guarantee: What is promised about each row.
+        idempotence_id: What names of producers, and of the log of commits, are made
+            from; the same for every run of one stream. None where the guarantee needs
+            none or the options give none: then an idempotent stream has the id of its
+            query, and a batch write a new one of its own. An exactly-once stream
+            always has one here.
+        transaction_timeout_ms: Age in milliseconds at which brokers abort an open
+            transaction.
+        commit_topic: Topic in which an exactly-once stream keeps its log of commits,
+            None for one named after ``idempotence_id``.
+        topic_auto_creation: Whether brokers may create a topic that does not exist.
+        batching_enabled: Whether an entry may hold several messages.
+        batching_max_publish_delay_s: Longest wait of a message for others.
+        batching_max_messages: Most messages of an entry.
+        batching_max_bytes: Bytes of messages, uncompressed, after which an entry takes
+            no more.
+        key_based_batching: Whether all messages of an entry have the same key.
+        compression_type: ``NONE``, ``LZ4``, ``ZLIB``, ``ZSTD`` or ``SNAPPY``.
+        chunking_enabled: Whether a row that no entry can hold is sent in chunks.
+        chunk_max_message_size: Most bytes of a chunk, -1 for what the broker accepts.
+        send_timeout_s: Longest wait for a receipt, 0 for no limit.
+        hashing_scheme: ``JavaStringHash`` or ``Murmur3_32Hash``: what chooses the
+            partition of a row with a key.
+        message_routing_mode: ``RoundRobinPartition`` or ``SinglePartition``: which
+            partition takes a row that has no key and names none.
+        access_mode: ``Shared``, ``Exclusive``, ``WaitForExclusive`` or
+            ``ExclusiveWithFencing``: what producers ask for.
+        producer_name: Name of the producer, None for generated ones.
+        initial_sequence_id: Sequence id before that of the first message, None for the
+            producer's own.
+        producer_properties: Names and values shown in topic statistics, in the order
+            given.
+        key_encoding: ``text`` or ``bytes``: whether the key of a string column is sent
+            as it is, or its UTF-8 bytes as base64.
+    """
+
+    client: ClientOptions
+    topic: TopicName | None = None
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.AT_LEAST_ONCE
+    idempotence_id: str | None = None
+    transaction_timeout_ms: int = 600_000
+    commit_topic: TopicName | None = None
+    topic_auto_creation: bool = False
+    batching_enabled: bool = True
+    batching_max_publish_delay_s: float = 0.001
+    batching_max_messages: int = 1000
+    batching_max_bytes: int = 128 << 10
+    key_based_batching: bool = False
+    compression_type: str = "NONE"
+    chunking_enabled: bool = False
+    chunk_max_message_size: int = -1
+    send_timeout_s: float = 30.0
+    hashing_scheme: str = "JavaStringHash"
+    message_routing_mode: str = "RoundRobinPartition"
+    access_mode: str = "Shared"
+    producer_name: str | None = None
+    initial_sequence_id: int | None = None
+    producer_properties: tuple[tuple[str, str], ...] = ()
+    key_encoding: str = "text"

@@ -10,7 +10,12 @@ from typing import Any, TypeVar
 from pulsar_spark.errors import OptionError
 from pulsar_spark.offsets import Edge, OffsetsSpec
 from pulsar_spark.options import table, values
-from pulsar_spark.options.model import ClientOptions, ReadOptions
+from pulsar_spark.options.model import (
+    ClientOptions,
+    DeliveryGuarantee,
+    ReadOptions,
+    WriteOptions,
+)
 from pulsar_spark.options.table import OptionSpec, Scope, Support
 
 _T = TypeVar("_T")
@@ -182,6 +187,117 @@ def _check_trigger(given: _Given, read: ReadOptions) -> None:
         )
 
 
+def parse_write_options(
+    options: Mapping[str, str], *, streaming: bool, quiet: bool = False
+) -> WriteOptions:
+    """Read and check the options of a write.
+
+    Args:
+        options: The map that Spark hands over; keys in any case.
+        streaming: Whether the write is a stream.
+        quiet: Whether to say nothing of options that have no effect.
+
+    Raises:
+        OptionError: With every problem found.
+    """
+    given = _Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
+    client = _client_options(given)
+    guarantee = given[table.DELIVERY_GUARANTEE]
+    for spec, guarantees in _ONLY_WITH.items():
+        if guarantee not in guarantees:
+            given.leave_out(spec)
+    topic = given.get(table.TOPIC)
+    result = WriteOptions(
+        client=client,
+        topic=topic[0] if topic else None,
+        guarantee=guarantee,
+        idempotence_id=_idempotence_id(given, guarantee),
+        transaction_timeout_ms=given[table.TRANSACTION_TIMEOUT_MS],
+        commit_topic=given.get(table.COMMIT_TOPIC),
+        topic_auto_creation=given[table.TOPIC_AUTO_CREATION],
+        batching_enabled=given[table.BATCHING_ENABLED],
+        batching_max_publish_delay_s=given[table.BATCHING_MAX_PUBLISH_DELAY_MICROS],
+        batching_max_messages=given[table.BATCHING_MAX_MESSAGES],
+        batching_max_bytes=given[table.BATCHING_MAX_BYTES],
+        key_based_batching=given[table.BATCHER_BUILDER] == "KEY_BASED",
+        compression_type=given[table.COMPRESSION_TYPE],
+        chunking_enabled=given[table.CHUNKING_ENABLED],
+        chunk_max_message_size=given[table.CHUNK_MAX_MESSAGE_SIZE],
+        send_timeout_s=given[table.SEND_TIMEOUT_MS],
+        hashing_scheme=given[table.HASHING_SCHEME],
+        message_routing_mode=given[table.MESSAGE_ROUTING_MODE],
+        access_mode=given[table.ACCESS_MODE],
+        producer_name=given.get(table.PRODUCER_NAME),
+        initial_sequence_id=given.get(table.INITIAL_SEQUENCE_ID),
+        producer_properties=given[table.PROPERTIES],
+        key_encoding=given[table.KEY_ENCODING],
+    )
+    _check_commit_log(given, result, streaming=streaming)
+    _check_idempotence(given, result)
+    given.finish(quiet=quiet)
+    return result
+
+
+_IDENTIFIED = (DeliveryGuarantee.IDEMPOTENT, DeliveryGuarantee.EXACTLY_ONCE)
+_ONLY_WITH: dict[OptionSpec[Any], tuple[DeliveryGuarantee, ...]] = {
+    table.IDEMPOTENCE_ID: _IDENTIFIED,
+    table.TRANSACTION_TIMEOUT_MS: (DeliveryGuarantee.EXACTLY_ONCE,),
+    table.COMMIT_TOPIC: (DeliveryGuarantee.EXACTLY_ONCE,),
+}
+
+
+def _idempotence_id(given: _Given, guarantee: DeliveryGuarantee) -> str | None:
+    if guarantee not in _IDENTIFIED:
+        return None
+    idempotence_id = given.get(table.IDEMPOTENCE_ID)
+    # Tasks know the id of their query, which is better: a new checkpoint has a new one.
+    # But the driver, which keeps the log of an exactly-once stream, does not.
+    if idempotence_id is None and guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        return given.get(table.CHECKPOINT_LOCATION)
+    return idempotence_id
+
+
+def _check_commit_log(given: _Given, write: WriteOptions, *, streaming: bool) -> None:
+    if write.guarantee is not DeliveryGuarantee.EXACTLY_ONCE or not streaming:
+        return
+    if not (table.IDEMPOTENCE_ID in given or table.CHECKPOINT_LOCATION in given):
+        given.problems.append(
+            f"An exactly-once stream needs {table.IDEMPOTENCE_ID.name}, or"
+            f' .option("{table.CHECKPOINT_LOCATION.name}", ...) on the stream itself:'
+            " a restart finds its log of commits by it."
+        )
+    log, topic = write.commit_topic, write.topic
+    if log is not None and topic is not None and log.base == topic.base:
+        given.problems.append(
+            f"{table.COMMIT_TOPIC.name} must not be {table.TOPIC.name}: the log of"
+            " commits is no place for rows."
+        )
+
+
+def _check_idempotence(given: _Given, write: WriteOptions) -> None:
+    if write.guarantee not in _IDENTIFIED:
+        return
+    by = f"{table.DELIVERY_GUARANTEE.name}={write.guarantee.value}"
+    for spec, why in (
+        (table.PRODUCER_NAME, "such a write names its producers itself"),
+        (table.INITIAL_SEQUENCE_ID, "such a write numbers its messages itself"),
+    ):
+        if spec in given:
+            given.problems.append(f"{spec.name} cannot be set with {by}: {why}.")
+    if write.guarantee is not DeliveryGuarantee.IDEMPOTENT:
+        return
+    if write.key_based_batching:
+        given.problems.append(
+            f"{table.BATCHER_BUILDER.name} cannot be KEY_BASED with {by}: sequence ids"
+            " would not be in order."
+        )
+    if write.chunking_enabled:
+        given.problems.append(
+            f"{table.CHUNKING_ENABLED.name} cannot be true with {by}: chunks that are"
+            " sent again would be left over."
+        )
+
+
 class _Given:
     """The options given that this version honours, and all problems so far."""
 
@@ -198,7 +314,7 @@ class _Given:
             elif table.plain_key(key).startswith(table.plain_key(table.ADMIN_PREFIX)):
                 self._ignored.append(key)
             else:
-                self.problems.append(_unknown(key))
+                self.problems.append(_unknown(key, writing=self._writing))
 
     def __contains__(self, spec: OptionSpec[Any]) -> bool:
         return spec.name in self._texts
@@ -219,12 +335,23 @@ class _Given:
             self.problems.extend(error.problems)
             return None
 
+    def leave_out(self, spec: OptionSpec[Any]) -> None:
+        """Check an option, and then ignore it: beside others it has no effect."""
+        if spec in self:
+            self.get(spec)
+            del self._texts[spec.name]
+            self._ignored.append(spec.name)
+
     def finish(self, *, quiet: bool) -> None:
         """Report the problems, or else what was ignored."""
         if self.problems:
             raise OptionError(*self.problems)
         if not quiet:
-            _warn_ignored(self._ignored)
+            _warn_ignored(self._ignored, "write" if self._writing else "read")
+
+    @property
+    def _writing(self) -> bool:
+        return self._use in Scope.WRITE
 
     def _admit(self, spec: OptionSpec[Any], key: str, text: str) -> None:
         first_key, first_text = self._keys.setdefault(spec.name, (key, text))
@@ -253,10 +380,18 @@ class _Given:
             self._texts[spec.name] = text
 
     def _misplaced(self, spec: OptionSpec[Any]) -> None:
-        if spec.scope is Scope.WRITE:
+        if spec.scope in Scope.WRITE and not self._writing:
             self.problems.append(
                 f"{spec.name} is an option of writing: leave it out of a read."
             )
+        elif spec.scope in Scope.READ and self._writing:
+            instead = (
+                "name the topic of all rows by topic, or that of each row in the column"
+                " __topic"
+                if spec in (table.TOPICS, table.TOPICS_PATTERN)
+                else "leave it out of a write"
+            )
+            self.problems.append(f"{spec.name} is an option of reading: {instead}.")
         elif spec.scope is Scope.BATCH:
             self.problems.append(
                 f"{spec.name} is an option of batch reads: a stream has no end."
@@ -266,22 +401,24 @@ class _Given:
             self._ignored.append(spec.name)
 
 
-def _unknown(key: str) -> str:
+def _unknown(key: str, *, writing: bool) -> str:
     if key.lower() in ("path", "paths"):
-        return "Topics are no paths: use .option('topic', ...) and load()."
+        calls = "save() or start()" if writing else "load()"
+        return f"Topics are no paths: use .option('topic', ...) and {calls}."
     names = {table.plain_key(spec.name): spec.name for spec in table.OPTIONS}
     return f"There is no option {key!r}.{values.nearest(table.plain_key(key), names)}"
 
 
-_warned: set[str] = set()
+_warned: set[tuple[str, str]] = set()
 
 
-def _warn_ignored(names: Iterable[str]) -> None:
+def _warn_ignored(names: Iterable[str], use: str) -> None:
     """Warn once a process: Spark reads the same options many times."""
-    new = sorted(set(names) - _warned)
+    new = sorted({(use, name) for name in names} - _warned)
     if new:
         _warned.update(new)
         _LOG.warning(
-            "These options have no effect on this read, and are ignored: %s",
-            ", ".join(new),
+            "These options have no effect on this %s, and are ignored: %s",
+            use,
+            ", ".join(name for _, name in new),
         )

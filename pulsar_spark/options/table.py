@@ -18,9 +18,11 @@ class Scope(enum.Flag):
 
     BATCH = enum.auto()
     STREAM = enum.auto()
-    WRITE = enum.auto()
+    BATCH_WRITE = enum.auto()
+    STREAM_WRITE = enum.auto()
     READ = BATCH | STREAM
-    CLIENT = BATCH | STREAM | WRITE
+    WRITE = BATCH_WRITE | STREAM_WRITE
+    CLIENT = READ | WRITE
 
 
 class Support(enum.Enum):
@@ -74,6 +76,7 @@ _SCOPE_TEXTS = {
     Scope.BATCH: "batch read",
     Scope.STREAM: "stream read",
     Scope.READ: "read",
+    Scope.STREAM_WRITE: "stream write",
     Scope.WRITE: "write",
     Scope.CLIENT: "read, write",
 }
@@ -83,6 +86,7 @@ _SCOPE_TEXTS = {
 
 _DAY_S = 24 * 60 * 60
 _MILLI = 1e-3
+_MICRO = 1e-6
 _NANO = 1e-9
 
 SERVICE_URL = OptionSpec(
@@ -98,7 +102,8 @@ TOPIC = OptionSpec(
     "topic",
     "",
     "One topic, or one partition as `topic-partition-0`. A read needs exactly one of"
-    " `topic`, `topics` and `topicsPattern`.",
+    " `topic`, `topics` and `topicsPattern`. In a write it stands before the column"
+    " `__topic`, and is needed without that column.",
     Scope.CLIENT,
     values.topic,
 )
@@ -323,6 +328,179 @@ EXPIRE_INCOMPLETE_CHUNK = OptionSpec(
     Scope.READ,
     values.seconds(_MILLI, 7 * _DAY_S, minimum=0),
 )
+DELIVERY_GUARANTEE = OptionSpec(
+    "deliveryGuarantee",
+    "at-least-once",
+    "`none`, `at-least-once`, `idempotent` or `exactly-once`.",
+    Scope.WRITE,
+    values.delivery_guarantee,
+)
+IDEMPOTENCE_ID = OptionSpec(
+    "idempotenceId",
+    "",
+    "What an `idempotent` or `exactly-once` write is known by, the same in every run."
+    " Without it an `exactly-once` stream makes one from `checkpointLocation`, an"
+    " `idempotent` one takes the query's id, and a batch write is a new one each time.",
+    Scope.WRITE,
+    values.idempotence_id,
+)
+TRANSACTION_TIMEOUT_MS = OptionSpec(
+    "transactionTimeoutMs",
+    "600000",
+    "Age at which brokers abort an open transaction of an `exactly-once` write, in"
+    " milliseconds.",
+    Scope.WRITE,
+    values.integer(1000, 7 * _DAY_S * 1000),
+)
+COMMIT_TOPIC = OptionSpec(
+    "commitTopic",
+    "",
+    "Topic in which an `exactly-once` stream keeps its log of commits, instead of one"
+    " named after `idempotenceId`.",
+    Scope.STREAM_WRITE,
+    values.commit_topic,
+)
+TOPIC_AUTO_CREATION = OptionSpec(
+    "topicAutoCreation",
+    "false",
+    "Whether brokers may create a topic that does not exist, as their policy says;"
+    " else that is an error.",
+    Scope.WRITE,
+    values.boolean,
+)
+BATCHING_ENABLED = OptionSpec(
+    "pulsar.producer.batchingEnabled",
+    "true",
+    "Whether an entry may hold several messages.",
+    Scope.WRITE,
+    values.boolean,
+)
+BATCHING_MAX_PUBLISH_DELAY_MICROS = OptionSpec(
+    "pulsar.producer.batchingMaxPublishDelayMicros",
+    "1000",
+    "Longest wait of a message for others, in microseconds.",
+    Scope.WRITE,
+    values.seconds(_MICRO, _DAY_S),
+)
+BATCHING_MAX_MESSAGES = OptionSpec(
+    "pulsar.producer.batchingMaxMessages",
+    "1000",
+    "Most messages of an entry.",
+    Scope.WRITE,
+    values.integer(1, values.MAX_INT),
+)
+BATCHING_MAX_BYTES = OptionSpec(
+    "pulsar.producer.batchingMaxBytes",
+    "131072",
+    "Bytes of messages, uncompressed, after which an entry takes no more.",
+    Scope.WRITE,
+    values.size(1, values.MAX_INT),
+)
+BATCHER_BUILDER = OptionSpec(
+    "pulsar.producer.batcherBuilder",
+    "DEFAULT",
+    "`KEY_BASED` puts only messages of one key into an entry, as subscriptions of the"
+    " type Key_Shared need; `DEFAULT` mixes them.",
+    Scope.WRITE,
+    values.word("DEFAULT", "KEY_BASED", others={"KeyBased": "KEY_BASED"}),
+    ("pulsar.producer.batchingType",),
+)
+COMPRESSION_TYPE = OptionSpec(
+    "pulsar.producer.compressionType",
+    "NONE",
+    "`NONE`, `LZ4`, `ZLIB`, `ZSTD` or `SNAPPY`.",
+    Scope.WRITE,
+    values.word("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"),
+)
+CHUNKING_ENABLED = OptionSpec(
+    "pulsar.producer.chunkingEnabled",
+    "false",
+    "Whether a row too large for an entry is sent in chunks; else it is an error.",
+    Scope.WRITE,
+    values.boolean,
+)
+CHUNK_MAX_MESSAGE_SIZE = OptionSpec(
+    "pulsar.producer.chunkMaxMessageSize",
+    "-1",
+    "Most bytes of a chunk; -1 for as many as the broker accepts.",
+    Scope.WRITE,
+    values.chunk_size,
+)
+SEND_TIMEOUT_MS = OptionSpec(
+    "pulsar.producer.sendTimeoutMs",
+    "30000",
+    "Longest wait for the broker's receipt of an entry, in milliseconds; 0 for no"
+    " limit.",
+    Scope.WRITE,
+    values.seconds(_MILLI, _DAY_S, minimum=0),
+)
+HASHING_SCHEME = OptionSpec(
+    "pulsar.producer.hashingScheme",
+    "JavaStringHash",
+    "`JavaStringHash` or `Murmur3_32Hash`: what chooses the partition of a row that"
+    " has a key.",
+    Scope.WRITE,
+    values.word("JavaStringHash", "Murmur3_32Hash"),
+)
+MESSAGE_ROUTING_MODE = OptionSpec(
+    "pulsar.producer.messageRoutingMode",
+    "RoundRobinPartition",
+    "`RoundRobinPartition` or `SinglePartition`: where rows without a key go.",
+    Scope.WRITE,
+    values.message_routing_mode,
+)
+ACCESS_MODE = OptionSpec(
+    "pulsar.producer.accessMode",
+    "Shared",
+    "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
+    " `Shared` admit one task at a time to a topic partition.",
+    Scope.WRITE,
+    values.word("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"),
+)
+PRODUCER_NAME = OptionSpec(
+    "pulsar.producer.producerName",
+    "",
+    "Name of the producer in topic statistics and in messages.",
+    Scope.WRITE,
+    values.plain_text,
+)
+INITIAL_SEQUENCE_ID = OptionSpec(
+    "pulsar.producer.initialSequenceId",
+    "",
+    "Sequence id before that of the first message.",
+    Scope.WRITE,
+    values.integer(0, values.MAX_LONG),
+)
+PROPERTIES = OptionSpec(
+    "pulsar.producer.properties",
+    "{}",
+    "Properties of the producer in topic statistics, a JSON object of strings.",
+    Scope.WRITE,
+    values.properties,
+)
+KEY_ENCODING = OptionSpec(
+    "pulsar.producer.keyEncoding",
+    "text",
+    "How the key of a string column is sent: `text` as it is; `bytes` as base64 of its"
+    " UTF-8 bytes, as the Scala connector does.",
+    Scope.WRITE,
+    values.word("text", "bytes"),
+)
+CHECKPOINT_LOCATION = OptionSpec(
+    "checkpointLocation",
+    "",
+    "Spark's own. The default `idempotenceId` of an `exactly-once` stream is made from"
+    " it; Spark shows it to the sink only where it is set as an option of the stream.",
+    Scope.STREAM_WRITE,
+    values.checkpoint_id,
+)
+QUERY_NAME = OptionSpec(
+    "queryName",
+    "",
+    "Spark's own, which `queryName(...)` sets. It changes no row.",
+    Scope.STREAM_WRITE,
+    values.plain_text,
+)
 OPERATION_TIMEOUT_MS = OptionSpec(
     "pulsar.client.operationTimeoutMs",
     "30000",
@@ -426,6 +604,29 @@ _HONOURED: tuple[OptionSpec[Any], ...] = (
     SUBSCRIPTION_ROLE_PREFIX,
     MAX_PENDING_CHUNKED_MESSAGE,
     EXPIRE_INCOMPLETE_CHUNK,
+    DELIVERY_GUARANTEE,
+    IDEMPOTENCE_ID,
+    TRANSACTION_TIMEOUT_MS,
+    COMMIT_TOPIC,
+    TOPIC_AUTO_CREATION,
+    BATCHING_ENABLED,
+    BATCHING_MAX_PUBLISH_DELAY_MICROS,
+    BATCHING_MAX_MESSAGES,
+    BATCHING_MAX_BYTES,
+    BATCHER_BUILDER,
+    COMPRESSION_TYPE,
+    CHUNKING_ENABLED,
+    CHUNK_MAX_MESSAGE_SIZE,
+    SEND_TIMEOUT_MS,
+    HASHING_SCHEME,
+    MESSAGE_ROUTING_MODE,
+    ACCESS_MODE,
+    PRODUCER_NAME,
+    INITIAL_SEQUENCE_ID,
+    PROPERTIES,
+    KEY_ENCODING,
+    CHECKPOINT_LOCATION,
+    QUERY_NAME,
     OPERATION_TIMEOUT_MS,
     CONNECTION_TIMEOUT_MS,
     LOOKUP_TIMEOUT_MS,
@@ -487,27 +688,51 @@ _LATER = (
         _IGNORED,
     ),
 )
-# The sink comes later; on a read these are a mistake in any version. Names below
-# `pulsar.producer` are those of Java's ProducerConfigurationData 4.0.
+# On a read these are a mistake in any version. Names below `pulsar.producer` are those
+# of Java's ProducerConfigurationData 4.0.
 _SINK = (
     *_others(
-        "deliveryGuarantee idempotenceId transactionTimeoutMs schemaType"
-        " encryption.publicKeys encryption.keys",
+        "schemaType",
         Scope.WRITE,
         _REFUSED,
+        harmless=["auto", "bytes"],
+        hint="It writes values as bytes.",
+    ),
+    *_others("encryption.publicKeys encryption.keys", Scope.WRITE, _REFUSED),
+    *_others(
+        "cryptoFailureAction",
+        Scope.WRITE,
+        _REFUSED,
+        prefix="pulsar.producer.",
+        harmless=["fail"],
     ),
     *_others(
-        "topicName producerName sendTimeoutMs blockIfQueueFull maxPendingMessages"
-        " maxPendingMessagesAcrossPartitions messageRoutingMode hashingScheme"
-        " cryptoFailureAction customMessageRouter batchingMaxPublishDelayMicros"
-        " batchingPartitionSwitchFrequencyByPublishDelay batchingMaxMessages"
-        " batchingMaxBytes batchingEnabled batcherBuilder chunkingEnabled"
-        " chunkMaxMessageSize cryptoKeyReader messageCrypto encryptionKeys"
-        " compressionType initialSequenceId autoUpdatePartitions"
-        " autoUpdatePartitionsIntervalSeconds multiSchema accessMode"
-        " lazyStartPartitionedProducers properties initialSubscriptionName keyEncoding",
+        "cryptoKeyReader messageCrypto encryptionKeys initialSubscriptionName",
         Scope.WRITE,
         _REFUSED,
+        prefix="pulsar.producer.",
+    ),
+    *_others(
+        "topicName",
+        Scope.WRITE,
+        _REFUSED,
+        prefix="pulsar.producer.",
+        hint="Use topic.",
+    ),
+    *_others(
+        "customMessageRouter",
+        Scope.WRITE,
+        _REFUSED,
+        prefix="pulsar.producer.",
+        hint="Name the partition of each row in the column __partition.",
+    ),
+    *_others(
+        "blockIfQueueFull maxPendingMessages maxPendingMessagesAcrossPartitions"
+        " batchingPartitionSwitchFrequencyByPublishDelay autoUpdatePartitions"
+        " autoUpdatePartitionsIntervalSeconds multiSchema"
+        " lazyStartPartitionedProducers",
+        Scope.WRITE,
+        _IGNORED,
         prefix="pulsar.producer.",
     ),
 )

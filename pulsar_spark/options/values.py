@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import difflib
 import enum
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.offsets import (
@@ -18,10 +21,15 @@ from pulsar_spark.offsets import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.options.model import DEFAULT_PORT, METADATA_COLUMNS_ALL
+from pulsar_spark.options.model import (
+    DEFAULT_PORT,
+    METADATA_COLUMNS_ALL,
+    DeliveryGuarantee,
+)
 from pulsar_spark.topics import TopicName, TopicsPattern, compile_topics_pattern
 
-#: The largest number that other connectors, whose numbers are Java's longs, take.
+#: The largest numbers that other connectors, whose numbers are Java's, take.
+MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
 
@@ -151,13 +159,24 @@ def duration(max_days: int) -> Callable[[str, str], float]:
     return parse
 
 
-def word(*words: str) -> Callable[[str, str], str]:
-    """One of some words."""
+def word(
+    *words: str, others: Mapping[str, str] | None = None
+) -> Callable[[str, str], str]:
+    """One of some words in any case, as it is spelt here.
+
+    Args:
+        words: The words.
+        others: Further spellings, and the words that they stand for.
+    """
+    spellings = {word: word for word in words} | dict(others or {})
+    known = {spelling.lower(): word for spelling, word in spellings.items()}
+    *first, last = words
+    choice = f"{', '.join(first)} or {last}"
 
     def parse(text: str, option: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
-            raise OptionError(f"{option} must be {' or '.join(words)}, not {text!r}.")
+        word = known.get(text.strip().lower())
+        if word is None:
+            raise OptionError(f"{option} must be {choice}, not {text!r}.")
         return word
 
     return parse
@@ -166,8 +185,19 @@ def word(*words: str) -> Callable[[str, str], str]:
 def topic(text: str, option: str) -> tuple[TopicName, ...]:
     """One topic name."""
     if "," in text:
-        raise OptionError(f"{option} names one topic: use topics for several.")
+        raise OptionError(
+            f"{option} names one topic: use topics for several, and in a write the"
+            " column __topic."
+        )
     return topics(text, option)
+
+
+def commit_topic(text: str, option: str) -> TopicName:
+    """One topic name, of a topic that is ours alone."""
+    if "," in text:
+        raise OptionError(f"{option} names one topic, without a comma.")
+    (name,) = topics(text, option)
+    return name
 
 
 def topics(text: str, option: str) -> tuple[TopicName, ...]:
@@ -206,6 +236,107 @@ def ending_offsets(text: str, option: str) -> OffsetsSpec:
 def times(text: str, option: str) -> TimesSpec:
     """See ``parse_times``."""
     return parse_times(text, option=option)
+
+
+_delivery_guarantee = word(*(guarantee.value for guarantee in DeliveryGuarantee))
+
+
+def delivery_guarantee(text: str, option: str) -> DeliveryGuarantee:
+    """One of the guarantees."""
+    return DeliveryGuarantee(_delivery_guarantee(text, option))
+
+
+# What stands in names of producers and of topics without any change.
+_ID_CHARACTERS = r"A-Za-z0-9._:=\-"
+_MAX_ID_LENGTH = 200
+
+
+def idempotence_id(text: str, option: str) -> str:
+    """A text that names of producers and topics can be made from."""
+    name = text.strip()
+    if not re.fullmatch(rf"[{_ID_CHARACTERS}]{{1,{_MAX_ID_LENGTH}}}", name):
+        raise OptionError(
+            f"{option} must be at most {_MAX_ID_LENGTH} letters, digits and characters"
+            f" of . _ - : =, not {_short(text)!r}."
+        )
+    return name
+
+
+def checkpoint_id(text: str, option: str) -> str:
+    """An idempotence id made from the place of a checkpoint.
+
+    ``/a/b``, ``/a/b/``, ``file:/a/b`` and ``file:///a/b`` are one place, with the id
+    ``b-`` and twelve digits of the SHA-256 of ``/a/b``. Streams that run with other
+    versions of this package must find the same id: it never changes. Of a URL's
+    authority, where secrets may stand, only the digits tell.
+    """
+    place = re.sub(r"^file:(?://)?(?=/)", "", text.strip(), flags=re.IGNORECASE)
+    place = place.rstrip("/")
+    digits = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    last_part = re.sub(r"^[^/]*://[^/]*", "", place).rpartition("/")[2]
+    stem = re.sub(rf"[^{_ID_CHARACTERS}]+", "-", last_part)[:64].strip("-")
+    return f"{stem}-{digits}" if stem else digits
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+_message_routing_mode = word(
+    "RoundRobinPartition",
+    "SinglePartition",
+    others={"RoundRobin": "RoundRobinPartition"},
+)
+
+
+def message_routing_mode(text: str, option: str) -> str:
+    """How Java's producers route, but for routers that are Java classes."""
+    if text.strip().lower() == "custompartition":
+        raise OptionError(
+            f"{option} cannot be CustomPartition: name the partition of each row in the"
+            " column __partition."
+        )
+    return _message_routing_mode(text, option)
+
+
+def chunk_size(text: str, option: str) -> int:
+    """A number of bytes as for ``size``, or -1 for what the broker accepts."""
+    return -1 if text.strip() == "-1" else size(1, MAX_INT)(text, option)
+
+
+def properties(text: str, option: str) -> tuple[tuple[str, str], ...]:
+    """Names and values from a JSON object of strings.
+
+    The text is never repeated in an error.
+    """
+    try:
+        pairs = json.loads(text, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not (
+        isinstance(pairs, _Pairs)
+        and all(isinstance(value, str) for _, value in pairs)
+        and _is_unicode("".join(name + value for name, value in pairs))
+    ):
+        raise OptionError(
+            f'{option} must be a JSON object of strings such as {{"team": "billing"}}.'
+        )
+    if len(dict(pairs)) < len(pairs):
+        raise OptionError(f"{option} names a property twice.")
+    return tuple(pairs)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its doubled names kept, which a dict would drop silently."""
+
+
+def _is_unicode(text: str) -> bool:
+    # JSON can smuggle in lone surrogates, which no wire format can carry.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def metadata_columns(text: str, option: str) -> tuple[str, ...]:
