@@ -52,6 +52,7 @@ LAYERS = {
         ("errors", "message_id", "topics", "offsets", "plan"), (), _NETWORK + _CLOCK
     ),
     "admission": Layer((), (), _NETWORK + _CLOCK),
+    "commit_log": Layer(("errors",), (), _NETWORK + _CLOCK),
     "wire": Layer(("errors", "message_id"), ("google", "crc32c"), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
@@ -70,6 +71,7 @@ LAYERS = {
             "plan",
             "stream_offsets",
             "admission",
+            "commit_log",
             "wire",
         )
     ),

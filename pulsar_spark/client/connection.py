@@ -78,7 +78,10 @@ class Outbox(Protocol):
         """An entry is not stored; ``error`` says the same."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """No more will be stored: the broker let go (None), or the connection broke."""
+        """No more will be taken: the broker let go (None), or the connection broke.
+
+        What a broker had taken before it let go, it may still acknowledge.
+        """
 
 
 #: Producer ids are unique in the process, so that a frame that was built for one
@@ -203,13 +206,18 @@ class Connection:
         """
         if self._error is not None:
             raise copy.copy(self._error)
-        with self._send_lock:
-            self._transport.send(frame)
-        self._send_answers()
+        try:
+            with self._send_lock:
+                self._transport.send(frame)
+            self._send_answers()
+        except PulsarSparkError as error:
+            self._fail(error)  # half a frame may be out: nothing can follow it
+            raise
 
     def _send_answers(self) -> None:
-        # Never waits for a sender: the reading thread must go on reading, or a broker
-        # that is slow to take entries could not tell of those that it has stored.
+        # And our own probes. Never waits for a sender: the reading thread must go on
+        # reading, or a broker that is slow to take entries could not tell of those that
+        # it has stored.
         while self._answers and self._send_lock.acquire(blocking=False):
             try:
                 while self._answers:
@@ -245,14 +253,17 @@ class Connection:
         with self._lock:
             self._outboxes.pop(producer_id, None)
 
-    def close(self) -> None:
-        """Ends the connection; everything that waits for it gets a TransportError."""
-        self._fail(
-            TransportError(
-                f"The connection to the broker {self.broker} was closed by this side.",
-                broker=self.broker,
-            )
+    def close(self, reason: PulsarSparkError | None = None) -> None:
+        """Ends the connection; everything that waits for it gets an error.
+
+        Args:
+            reason: The error; by default a TransportError that says no more than that.
+        """
+        closed = TransportError(
+            f"The connection to the broker {self.broker} was closed by this side.",
+            broker=self.broker,
         )
+        self._fail(reason or closed)
 
     def forget(self) -> None:
         """In a forked child: frees the socket, which goes on being the parent's."""
@@ -295,7 +306,8 @@ class Connection:
                     broker=self.broker,
                 )
             elif now - last_heard > self._keep_alive_s and not probed:
-                self.send(commands.ping())
+                self._answers.append(commands.ping())
+                self._send_answers()
                 probed = True
 
     def _flush(self) -> None:
@@ -339,19 +351,8 @@ class Connection:
                     inbox = self._inboxes.pop(event.consumer_id, None)
                 if inbox is not None:
                     inbox.closed(None)
-            case Receipt():
-                outbox = self._outboxes.get(event.producer_id)
-                if outbox is not None:
-                    outbox.receipt(event)
-            case SendRefused():
-                outbox = self._outboxes.get(event.producer_id)
-                if outbox is not None:
-                    outbox.refused(event, refusal_error(event, self.broker))
-            case ProducerClosed():
-                with self._lock:
-                    outbox = self._outboxes.pop(event.producer_id, None)
-                if outbox is not None:
-                    outbox.closed(None)
+            case Receipt() | SendRefused() | ProducerClosed():
+                self._tell_producer(event)
             case Connected():
                 future = self._take(_CONNECT)
                 if future is not None:
@@ -363,6 +364,17 @@ class Connection:
                     code="AuthenticationError",
                     broker=self.broker,
                 )
+
+    def _tell_producer(self, event: Receipt | SendRefused | ProducerClosed) -> None:
+        outbox = self._outboxes.get(event.producer_id)
+        if outbox is None:
+            return
+        if isinstance(event, Receipt):
+            outbox.receipt(event)
+        elif isinstance(event, SendRefused):
+            outbox.refused(event, refusal_error(event, self.broker))
+        else:  # receipts of what was on its way may still follow
+            outbox.closed(None)
 
     def _refused(self, refusal: Refusal) -> None:
         error = refusal_error(refusal, self.broker)

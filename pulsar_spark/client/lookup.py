@@ -37,16 +37,23 @@ class TopicLookup:
         self._pool = pool
         self._options = pool.options
 
-    def partition_counts(self, topics: Iterable[str]) -> dict[str, int | None]:
+    def partition_counts(
+        self, topics: Iterable[str], *, auto_creation: bool = False
+    ) -> dict[str, int | None]:
         """The number of partitions of each topic, by full name.
 
         0 stands for a topic that is not partitioned, None for one that does not exist.
-        Asking never creates a topic.
+
+        Args:
+            topics: Full names, without the suffix of a partition.
+            auto_creation: Whether brokers whose policy is to make topics partitioned
+                create those that do not exist. 0 may then be one that does not exist.
 
         Raises:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        return ask_all(topics, self._partition_counts, self._retry())
+        ask = partial(self._partition_counts, auto_creation=auto_creation)
+        return ask_all(topics, ask, self._retry())
 
     def counted_partitions(self, names: Iterable[str]) -> set[str]:
         """Those names that are partitions of a topic, whether they exist yet or not.
@@ -69,13 +76,13 @@ class TopicLookup:
         }
 
     def _partition_counts(
-        self, topics: list[str]
+        self, topics: list[str], *, auto_creation: bool
     ) -> Mapping[str, int | None | PulsarSparkError]:
+        build = partial(commands.partitioned_metadata, auto_creation=auto_creation)
         answers = self._ask_service(
-            {topic: partial(commands.partitioned_metadata, topic) for topic in topics},
-            "PARTITIONED_METADATA",
+            {topic: partial(build, topic) for topic in topics}, "PARTITIONED_METADATA"
         )
-        return {topic: _partition_count(answer) for topic, answer in answers.items()}
+        return {topic: _partition_count(topic, a) for topic, a in answers.items()}
 
     def topics_of_namespace(self, namespace: str) -> list[str]:
         """Full names of the topics in ``tenant/namespace``, each partition by itself.
@@ -234,9 +241,11 @@ def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
         silent_steps = 0 if done else silent_steps + 1
 
 
-def _partition_count(answer: Any) -> int | None | PulsarSparkError:
+def _partition_count(topic: str, answer: Any) -> int | None | PulsarSparkError:
     if isinstance(answer, TopicNotFoundError):
         return None
+    if isinstance(answer, BrokerError):
+        return answer.about(topic)
     if isinstance(answer, PulsarSparkError):
         return answer
     return int(answer.partitions)

@@ -537,7 +537,7 @@ def producer(
 
 
 def close_producer(producer_id: int, request_id: int) -> bytes:
-    """Build CLOSE_PRODUCER. Its answer comes behind the receipts of all that it sent."""
+    """Build CLOSE_PRODUCER. Its answer comes behind all receipts of what was sent."""
     body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
     return _encode(
         pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body)

@@ -256,7 +256,7 @@ def decode_entry(
         stored,
         [0],
         [payload or _empty_value(metadata)],
-        {name: [_FIELD_READERS[name](metadata, metadata)] for name in fields},
+        {name: [_FIELD_READERS[name](metadata, metadata, 0)] for name in fields},
         size_bytes=len(payload) + stored.metadata_bytes,
     )
 
@@ -350,7 +350,7 @@ def _split_batch(  # noqa: C901 - a call in here costs as much as what it would 
                     properties.append(None)
             if others:
                 for read, values in others:
-                    values.append(read(single, metadata))
+                    values.append(read(single, metadata, indexes[number]))
     except struct.error:
         raise CorruptEntryError(_past_the_end(number, count)) from None
     except UNREADABLE as error:
@@ -403,19 +403,30 @@ def _ordering_key(message: MessageFields) -> bytes | None:
     return message.ordering_key if message.HasField("ordering_key") else None
 
 
-def _sequence_id(message: MessageFields, metadata: pb.MessageMetadata) -> int:
-    return (message if message.HasField("sequence_id") else metadata).sequence_id
+def _sequence_id(
+    message: MessageFields, metadata: pb.MessageMetadata, index: int
+) -> int:
+    """The message's own, or what its place makes of that of its entry.
+
+    Where the ids of a batch have gaps, its first message's has to do for all of them.
+    """
+    if message.HasField("sequence_id"):
+        return message.sequence_id
+    first, last = metadata.sequence_id, metadata.highest_sequence_id
+    has_no_gaps = last == first + metadata.num_messages_in_batch - 1
+    return first + index if has_no_gaps else first
 
 
-#: How each of ``FIELDS`` is read off a message and the metadata of its entry.
-_FIELD_READERS: dict[str, Callable[[Any, pb.MessageMetadata], Any]] = {
-    "partition_key": lambda message, _: _key(message),
-    "ordering_key": lambda message, _: _ordering_key(message),
-    "event_time": lambda message, metadata: (
+#: How each of ``FIELDS`` is read off a message, the metadata of its entry, and its
+#: index in the batch.
+_FIELD_READERS: dict[str, Callable[[Any, pb.MessageMetadata, int], Any]] = {
+    "partition_key": lambda message, *_: _key(message),
+    "ordering_key": lambda message, *_: _ordering_key(message),
+    "event_time": lambda message, metadata, _: (
         message.event_time or metadata.event_time or None
     ),
     "sequence_id": _sequence_id,
-    "properties": lambda message, _: _properties(message),
+    "properties": lambda message, *_: _properties(message),
 }
 
 _READ_INLINE = ("partition_key", "event_time", "properties")

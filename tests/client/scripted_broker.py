@@ -13,6 +13,13 @@ Delivery follows Flow as a real broker's does: whole entries while the balance o
 permits is above zero, and once it reads, it reads up to 100 entries or 5 MiB, so that
 more comes than was asked for.
 
+Transactions are only kept count of: a coordinator knows of those that are open, and of
+nothing else.
+
+Producers attach by name, and what they send is stored where consumers read it. Whether
+duplicates are found is up to the test. What comes for a producer that was closed is
+dropped without a word, as brokers do.
+
 Durable subscriptions outlive their consumers, and have one at a time; of the others
 each consumer has its own. Topics are stored in ledgers: a test opens new ones, and
 removes old ones as retention would.
@@ -36,6 +43,8 @@ from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import TxnAction, TxnId
+from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.frames import FrameReader, encode_frame, encode_payload_frame
 from pulsar_spark.wire.protocol import NO_REQUEST
 
@@ -137,15 +146,34 @@ class _Consumer:
 
 
 @dataclass(eq=False)
+class Producer:
+    """A producer that is attached.
+
+    Attributes:
+        topic: Full name of its topic partition.
+        name: Given, or made up.
+    """
+
+    topic: str
+    name: str
+    producer_id: int
+    session: Session
+
+
+@dataclass(eq=False)
 class Session:
     """One connection of a client."""
 
     sock: socket.socket
     consumers: dict[int, _Consumer] = field(default_factory=dict)
+    #: None for those that were closed.
+    producers: dict[int, Producer | None] = field(default_factory=dict)
+    coordinators: set[int] = field(default_factory=set)
     send_lock: threading.Lock = field(default_factory=threading.Lock)
     #: Held for one command at a time, also while its answer waits for the client.
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_muted: bool = False
+    budget_bytes: float = float("inf")  # what it takes in before it is cut
 
     def send(self, **command: Any) -> None:
         """Sends a command, given as the fields of a BaseCommand."""
@@ -186,10 +214,50 @@ def usual_then_cut(
     broker: ScriptedBroker, session: Session, command: pb.BaseCommand
 ) -> None:
     """Does what a broker does, but its answer is lost."""
-    mute = Session(session.sock, session.consumers, lock=session.lock)
-    mute.is_muted = True
-    broker.answer(mute, command)
+    unheard(broker, session, command)
     broker.hang_up(session)
+
+
+def unheard(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
+    """Does what a broker does, but its answer is lost."""
+    broker.answer(replace(session, is_muted=True), command)
+
+
+def twice(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
+    """Does what a broker does with SEND, and acknowledges it once more."""
+    broker.answer(session, command)
+    position = broker.topics[_producer(session, command.send).topic][-1].place
+    _send_receipt(session, command.send, position)
+
+
+def acknowledge(sequence_id: int) -> Action:
+    """Answers SEND with the receipt of some entry, and stores nothing."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        other = pb.CommandSend(producer_id=c.send.producer_id, sequence_id=sequence_id)
+        _send_receipt(session, other, (LEDGER, 0))
+
+    return action
+
+
+def refuse_entry(code: str, message: str = "scripted") -> Action:
+    """Answers SEND with an error; by its number, which has no name for new ones."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        error = pb.CommandSendError(
+            producer_id=c.send.producer_id,
+            sequence_id=c.send.highest_sequence_id,
+            error=_CODES[code],
+            message=message,
+        )
+        session.send(type=_Type.SEND_ERROR, send_error=error)
+
+    return action
+
+
+def let_go(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
+    """Answers SEND by closing its producer, as for an unload; stores nothing."""
+    broker.close_producers(_producer(session, command.send).topic)
 
 
 def garbage(data: bytes) -> Action:
@@ -263,6 +331,12 @@ class ScriptedBroker:
         deepest: The most commands of a type that waited for an answer together; only
             for those given to ``answer_together``.
         permits: All that was granted so far, by topic partition.
+        transactions: The topic partitions of each open transaction.
+        ended: The transactions that were ended, and how.
+        deduplicates: Whether it drops entries that it has.
+        creates_topics: Whether producers create topics that do not exist.
+        topic_epochs: How often somebody took a topic for itself.
+        budgets: Of the next connections, how many bytes each takes before it is cut.
     """
 
     def __init__(self) -> None:
@@ -277,8 +351,18 @@ class ScriptedBroker:
         self.bodies: dict[str, list[Any]] = defaultdict(list)
         self.deepest: Counter[str] = Counter()
         self.permits: Counter[str] = Counter()
+        self.transactions: dict[TxnId, list[str]] = {}
+        self.ended: list[tuple[TxnId, TxnAction]] = []
+        self.deduplicates = False
+        self.creates_topics = True
+        self.topic_epochs: Counter[str] = Counter()
+        self.budgets: deque[int] = deque()
         self.max_message_size = 0
+        self._names = itertools.count()
+        self._last_ids: dict[tuple[str, str], int] = {}  # by topic and producer name
+        self._payloads: dict[int, memoryview] = {}  # by the identity of its SEND
         self._places: dict[str, int] = {}  # of subscriptions that sought
+        self._txn_numbers = itertools.count()
         self._ledgers: dict[str, list[int]] = {}  # of each topic, the open one last
         self._next_ledger = LEDGER + 1
         self._lock = threading.RLock()  # guards topics, ledgers and subscriptions
@@ -311,11 +395,14 @@ class ScriptedBroker:
 
         One that was there before begins with a new ledger.
         """
+        self._create(name)
+        self.append(name, *entries)
+
+    def _create(self, name: str) -> None:
         with self._lock:
             ledger_id = LEDGER if name not in self._ledgers else self._new_ledger()
             self._ledgers[name] = [ledger_id]
             self.topics[name] = []
-        self.append(name, *entries)
 
     def append(self, name: str, *entries: StoredFrame) -> None:
         """Stores more in a topic, and delivers it."""
@@ -436,6 +523,22 @@ class ScriptedBroker:
                         self._release(session.consumers.pop(consumer_id))
                         _send_close(session, consumer_id)
 
+    @property
+    def producers(self) -> list[Producer]:
+        """The producers that are attached now, over all connections."""
+        of_sessions = [list(s.producers.values()) for s in self.sessions]
+        return [p for some in of_sessions for p in some if p is not None]
+
+    def close_producers(self, topic: str | None = None) -> None:
+        """Lets go of all producers, or those of a topic, as for an unload."""
+        for producer in self.producers:
+            if topic in (None, producer.topic):
+                producer.session.producers[producer.producer_id] = None
+                close = pb.CommandCloseProducer(
+                    producer_id=producer.producer_id, request_id=NO_REQUEST
+                )
+                producer.session.send(type=_Type.CLOSE_PRODUCER, close_producer=close)
+
     def cut(self) -> None:
         """Cuts all connections."""
         for session in self.sessions:
@@ -445,6 +548,7 @@ class ScriptedBroker:
         """Cuts a connection; what its consumers had is free at once."""
         for consumer in list(session.consumers.values()):
             self._release(consumer)
+        session.producers.clear()
         session.cut()
 
     def _release(self, consumer: _Consumer) -> None:
@@ -481,6 +585,8 @@ class ScriptedBroker:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             session = Session(sock)
+            if self.budgets:
+                session.budget_bytes = self.budgets.popleft()
             self.connections += 1
             self._sessions.append(session)
             self.start_thread(partial(self._serve, session))
@@ -489,9 +595,15 @@ class ScriptedBroker:
         reader = FrameReader()
         try:
             while data := session.sock.recv(65536):
-                reader.receive_data(data)
+                session.budget_bytes -= len(data)
+                reader.receive_data(data[: len(data) + min(session.budget_bytes, 0)])
                 while (frame := reader.next_frame()) is not None:
-                    self._receive(session, commands.decode_command(frame.command))
+                    command = commands.decode_command(frame.command)
+                    if command.type == _Type.SEND:
+                        self._payloads[id(command.send)] = frame.payload
+                    self._receive(session, command)
+                if session.budget_bytes <= 0:
+                    self.hang_up(session)
         except (OSError, ProtocolError):
             pass  # cut, or half a frame of a client that is gone
         finally:
@@ -500,6 +612,7 @@ class ScriptedBroker:
                 for consumer in session.consumers.values():
                     self._release(consumer)
                 session.consumers.clear()
+                session.producers.clear()
             session.sock.close()
 
     def _receive(self, session: Session, command: pb.BaseCommand) -> None:
@@ -727,6 +840,130 @@ class ScriptedBroker:
             self._release(consumer)
         _send_success(session, body.request_id)
 
+    def _on_producer(self, session: Session, body: pb.CommandProducer) -> None:
+        with self._lock:
+            refusal = self._refusal(session, body)
+            if refusal is None:
+                name = body.producer_name or f"scripted-{next(self._names)}"
+                producer = Producer(body.topic, name, body.producer_id, session)
+                session.producers[body.producer_id] = producer
+                if body.topic not in self.topics:
+                    self._create(body.topic)
+        if refusal is not None:
+            _send_error(session, body.request_id, *refusal)
+            return
+        success = pb.CommandProducerSuccess(
+            request_id=body.request_id,
+            producer_name=name,
+            last_sequence_id=self._last_ids.get((body.topic, name), -1),
+            schema_version=b"",
+        )
+        if body.producer_access_mode:
+            success.topic_epoch = self.topic_epochs[body.topic]
+        session.send(type=_Type.PRODUCER_SUCCESS, producer_success=success)
+
+    def _refusal(
+        self, session: Session, body: pb.CommandProducer
+    ) -> tuple[str, str] | None:
+        """Why a producer cannot attach. Of one that wants a topic, others know."""
+        if body.topic not in self.topics and not self.creates_topics:
+            return "TopicNotFound", "scripted: topics are not created"
+        others = [p for p in self.producers if p.topic == body.topic]
+        if any(p.name == body.producer_name for p in others):
+            return "ProducerBusy", f"Producer with name '{body.producer_name}' is there"
+        if body.producer_access_mode:
+            is_stale = body.HasField("topic_epoch") and (
+                body.topic_epoch < self.topic_epochs[body.topic]
+            )
+            if is_stale or others:
+                return "ProducerFenced", "scripted: somebody else has the topic"
+            self.topic_epochs[body.topic] += not body.HasField("topic_epoch")
+        return None
+
+    def _on_send(self, session: Session, body: pb.CommandSend) -> None:
+        producer = session.producers.get(body.producer_id, session)
+        if producer is session:
+            self.hang_up(session)  # nobody's; brokers say nothing either
+        elif isinstance(producer, Producer):
+            stored = read_stored_entry(0, 0, self._payloads.pop(id(body)))
+            metadata, payload = stored.metadata, bytes(stored.payload)
+            key = producer.topic, producer.name
+            assert metadata.producer_name == producer.name
+            assert metadata.sequence_id == body.sequence_id
+            position = -1, -1
+            is_last = metadata.chunk_id == max(metadata.num_chunks_from_msg - 1, 0)
+            with self._lock:
+                is_new = body.sequence_id > self._last_ids.get(key, -1)
+                if is_new or not is_last or not self.deduplicates:
+                    entries = self.topics[producer.topic]
+                    ledger_id = self._ledgers[producer.topic][-1]
+                    position = _next_position(ledger_id, entries)
+                    entries.append(
+                        StoredFrame(metadata, payload, body.num_messages, position)
+                    )
+                    if is_last and self.deduplicates:
+                        self._last_ids[key] = body.highest_sequence_id
+            _send_receipt(session, body, position)
+
+    def _on_close_producer(
+        self, session: Session, body: pb.CommandCloseProducer
+    ) -> None:
+        session.producers[body.producer_id] = None
+        _send_success(session, body.request_id)
+
+    def _on_tc_client_connect_request(
+        self, session: Session, body: pb.CommandTcClientConnectRequest
+    ) -> None:
+        session.coordinators.add(body.tc_id)
+        answer = pb.CommandTcClientConnectResponse(request_id=body.request_id)
+        session.send(
+            type=_Type.TC_CLIENT_CONNECT_RESPONSE, tcClientConnectResponse=answer
+        )
+
+    def _on_new_txn(self, session: Session, body: pb.CommandNewTxn) -> None:
+        answer = pb.CommandNewTxnResponse(request_id=body.request_id)
+        if body.tc_id in session.coordinators:
+            with self._lock:
+                txn = TxnId(body.tc_id, next(self._txn_numbers))
+                self.transactions[txn] = []
+            answer.txnid_most_bits, answer.txnid_least_bits = txn
+        else:
+            answer.error = _CODES["TransactionCoordinatorNotFound"]
+            answer.message = "scripted: not connected to this coordinator"
+        session.send(type=_Type.NEW_TXN_RESPONSE, newTxnResponse=answer)
+
+    def _on_add_partition_to_txn(
+        self, session: Session, body: pb.CommandAddPartitionToTxn
+    ) -> None:
+        answer = pb.CommandAddPartitionToTxnResponse(request_id=body.request_id)
+        with self._lock:
+            txn = self._open_txn(session, body, answer)
+            if txn is not None:
+                self.transactions[txn] += body.partitions
+        session.send(
+            type=_Type.ADD_PARTITION_TO_TXN_RESPONSE, addPartitionToTxnResponse=answer
+        )
+
+    def _on_end_txn(self, session: Session, body: pb.CommandEndTxn) -> None:
+        answer = pb.CommandEndTxnResponse(request_id=body.request_id)
+        with self._lock:
+            txn = self._open_txn(session, body, answer)
+            if txn is not None:
+                del self.transactions[txn]
+                self.ended.append((txn, TxnAction(body.txn_action)))
+        session.send(type=_Type.END_TXN_RESPONSE, endTxnResponse=answer)
+
+    def _open_txn(self, session: Session, body: Any, answer: Any) -> TxnId | None:
+        """The transaction that a request is about; None for a refusal in the answer."""
+        txn = TxnId(body.txnid_most_bits, body.txnid_least_bits)
+        answer.txnid_most_bits, answer.txnid_least_bits = txn
+        if txn in self.transactions and txn.most in session.coordinators:
+            return txn
+        is_known = txn.most in session.coordinators
+        code = "TransactionNotFound" if is_known else "TransactionCoordinatorNotFound"
+        answer.error, answer.message = _CODES[code], "scripted"
+        return None
+
 
 def _name(command: pb.BaseCommand) -> str:
     return commands.command_name(command.type)
@@ -797,6 +1034,24 @@ def _message_frame(
     metadata = entry.metadata.SerializeToString()
     frame = encode_payload_frame(command, metadata, entry.payload)
     return frame[:-1] + bytes([frame[-1] ^ 1]) if entry.is_damaged else frame
+
+
+def _producer(session: Session, send: pb.CommandSend) -> Producer:
+    producer = session.producers[send.producer_id]
+    assert producer is not None
+    return producer
+
+
+def _send_receipt(
+    session: Session, send: pb.CommandSend, position: tuple[int, int]
+) -> None:
+    receipt = pb.CommandSendReceipt(
+        producer_id=send.producer_id,
+        sequence_id=send.sequence_id,
+        message_id=_id(position),
+        highest_sequence_id=2**64 - 1,
+    )
+    session.send(type=_Type.SEND_RECEIPT, send_receipt=receipt)
 
 
 def _send_error(

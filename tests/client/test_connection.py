@@ -4,13 +4,14 @@ import http.server
 import socket
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.client import connection as module
-from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.connection import Connection, new_producer_id
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -22,7 +23,8 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.protocol import Delivery
+from pulsar_spark.wire.outgoing import EntryEncoder
+from pulsar_spark.wire.protocol import Delivery, Receipt, SendRefused
 from tests.client.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -31,7 +33,9 @@ from tests.client.scripted_broker import (
     late,
     numbered,
     refuse,
+    refuse_entry,
     silence,
+    usual,
     wait_until,
 )
 
@@ -394,6 +398,174 @@ class TestConsumers:
         assert box.deliveries == []
 
 
+class TestProducers:
+    def test_events_go_to_their_producer(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Two producers on one connection each hear of their own entries only."""
+        outboxes = attach_producers(connection, 2)
+        scripted.script("SEND", usual, usual, refuse_entry("NotAllowedError", "no"))
+        for producer_id in (*outboxes, *outboxes):
+            connection.send(entry(producer_id))
+        wait_until(lambda: sum(len(box.refusals) for box in outboxes.values()) == 1)
+        wait_until(lambda: sum(len(box.receipts) for box in outboxes.values()) == 3)
+        for producer_id, box in outboxes.items():
+            for event in (*box.receipts, *(refusal for refusal, _ in box.refusals)):
+                assert event.producer_id == producer_id
+            assert not box.endings
+        ((refusal, error),) = next(iter(outboxes.values())).refusals
+        assert (refusal.code, refusal.message) == ("NotAllowedError", "no")
+        assert (error.code, error.server_message) == ("NotAllowedError", "no")
+        assert scripted.address in str(error)
+
+    def test_a_producer_that_the_broker_closes_is_told(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """No error: the topic moves. Late receipts still come; others go on."""
+        outboxes = attach_producers(connection, 2)
+        first, second = outboxes
+        scripted.script("SEND", silence)
+        connection.send(entry(first))
+        wait_until(lambda: scripted.requests["SEND"])
+        producer = next(p for p in scripted.producers if p.producer_id == first)
+        scripted.close_producers(producer.topic)
+        wait_until(lambda: outboxes[first].endings)
+        assert outboxes[first].endings == [None]
+        late_one = pb.CommandSendReceipt(
+            producer_id=first, sequence_id=0, message_id=pb.MessageIdData(ledgerId=7)
+        )
+        producer.session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=late_one)
+        wait_until(lambda: outboxes[first].receipts)
+        connection.send(entry(second))
+        wait_until(lambda: outboxes[second].receipts)
+        assert not outboxes[second].endings
+
+    def test_nothing_comes_after_detach(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """What still arrives for a producer that is gone is dropped."""
+        ((producer_id, box),) = attach_producers(connection, 1).items()
+        connection.detach_producer(producer_id)
+        connection.send(entry(producer_id))
+        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        scripted.close_producers()
+        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        connection.close()
+        assert (box.receipts, box.refusals, box.endings) == ([], [], [])
+
+    def test_they_learn_of_the_end(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Each gets an exception of its own; so does one that comes too late."""
+        boxes = list(attach_producers(connection, 2).values())
+        scripted.cut()
+        wait_until(lambda: all(box.endings for box in boxes))
+        late_one = OutBox()
+        connection.attach_producer(99, late_one)
+        endings = [box.endings for box in (*boxes, late_one)]
+        assert [len(some) for some in endings] == [1, 1, 1]
+        assert all(isinstance(error, TransportError) for (error,) in endings)
+        assert len({id(error) for (error,) in endings}) == 3
+
+    def test_a_reason_for_closing(self, connection: Connection) -> None:
+        """Who waits is told it."""
+        (box,) = attach_producers(connection, 1).values()
+        connection.close(TransportError("did not answer"))
+        ((error,),) = [box.endings]
+        assert "did not answer" in str(error)
+
+    def test_a_frame_that_could_not_be_sent_whole_ends_it(
+        self, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing may follow half a frame; everything that waits learns of it."""
+        (box,) = attach_producers(connection, 1).values()
+
+        def send(data: bytes) -> None:
+            raise TransportError("half of it")
+
+        monkeypatch.setattr(connection._transport, "send", send)
+        with pytest.raises(TransportError, match="half of it"):
+            connection.send(entry(1))
+        assert not connection.is_open
+        assert len(box.endings) == 1
+
+    def test_probes_are_answered_behind_a_frame_that_takes_long(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """The reading thread goes on meanwhile, and does not lose the answer."""
+        ((producer_id, box),) = attach_producers(connection, 1).items()
+        (session,) = scripted.sessions
+        large = entry(producer_id, 4_000_000)
+
+        def send_much() -> None:
+            for _ in range(5):
+                connection.send(large)
+
+        with ThreadPoolExecutor(1) as executor:
+            with session.lock:  # it takes nothing while it deals with this one
+                connection.send(entry(producer_id))
+                sending = executor.submit(send_much)
+                wait_until(connection._send_lock.locked)
+                scripted.ping()
+                receipt = pb.CommandSendReceipt(
+                    producer_id=producer_id,
+                    sequence_id=0,
+                    message_id=pb.MessageIdData(ledgerId=7, entryId=0),
+                )
+                session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+                wait_until(lambda: box.receipts)  # behind the probe: that one is read
+                assert not sending.done()
+                assert scripted.requests["PONG"] == 0
+            sending.result(20)
+        wait_until(lambda: scripted.requests["PONG"] == 1)
+        assert connection.is_open
+
+
+class OutBox:
+    """An outbox that keeps everything."""
+
+    def __init__(self) -> None:
+        self.receipts: list[Receipt] = []
+        self.refusals: list[tuple[SendRefused, BrokerError]] = []
+        self.endings: list[PulsarSparkError | None] = []
+
+    def receipt(self, receipt: Receipt) -> None:
+        """Keeps it."""
+        self.receipts.append(receipt)
+
+    def refused(self, refusal: SendRefused, error: BrokerError) -> None:
+        """Keeps both."""
+        self.refusals.append((refusal, error))
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Keeps why."""
+        self.endings.append(error)
+
+
+def attach_producers(connection: Connection, count: int) -> dict[int, OutBox]:
+    """Makes producers, each of its own topic and with an outbox; by id."""
+    outboxes = {}
+    for number in range(count):
+        producer_id = new_producer_id()
+        outboxes[producer_id] = OutBox()
+        connection.attach_producer(producer_id, outboxes[producer_id])
+        build = partial(
+            commands.producer,
+            topic=f"{TOPIC}-{number}",
+            producer_id=producer_id,
+            producer_name="p",
+        )
+        connection.wait(connection.request(build), 5, "PRODUCER")
+    return outboxes
+
+
+def entry(producer_id: int, size_bytes: int = 10) -> bytes:
+    """A SEND of one message."""
+    encoder = EntryEncoder(producer_id, "p", 2 * size_bytes + 200_000)
+    (frame,) = encoder.single(pb.MessageMetadata(), b"." * size_bytes, 0, 1)
+    return frame.data
+
+
 @pytest.mark.usefixtures("_fast_clock")
 class TestKeepAlive:
     OPTIONS = client_options(keep_alive_interval_s=0.2)
@@ -435,6 +607,26 @@ class TestKeepAlive:
         assert "silent" in str(error)
         wait_until(lambda: box.endings)
         assert scripted.requests["PING"] == 1
+
+    def test_our_probe_does_not_wait_for_a_frame(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """Receipts are heard though a frame has blocked the way for long."""
+        options = client_options(keep_alive_interval_s=1.0)
+        connection = Connection(scripted.address, options)
+        ((producer_id, box),) = attach_producers(connection, 1).items()
+        (session,) = scripted.sessions
+        with connection._send_lock:  # somebody is sending
+            wait_until(lambda: connection._answers)
+            receipt = pb.CommandSendReceipt(
+                producer_id=producer_id,
+                sequence_id=0,
+                message_id=pb.MessageIdData(ledgerId=7, entryId=0),
+            )
+            session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+            wait_until(lambda: box.receipts)
+        assert connection.is_open
+        connection.close()
 
     def test_our_own_delay_is_not_their_silence(
         self, scripted: ScriptedBroker, connection: Connection

@@ -52,6 +52,12 @@ EXTREMES = (0, 1, 2, 127, 128, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**6
 NUMBERS = (*EXTREMES, 2**64 - 1)
 TEXTS = (b"", b"a", "größe".encode(), b"\xff\xfe", b"\xed\xa0\x80", b"\x00", b"===")
 
+#: Types of the commands that a broker may send and that mean something to us.
+KINDS = (
+    *(7, 8, 9, 13, 14, 15, 16, 17, 18, 22, 24, 26, 30, 33, 36, 38),
+    *(51, 53, 57, 63),
+)
+
 SCHEMA = arrow_schema(tuple(COLUMN_TYPES))
 
 
@@ -153,9 +159,7 @@ class Maker:
             (number, dice.choice((dice.choice(NUMBERS), dice.choice(TEXTS))))
             for number in dice.sample(range(1, 9), 4)
         ]
-        return command(
-            dice.choice((9, 13, 14, 16, 18, 22, 24, 30, 33, 36, 38)), *fields
-        )
+        return command(dice.choice(KINDS), *fields)
 
     def _entry(self) -> bytes:
         dice = self.dice

@@ -14,7 +14,10 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import (
     InitialPosition,
+    ProducerAccessMode,
     SubType,
+    TxnAction,
+    TxnId,
     ack_set_words,
     command_name,
     decode_command,
@@ -282,6 +285,14 @@ def test_asking_for_partitions_never_creates_a_topic():
     assert not body.metadata_auto_creation_enabled
 
 
+def test_a_writer_may_let_partitions_be_created():
+    """The broker's policy decides then; the flag is sent, too."""
+    frame = commands.partitioned_metadata(TOPIC, 4, auto_creation=True)
+    body = sent(frame).partitionMetadata
+    assert body.HasField("metadata_auto_creation_enabled")
+    assert body.metadata_auto_creation_enabled
+
+
 def test_topics_of_namespace():
     """Persistent topics of one namespace, no filter of the broker's."""
     body = sent(commands.topics_of_namespace("public/default", 6)).getTopicsOfNamespace
@@ -410,14 +421,17 @@ def test_seek_to_publish_time():
         (commands.close_consumer, "CLOSE_CONSUMER", "close_consumer"),
         (commands.unsubscribe, "UNSUBSCRIBE", "unsubscribe"),
         (commands.consumer_stats, "CONSUMER_STATS", "consumerStats"),
+        (commands.close_producer, "CLOSE_PRODUCER", "close_producer"),
     ],
 )
-def test_commands_of_a_consumer_and_a_request(build, command_type: str, body: str):
-    """They have the two ids, also when one of them is 0."""
+def test_commands_with_two_ids(build, command_type: str, body: str):
+    """Whom it is about, also when that is 0, and which request it is."""
     command = sent(build(0, 5))
     assert command_name(command.type) == command_type
-    assert getattr(command, body).HasField("consumer_id")
-    assert getattr(command, body).consumer_id == 0
+    whose = "producer_id" if "producer" in body else "consumer_id"
+    assert getattr(command, body).HasField(whose)
+    assert getattr(command, body).HasField("request_id")
+    assert getattr(getattr(command, body), whose) == 0
     assert getattr(command, body).request_id == 5
 
 
@@ -429,6 +443,106 @@ def test_redeliver():
     assert not body.HasField("consumer_epoch")
     body = getattr(sent(commands.redeliver_unacknowledged_messages(4, 2)), name)
     assert body.consumer_epoch == 2
+
+
+def test_a_plain_producer():
+    """The broker names it; nothing that was not asked for."""
+    body = sent(commands.producer(topic=TOPIC, producer_id=0, request_id=5)).producer
+    assert (body.topic, body.producer_id, body.request_id) == (TOPIC, 0, 5)
+    assert body.HasField("producer_id")
+    assert body.user_provided_producer_name
+    assert body.producer_access_mode == pb.CommandProducer.Shared
+    assert not body.metadata
+    for name in ("producer_name", "topic_epoch", "txn_enabled", "schema", "encrypted"):
+        assert not body.HasField(name)
+
+
+def test_a_producer_with_everything():
+    """Each argument reaches its field, 0 as a topic_epoch included."""
+    body = sent(
+        commands.producer(
+            topic=TOPIC,
+            producer_id=8,
+            request_id=5,
+            producer_name="p",
+            user_provided_producer_name=False,
+            epoch=3,
+            access_mode=ProducerAccessMode.EXCLUSIVE_WITH_FENCING,
+            topic_epoch=0,
+            txn_enabled=True,
+            properties={"a": "b", "c": ""},
+        )
+    ).producer
+    assert body.producer_name == "p"
+    assert not body.user_provided_producer_name
+    assert body.epoch == 3
+    assert body.producer_access_mode == pb.CommandProducer.ExclusiveWithFencing
+    assert body.HasField("topic_epoch")
+    assert body.topic_epoch == 0
+    assert body.txn_enabled
+    assert [(pair.key, pair.value) for pair in body.metadata] == [("a", "b"), ("c", "")]
+
+
+def test_connecting_to_a_coordinator():
+    """The first one has the number 0."""
+    body = sent(commands.tc_client_connect(0, 5)).tcClientConnectRequest
+    assert body.HasField("tc_id")
+    assert (body.tc_id, body.request_id) == (0, 5)
+
+
+def test_new_txn():
+    """The time to live is in milliseconds."""
+    body = sent(commands.new_txn(0, 5, 60_000)).newTxn
+    assert body.HasField("tc_id")
+    assert (body.tc_id, body.request_id, body.txn_ttl_millis) == (0, 5, 60_000)
+
+
+def test_new_txn_to_the_byte():
+    """Coordinator 3, 100 ms: the shortest life that is one."""
+    assert commands.new_txn(3, 5, 100) == golden(
+        "0000000f 0000000b 0832 920306 0805 1064 1803"
+    )
+
+
+@pytest.mark.parametrize("ttl_ms", [99, 60, 0, -1])
+def test_a_transaction_that_would_end_at_once(ttl_ms: int):
+    """Seconds taken for milliseconds are noticed before a broker aborts it."""
+    with pytest.raises(ValueError, match=f"live for {ttl_ms} ms"):
+        commands.new_txn(0, 5, ttl_ms)
+
+
+@pytest.mark.parametrize("txn", [TxnId(0, 0), TxnId(3, 2**64 - 1)])
+def test_add_partitions_to_txn(txn: TxnId):
+    """All of them in one request; 0:0 is a transaction."""
+    topics = [TOPIC, f"{TOPIC}1"]
+    body = sent(commands.add_partitions_to_txn(txn, topics, 5)).addPartitionToTxn
+    assert TxnId(body.txnid_most_bits, body.txnid_least_bits) == txn
+    assert body.HasField("txnid_most_bits")
+    assert body.HasField("txnid_least_bits")
+    assert body.partitions == topics
+    assert body.request_id == 5
+
+
+@pytest.mark.parametrize("action", TxnAction)
+def test_end_txn(action: TxnAction):
+    """The action is set, also the one that is 0."""
+    body = sent(commands.end_txn(TxnId(0, 0), action, 5)).endTxn
+    assert (body.txnid_most_bits, body.txnid_least_bits) == (0, 0)
+    assert body.HasField("txnid_most_bits")
+    assert body.HasField("txnid_least_bits")
+    assert body.HasField("txn_action")
+    assert body.txn_action == action
+    assert body.request_id == 5
+
+
+@pytest.mark.parametrize(
+    ("action", "number"), [(TxnAction.COMMIT, "00"), (TxnAction.ABORT, "01")]
+)
+def test_end_txn_to_the_byte(action: TxnAction, number: str):
+    """What makes rows visible and what drops them must not be mixed up."""
+    assert commands.end_txn(TxnId(3, 7), action, 5) == golden(
+        f"00000011 0000000d 0838 c20308 0805 1007 1803 20{number}"
+    )
 
 
 # -- decoding --------------------------------------------------------------------------

@@ -129,6 +129,23 @@ def test_fields_in_a_batch():
     ]
 
 
+@pytest.mark.parametrize(
+    ("highest", "ids"),
+    [
+        (44, [40, 7, 42, 44]),  # by their places in the batch as it was written
+        (45, [40, 7, 40, 40]),  # some ids are left out, nobody knows which
+        (None, [40, 7, 40, 40]),
+    ],
+)
+def test_sequence_ids_in_a_batch(highest: int | None, ids: list[int]):
+    """A message without one of its own counts on from the entry's, if it can."""
+    extra = () if highest is None else ((24, highest),)
+    outer = Outer(sequence_id=40, extra=extra)
+    sent = [Sent(), Sent(sequence_id=7), Sent(), Sent(removed=True), Sent()]
+    entry = decode(builders.batch(sent, outer))
+    assert entry.fields["sequence_id"] == ids
+
+
 @pytest.mark.parametrize("sent", [s for s in SENT if s.sequence_id is None])
 def test_fields_of_a_single(sent: Sent):
     """A single message has them from its entry."""

@@ -20,8 +20,11 @@ from pulsar_spark.wire.protocol import (
     ConsumerClosed,
     Delivery,
     Event,
+    ProducerClosed,
+    Receipt,
     Refusal,
     Reply,
+    SendRefused,
 )
 from tests.wire import builders
 from tests.wire.builders import CONNECTED, U64_MAX, Sent, command, frame, proto
@@ -37,6 +40,11 @@ REPLIES = {
     "GET_LAST_MESSAGE_ID_RESPONSE": (30, 2),
     "GET_TOPICS_OF_NAMESPACE_RESPONSE": (33, 1),
     "ACK_RESPONSE": (38, 6),
+    "PRODUCER_SUCCESS": (17, 1),
+    "NEW_TXN_RESPONSE": (51, 1),
+    "ADD_PARTITION_TO_TXN_RESPONSE": (53, 1),
+    "END_TXN_RESPONSE": (57, 1),
+    "TC_CLIENT_CONNECT_RESPONSE": (63, 1),
 }
 
 #: Those that may carry a refusal: type, fields of request_id, error and message.
@@ -46,6 +54,10 @@ REFUSALS = {
     "LOOKUP_RESPONSE": (24, 4, 6, 7),
     "CONSUMER_STATS_RESPONSE": (26, 1, 2, 3),
     "ACK_RESPONSE": (38, 6, 4, 5),
+    "NEW_TXN_RESPONSE": (51, 1, 4, 5),
+    "ADD_PARTITION_TO_TXN_RESPONSE": (53, 1, 4, 5),
+    "END_TXN_RESPONSE": (57, 1, 4, 5),
+    "TC_CLIENT_CONNECT_RESPONSE": (63, 1, 2, 3),
 }
 
 
@@ -164,7 +176,7 @@ def test_unknown_commands_are_passed_over(kind: int):
     assert isinstance(one(protocol, frame(command(13, (1, 1)))), Reply)
 
 
-@pytest.mark.parametrize("kind", [9, 13, 14, 16, 24, 36])
+@pytest.mark.parametrize("kind", [7, 8, 9, 13, 14, 15, 16, 17, 24, 36, 51, 53, 57, 63])
 def test_known_commands_without_body(kind: int):
     """What we know must be whole."""
     with pytest.raises(ProtocolError, match="without its body"):
@@ -215,6 +227,54 @@ def test_close_consumer():
     assert one(ready(), frame(command(16, *body))) == ConsumerClosed(4, url)
 
 
+def test_close_producer():
+    """The broker lets go of a producer."""
+    body = (1, 4), (2, U64_MAX)
+    assert one(ready(), frame(command(15, *body))) == ProducerClosed(4)
+
+
+def test_a_producer_that_must_wait():
+    """No reply yet: the second answer to the same request is the one that counts."""
+    protocol = ready()
+    none(protocol, frame(command(17, (1, 5), (2, "p"), (6, 0))))
+    event = one(protocol, frame(command(17, (1, 5), (2, "p"), (3, U64_MAX), (6, 1))))
+    assert isinstance(event, Reply)
+    assert event.request_id == 5
+    assert event.body.producer_name == "p"
+    assert event.body.last_sequence_id == -1
+
+
+def test_receipt():
+    """An entry is stored, where the ids say; sequence ids use all 64 bits."""
+    place = proto((1, 7), (2, 0))
+    body = (1, 4), (2, 2**63), (3, place), (4, U64_MAX)
+    assert one(ready(), frame(command(7, *body))) == Receipt(4, 2**63, 7, 0)
+
+
+def test_receipt_of_a_duplicate():
+    """-1:-1 says that the broker had it."""
+    place = proto((1, U64_MAX), (2, U64_MAX))
+    body = (1, 4), (2, 9), (3, place)
+    assert one(ready(), frame(command(7, *body))) == Receipt(4, 9, -1, -1)
+
+
+@pytest.mark.parametrize("number", [0, 2, 9, 15, 22, 999])
+def test_send_error(number: int):
+    """An entry is not stored, also with error 0, which is a name, too."""
+    body = (1, 4), (2, 9), (3, number), (4, "no")
+    code = SERVER_ERRORS.get(number, f"ServerError{number}")
+    assert one(ready(), frame(command(8, *body))) == SendRefused(4, 9, code, "no")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(7, "SEND_RECEIPT"), (8, "SEND_ERROR"), (15, "CLOSE_PRODUCER")]
+)
+def test_nobody_s_producer(kind: int, name: str):
+    """Whom it is for must be said."""
+    with pytest.raises(ProtocolError, match=f"{name} came without its producer_id"):
+        list(ready().receive_data(frame(command(kind, (2, 9)))))
+
+
 def test_message_before_the_reply_to_subscribe():
     """Entries that overtake a reply are events as any other, in their order."""
     entry = builders.single(Sent(b"early"))
@@ -257,6 +317,9 @@ NO_TEXT = b"\xff\xfe"
     [
         (command(14, (1, 1), (2, 1), (3, NO_TEXT)), "message"),
         (command(16, (1, 1), (2, 1), (3, NO_TEXT)), "assignedBrokerServiceUrl"),
+        (command(8, (1, 1), (2, 1), (3, 1), (4, NO_TEXT)), "message"),
+        (command(17, (1, 1), (2, NO_TEXT)), "producer_name"),
+        (command(57, (1, 1), (4, 24), (5, NO_TEXT)), "message"),
         (command(24, (1, NO_TEXT), (4, 1)), "brokerServiceUrl"),
         (command(33, (1, 1), (2, "good"), (2, NO_TEXT)), "topics"),
         (command(36, (2, proto((1, NO_TEXT)))), "challenge.auth_method_name"),
@@ -308,7 +371,22 @@ frames = st.one_of(
         st.integers(0, 30),
     ),
     st.just(frame(command(18))),
-    st.builds(lambda n: frame(command(16, (1, n), (2, U64_MAX))), numbers),
+    st.builds(
+        lambda kind, n: frame(command(kind, (1, n), (2, U64_MAX))),
+        st.sampled_from([15, 16]),
+        numbers,
+    ),
+    st.builds(
+        lambda n, place: frame(command(7, (1, n), (2, n), (3, place))),
+        numbers,
+        st.builds(lambda n, m: proto((1, n), (2, m)), numbers, numbers),
+    ),
+    st.builds(
+        lambda kind, n, e: frame(command(kind, (1, n), (2, n), (3, n), (4, e))),
+        st.sampled_from([8, 51, 53, 57]),
+        numbers,
+        st.none() | st.integers(0, 30),
+    ),
     st.builds(
         lambda data, place: builders.message(data, entry_id=place),
         st.binary(max_size=300),

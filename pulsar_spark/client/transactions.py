@@ -1,0 +1,259 @@
+"""Transactions: begun, extended and ended at their coordinators.
+
+A cluster has some transaction coordinators. Each is a partition of one system topic,
+and is where that partition is; the upper half of a transaction's id is its number.
+Who sends in a transaction needs no coordinator, only the id.
+
+Source: CommandNewTxn and its neighbours in PulsarApi.proto, and 4.0.7's answers to
+them, which tests/broker/test_transactions.py holds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.lookup import TopicLookup, gather
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.retry import Retry, ask_all
+from pulsar_spark.errors import (
+    BrokerError,
+    ProtocolError,
+    PulsarSparkError,
+    TransactionsOffError,
+    TransportError,
+)
+from pulsar_spark.plan import list_names
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.commands import TxnAction, TxnId
+
+K = TypeVar("K")
+
+#: The topic whose partitions are the coordinators.
+COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+
+
+class TransactionClient:
+    """Begins, extends and ends transactions. Safe to use from several threads.
+
+    Coordinators that are moving, busy or gone are looked up and asked again, for as
+    long as ``operation_timeout_s`` without any answer. Silence uses that time up, too.
+
+    Args:
+        pool: The cluster's connections.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._options = pool.options
+        self._lookup = TopicLookup(pool)
+        self._count = 0  # of coordinators, once it is known
+        self._connected: dict[int, Connection] = {}  # to coordinators that know of us
+
+    def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
+        """A new transaction, at a coordinator chosen by chance.
+
+        What was asked of one that died before it could answer may be open, too; it has
+        touched nothing, and ends by itself.
+
+        Args:
+            ttl_ms: Milliseconds after which the coordinator aborts it; at least 100.
+            coordinator: Number of the one to ask, and no other.
+
+        Raises:
+            TransactionsOffError: The cluster has no transactions.
+            PulsarSparkError: No coordinator gives one.
+        """
+        retry = self._retry()
+        count = self._coordinators()
+        tc_id = random.randrange(count) if coordinator is None else coordinator
+        while True:
+            build = partial(commands.new_txn, tc_id, ttl_ms=ttl_ms)
+            answer = self._ask({tc_id: (tc_id, build)}, "NEW_TXN")[tc_id]
+            if not isinstance(answer, PulsarSparkError):
+                return _txn_id(answer)
+            if isinstance(answer, TransportError) and self._is_connected(tc_id):
+                raise TransportError(
+                    f"{answer.message} This is what coordinators do that have as many "
+                    "open transactions as `maxActiveTransactionsPerCoordinator` in "
+                    "broker.conf allows: raise it, or have fewer tasks at a time.",
+                    broker=answer.broker,
+                )
+            retry.pause(answer)
+            if coordinator is None:
+                tc_id = (tc_id + 1) % count
+
+    def add_partitions(self, txn: TxnId, topics: Sequence[str]) -> None:
+        """Tells the coordinator what will be sent to; must be over before it is.
+
+        May be repeated.
+
+        Args:
+            txn: An open transaction.
+            topics: Full names of topic partitions.
+
+        Raises:
+            TransactionsOffError: The cluster has no transactions.
+            BrokerError: With the code ``TransactionNotFound`` where the transaction is
+                over, ``InvalidTxnStatus`` where it is just ending.
+            PulsarSparkError: The coordinator does not answer, or refuses.
+        """
+        if not topics:
+            return
+        build = partial(commands.add_partitions_to_txn, txn, topics)
+        try:
+            ask_all(
+                [txn],
+                lambda _: self._ask({txn: (txn.most, build)}, "ADD_PARTITION_TO_TXN"),
+                self._retry(),
+            )
+        except PulsarSparkError as error:
+            raise error.about(f"{_name(txn)}, {list_names(topics)}") from None
+
+    def end(
+        self, txns: Iterable[TxnId], action: TxnAction
+    ) -> dict[TxnId, PulsarSparkError | None]:
+        """Commits or aborts transactions, all at once.
+
+        Where an answer is lost with its connection the request is repeated. If it had
+        been done it meets ``TransactionNotFound`` then; so it does when the transaction
+        had been ended the other way, or had expired. Which of these it was, only the
+        caller can find out.
+
+        Returns:
+            None for each transaction that is done: every topic partition has the marker
+            that makes its rows visible, or drops them. An error for each other one:
+            most often a BrokerError with the code ``TransactionNotFound`` (over,
+            whichever way) or ``InvalidTxnStatus`` (just being ended, by the same action
+            or the other).
+        """
+        retry = self._retry()
+        outcomes: dict[TxnId, PulsarSparkError | None] = {}
+        pending = list(dict.fromkeys(txns))
+        while pending:
+            answers = self._ask(
+                {
+                    txn: (txn.most, partial(commands.end_txn, txn, action))
+                    for txn in pending
+                },
+                "END_TXN",
+            )
+            failed: dict[TxnId, PulsarSparkError] = {}
+            for txn, answer in answers.items():
+                outcomes[txn] = None
+                if isinstance(answer, PulsarSparkError):
+                    outcomes[txn] = error = answer.about(_name(txn))
+                    if error.retriable:
+                        failed[txn] = error
+            if len(failed) < len(pending):
+                retry.restart()
+            pending = list(failed)
+            if pending:
+                try:
+                    retry.pause(failed[pending[0]])
+                except PulsarSparkError:
+                    break  # it is among the outcomes
+        return outcomes
+
+    def require(self) -> None:
+        """Returns if the cluster has transactions.
+
+        Raises:
+            TransactionsOffError: It has none.
+            PulsarSparkError: No coordinator answers.
+        """
+        self._coordinators()
+        ask_all([0], self._connect, self._retry())
+
+    def _coordinators(self) -> int:
+        """How many there are."""
+        if not self._count:
+            counts = self._lookup.partition_counts([COORDINATORS])
+            self._count = counts[COORDINATORS] or 0
+        if not self._count:
+            raise _transactions_off("The cluster has no transaction coordinators.")
+        return self._count
+
+    def _ask(
+        self, requests: Mapping[K, tuple[int, Callable[..., bytes]]], what: str
+    ) -> dict[K, Any]:
+        """Asks coordinators once, all of them together.
+
+        Args:
+            requests: Number of the coordinator, and what makes the request.
+            what: Name of the request, for messages.
+
+        Returns:
+            A reply or an error for each.
+        """
+        connections = self._connect({tc_id for tc_id, _ in requests.values()})
+        sent: dict[K, Any] = {}
+        for key, (tc_id, build) in requests.items():
+            connection = connections[tc_id]
+            sent[key] = connection
+            if isinstance(connection, Connection):
+                sent[key] = connection, connection.request(build)
+        answers = gather(sent, self._options.operation_timeout_s, what)
+        for key, answer in answers.items():
+            if isinstance(answer, BrokerError) and answer.retriable:
+                self._connected.pop(requests[key][0], None)  # it may have moved
+        return answers
+
+    def _connect(
+        self, tc_ids: Iterable[int]
+    ) -> dict[int, Connection | PulsarSparkError]:
+        """The connections to the brokers of these coordinators, which are loaded."""
+        found: dict[int, Connection | PulsarSparkError] = {}
+        topics: dict[str, int] = {}
+        for tc_id in tc_ids:
+            if self._is_connected(tc_id):
+                found[tc_id] = self._connected[tc_id]
+            else:
+                name = TopicName.parse(COORDINATORS).partition(tc_id).full_name
+                topics[name] = tc_id
+        opened = self._pool.get_all(self._lookup.brokers(topics)) if topics else {}
+        sent: dict[int, Any] = {}
+        for topic, connection in opened.items():
+            sent[topics[topic]] = connection
+            if isinstance(connection, Connection):
+                build = partial(commands.tc_client_connect, topics[topic])
+                sent[topics[topic]] = connection, connection.request(build)
+        timeout_s = self._options.operation_timeout_s
+        for tc_id, reply in gather(sent, timeout_s, "TC_CLIENT_CONNECT").items():
+            if not isinstance(reply, PulsarSparkError):
+                found[tc_id] = self._connected[tc_id] = sent[tc_id][0]
+            elif isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
+                found[tc_id] = _transactions_off(reply.message)
+            else:
+                found[tc_id] = reply.about(f"Transaction coordinator {tc_id}")
+        return found
+
+    def _is_connected(self, tc_id: int) -> bool:
+        connection = self._connected.get(tc_id)
+        return connection is not None and connection.is_open
+
+    def _retry(self) -> Retry:
+        return Retry(self._options, self._options.operation_timeout_s)
+
+
+def _txn_id(reply: Any) -> TxnId:
+    if not (reply.HasField("txnid_most_bits") and reply.HasField("txnid_least_bits")):
+        raise ProtocolError("NEW_TXN_RESPONSE came without a transaction id.")
+    return TxnId(reply.txnid_most_bits, reply.txnid_least_bits)
+
+
+def _name(txn: TxnId) -> str:
+    return f"Transaction {txn.most}:{txn.least}"
+
+
+def _transactions_off(reason: str) -> TransactionsOffError:
+    return TransactionsOffError(
+        f"{reason} Set transactionCoordinatorEnabled=true in broker.conf and, on a "
+        "cluster that was set up without transactions, run `bin/pulsar "
+        "initialize-transaction-coordinator-metadata -cs <configuration store> -c "
+        "<cluster>` once."
+    )

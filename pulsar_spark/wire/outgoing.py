@@ -1,0 +1,245 @@
+"""Entries to store: messages -> MessageMetadata and payload -> SEND frames.
+
+The reverse of ``wire.entries``. A frame is built once and sent as often as it takes:
+what a broker compares to find duplicates is in it, in the command and in the metadata::
+
+    | totalSize cmdSize | CommandSend | 0x0e01 crc | mdSize MessageMetadata | payload |
+                         sequence ids ------------------ the same
+
+Source: "Pulsar binary protocol specification", section "Producer"; CommandSend and
+MessageMetadata in PulsarApi.proto.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import TxnId
+from pulsar_spark.wire.compression import CompressionType, compress
+from pulsar_spark.wire.frames import encode_payload_frame
+
+#: Room that is left below the broker's limit. It is for what the broker and its storage
+#: put around an entry: a cluster whose bookies take exactly as much as its brokers
+#: neither stores an entry of just that size, nor refuses it.
+ENTRY_HEADROOM_BYTES = 64 * 1024
+
+
+def max_entry_bytes(max_message_size_bytes: int) -> int:
+    """Metadata and payload of an entry, where a broker has this limit."""
+    # Half of it where the limit is tiny.
+    limit = max_message_size_bytes
+    return max(limit - ENTRY_HEADROOM_BYTES, limit // 2)
+
+
+class SendFrame(NamedTuple):
+    """A SEND, ready for the socket.
+
+    Attributes:
+        sequence_id: What its receipt names; of a batch the lowest.
+        highest_sequence_id: Of a batch the highest; what a refusal names.
+        rows: Messages that its receipt completes: 0 for all but the last of a
+            message's chunks.
+        data: The frame.
+    """
+
+    sequence_id: int
+    highest_sequence_id: int
+    rows: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class EntryEncoder:
+    """Builds the frames of one producer.
+
+    Attributes:
+        producer_id: Of the producer.
+        producer_name: As the broker knows it.
+        max_message_size_bytes: The broker's limit for metadata and payload of an entry.
+        compression: Of payloads.
+        txn: Transaction that the entries are part of.
+        chunk_bytes: Most bytes of a message in one entry, where it may be cut into
+            several; 0 where it may not.
+    """
+
+    producer_id: int
+    producer_name: str
+    max_message_size_bytes: int
+    compression: CompressionType = CompressionType.NONE
+    txn: TxnId | None = None
+    chunk_bytes: int = 0
+
+    @property
+    def max_entry_bytes(self) -> int:
+        """Metadata and payload of an entry: more is never sent."""
+        return max_entry_bytes(self.max_message_size_bytes)
+
+    def batch(
+        self,
+        payload: bytes | memoryview,
+        rows: int,
+        sequence_ids: tuple[int, int],
+        publish_time_ms: int,
+        *,
+        partition_key: str | None = None,
+        key_is_base64: bool = False,
+        ordering_key: bytes | None = None,
+    ) -> SendFrame | None:
+        """The frame of a batch, or None if it is too large for one.
+
+        Args:
+            payload: The messages, each behind its SingleMessageMetadata.
+            rows: How many.
+            sequence_ids: Of the first and of the last.
+            publish_time_ms: Of all of them.
+            partition_key: Of the first: brokers choose a consumer by it.
+            key_is_base64: Whether that key is bytes, in base64.
+            ordering_key: Of the first.
+        """
+        metadata = pb.MessageMetadata(
+            num_messages_in_batch=rows,
+            partition_key=partition_key,
+            partition_key_b64_encoded=key_is_base64 or None,
+            ordering_key=ordering_key,
+        )
+        body = self._compress(metadata, payload)
+        self._describe(metadata, sequence_ids, publish_time_ms)
+        if metadata.ByteSize() + len(body) > self.max_entry_bytes:
+            return None
+        return self._frame(metadata, body, rows)
+
+    def single(
+        self,
+        metadata: pb.MessageMetadata,
+        payload: bytes | memoryview,
+        sequence_id: int,
+        publish_time_ms: int,
+    ) -> Iterator[SendFrame]:
+        """The frame of one message that is not in a batch, or those of its chunks.
+
+        Args:
+            metadata: Key, properties and the like; completed here.
+            payload: The message.
+            sequence_id: Its own.
+            publish_time_ms: Its own.
+
+        Raises:
+            MessageTooLargeError: It does not fit into an entry, and must not be cut.
+        """
+        body = self._compress(metadata, payload)
+        self._describe(metadata, (sequence_id, sequence_id), publish_time_ms)
+        room = self.max_entry_bytes - metadata.ByteSize()
+        if self.chunk_bytes and room > 0:
+            room = min(room, self.chunk_bytes)
+        if len(body) <= room:
+            yield self._frame(metadata, body, 1)
+            return
+        # Each chunk describes itself by some numbers and the uuid besides.
+        uuid_bytes = len(self._uuid(sequence_id).encode())
+        piece_bytes = room - uuid_bytes - _CHUNK_FIELDS_BYTES
+        if not self.chunk_bytes or piece_bytes <= 0:
+            raise MessageTooLargeError(
+                size_bytes=metadata.ByteSize() + len(body),
+                limit_bytes=self.max_entry_bytes,
+            )
+        yield from self._chunks(metadata, body, piece_bytes)
+
+    def _chunks(
+        self, metadata: pb.MessageMetadata, body: bytes | memoryview, piece_bytes: int
+    ) -> Iterator[SendFrame]:
+        view = memoryview(body)
+        count = -(-len(view) // piece_bytes)
+        metadata.uuid = self._uuid(metadata.sequence_id)
+        metadata.num_chunks_from_msg = count
+        metadata.total_chunk_msg_size = len(view)
+        for chunk_id in range(count):
+            metadata.chunk_id = chunk_id
+            piece = view[chunk_id * piece_bytes : (chunk_id + 1) * piece_bytes]
+            yield self._frame(metadata, piece, int(chunk_id == count - 1))
+
+    def _uuid(self, sequence_id: int) -> str:
+        return f"{self.producer_name}-{sequence_id}"
+
+    def _compress(
+        self, metadata: pb.MessageMetadata, payload: bytes | memoryview
+    ) -> bytes | memoryview:
+        # The C++ client, and those built on it, take compressed nothing for damage.
+        if self.compression is CompressionType.NONE or not payload:
+            return payload
+        metadata.compression = self.compression
+        metadata.uncompressed_size = len(payload)
+        return compress(self.compression, payload)
+
+    def _describe(
+        self,
+        metadata: pb.MessageMetadata,
+        sequence_ids: tuple[int, int],
+        publish_time_ms: int,
+    ) -> None:
+        metadata.producer_name = self.producer_name
+        metadata.sequence_id, metadata.highest_sequence_id = sequence_ids
+        metadata.publish_time = publish_time_ms
+        if self.txn is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = self.txn
+
+    def _frame(
+        self, metadata: pb.MessageMetadata, body: bytes | memoryview, rows: int
+    ) -> SendFrame:
+        lowest, highest = metadata.sequence_id, metadata.highest_sequence_id
+        send = pb.CommandSend(
+            producer_id=self.producer_id,
+            sequence_id=lowest,
+            highest_sequence_id=highest,
+        )
+        if metadata.HasField("num_messages_in_batch"):
+            send.num_messages = rows
+        if metadata.HasField("chunk_id"):
+            send.is_chunk = True
+        if self.txn is not None:
+            # In both places: a broker counts by the one, and hides by the other.
+            send.txnid_most_bits, send.txnid_least_bits = self.txn
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send)
+        data = encode_payload_frame(
+            command.SerializeToString(), metadata.SerializeToString(), body
+        )
+        return SendFrame(lowest, highest, rows, data)
+
+
+#: uuid's own tag and length, chunk_id, num_chunks_from_msg, total_chunk_msg_size: at
+#: most five bytes a number and two a tag.
+_CHUNK_FIELDS_BYTES = 4 * 2 + 4 * 5
+
+
+def unbatched(message: memoryview) -> tuple[pb.MessageMetadata, memoryview]:
+    """A message as a batch holds it -> the same as an entry of its own.
+
+    Args:
+        message: ``size(4) SingleMessageMetadata payload``.
+
+    Returns:
+        What is said of the message, and its payload.
+    """
+    (size,) = _SIZE.unpack_from(message)
+    single = pb.SingleMessageMetadata.FromString(bytes(message[4 : 4 + size]))
+    metadata = pb.MessageMetadata(properties=single.properties)
+    for name in _COMMON_FIELDS:
+        if single.HasField(name):
+            setattr(metadata, name, getattr(single, name))
+    return metadata, message[4 + size :]
+
+
+_SIZE = struct.Struct(">I")
+
+#: What both kinds of metadata call by one name, properties apart.
+_COMMON_FIELDS: tuple[Any, ...] = (
+    "partition_key",
+    "partition_key_b64_encoded",
+    "ordering_key",
+    "event_time",
+    "null_value",
+)

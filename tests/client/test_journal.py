@@ -1,0 +1,279 @@
+"""A topic as a small log, with brokers that do what a test tells them to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.journal import Journal
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    MessageTooLargeError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import MessageId
+from tests.client.scripted_broker import (
+    LEDGER,
+    Action,
+    ScriptedBroker,
+    client_options,
+    cut,
+    let_go,
+    refuse,
+    refuse_entry,
+    silence,
+    single,
+    usual,
+    usual_then_cut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/spark-commits-q"
+
+
+@pytest.fixture
+def journal(pool: ConnectionPool) -> Journal:
+    """A journal whose topic does not exist yet."""
+    return Journal(pool, TOPIC)
+
+
+@pytest.fixture
+def impatient(scripted: ScriptedBroker) -> Iterator[Journal]:
+    """Gives up after a fifth of a second."""
+    options = client_options(
+        scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=0.1
+    )
+    pool = ConnectionPool(options)
+    yield Journal(pool, TOPIC)
+    pool.close()
+
+
+def messages(journal: Journal) -> list[bytes]:
+    """What it holds, without the places."""
+    return [message for _, message in journal.read()]
+
+
+class TestAppend:
+    def test_each_message_is_an_entry(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """In order, created with the first, and nothing stays attached."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        assert [e.payload for e in scripted.topics[TOPIC]] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+        ]
+        assert not scripted.producers
+        assert scripted.connections == 1
+
+    @pytest.mark.parametrize(
+        "fault",
+        [cut, usual_then_cut, let_go],
+        ids=lambda fault: fault.__name__,
+    )
+    def test_faults(
+        self, scripted: ScriptedBroker, journal: Journal, fault: Action
+    ) -> None:
+        """It is there afterwards, at least once."""
+        scripted.script("SEND", fault)
+        scripted.script("PRODUCER", refuse("ServiceNotReady"), cut, usual)
+        scripted.script("LOOKUP", refuse("ServiceNotReady"), cut)
+        journal.append(b"a")
+        journal.append(b"b")
+        stored = [entry.payload for entry in scripted.topics[TOPIC]]
+        assert stored in ([b"a", b"b"], [b"a", b"a", b"b"])
+
+    def test_a_topic_that_cannot_be_created(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The broker's word, with the topic."""
+        scripted.creates_topics = False
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.append(b"a")
+
+    def test_a_refusal(self, scripted: ScriptedBroker, journal: Journal) -> None:
+        """It is raised, and nothing stays attached."""
+        scripted.script("SEND", refuse_entry("AuthorizationError"))
+        with pytest.raises(AuthError, match=TOPIC):
+            journal.append(b"a")
+        assert not scripted.producers
+
+    def test_a_message_that_is_too_large(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Nothing is sent."""
+        scripted.max_message_size = 1000
+        with pytest.raises(MessageTooLargeError):
+            journal.append(b"x" * 1000)
+        assert scripted.requests["SEND"] == 0
+        assert not scripted.producers
+
+
+class TestRead:
+    def test_everything_with_its_place(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """In order; reading forgets nothing, and leaves nobody attached."""
+        for number in range(3):
+            journal.append(b"%d" % number)
+        expected = [(MessageId(LEDGER, n), b"%d" % n) for n in range(3)]
+        assert journal.read() == expected
+        assert journal.read() == expected
+        assert not scripted.consumers
+
+    def test_more_than_is_asked_for_at_a_time(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """It asks again until the last one that was there."""
+        scripted.add_topic(TOPIC, [single(b"%d" % n) for n in range(2500)])
+        assert messages(journal) == [b"%d" % n for n in range(2500)]
+        assert scripted.requests["FLOW"] == 3
+
+    def test_a_journal_that_does_not_exist(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """It is created, empty, with the subscription that keeps what will come."""
+        assert journal.read() == []
+        journal.append(b"a")
+        scripted.roll(TOPIC)
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert messages(journal) == [b"a"]
+
+    def test_keeping_is_reading_nothing(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The subscription is there, and no entry was asked for."""
+        journal.keep()
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert scripted.requests["FLOW"] == 0
+
+    def test_one_that_cannot_be_created(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The broker's word, with the topic."""
+        scripted.creates_topics = False
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.read()
+
+    def test_one_that_is_never_there(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Whatever its producer said: once is enough."""
+        scripted.always("SUBSCRIBE", refuse("TopicNotFound"))
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.read()
+        assert scripted.requests["SUBSCRIBE"] == 2
+
+    @pytest.mark.parametrize(
+        ("command", "actions"),
+        [
+            ("LOOKUP", [refuse("ServiceNotReady"), cut]),
+            ("SUBSCRIBE", [refuse("ConsumerBusy"), cut, usual_then_cut]),
+            ("GET_LAST_MESSAGE_ID", [refuse("MetadataError"), cut]),
+            ("FLOW", [cut, usual_then_cut]),
+        ],
+    )
+    def test_faults(
+        self,
+        scripted: ScriptedBroker,
+        journal: Journal,
+        command: str,
+        actions: list[Action],
+    ) -> None:
+        """It starts over, and gives each message once."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        scripted.script(command, *actions)
+        assert messages(journal) == [b"%d" % n for n in range(5)]
+
+    def test_a_broker_that_keeps_what_it_has(
+        self, scripted: ScriptedBroker, impatient: Journal
+    ) -> None:
+        """The error names the topic and the time."""
+        impatient.append(b"a")
+        scripted.always("FLOW", silence)
+        with pytest.raises(PulsarSparkError, match=rf"{TOPIC}.*0\.2 s"):
+            impatient.read()
+
+    def test_somebody_else_reads_it(
+        self, scripted: ScriptedBroker, impatient: Journal
+    ) -> None:
+        """That is waited for, and then an error with the broker's code."""
+        impatient.append(b"a")
+        scripted.script("SUBSCRIBE", refuse("ConsumerBusy"))
+        assert messages(impatient) == [b"a"]
+        scripted.always("SUBSCRIBE", refuse("ConsumerBusy"))
+        with pytest.raises(BrokerError, match=TOPIC) as caught:
+            impatient.read()
+        assert caught.value.code == "ConsumerBusy"
+
+
+class TestForget:
+    def test_what_is_forgotten_is_not_read_again(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Up to and including a place; what came later stays."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        journal.forget(journal.read()[2][0])
+        assert messages(journal) == [b"3", b"4"]
+        journal.append(b"5")
+        assert messages(journal) == [b"3", b"4", b"5"]
+
+    def test_all_of_it(self, scripted: ScriptedBroker, journal: Journal) -> None:
+        """Nothing is left; twice is once; what comes later is read."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        journal.read()
+        journal.forget_all()
+        assert messages(journal) == []
+        journal.forget_all()
+        journal.append(b"5")
+        assert messages(journal) == [b"5"]
+
+    def test_what_is_not_forgotten_is_not_trimmed(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The subscription holds it, over ledgers that are closed."""
+        journal.keep()
+        for number in range(3):
+            journal.append(b"%d" % number)
+            scripted.roll(TOPIC)
+        (subscription,) = scripted.durable(TOPIC)
+        assert subscription.mark_delete < scripted.positions(TOPIC)[0]
+        journal.forget(journal.read()[0][0])
+        assert subscription.mark_delete == scripted.positions(TOPIC)[0]
+        assert messages(journal) == [b"1", b"2"]
+
+    @pytest.mark.parametrize(
+        "actions", [[cut], [usual_then_cut], [refuse("ServiceNotReady")]]
+    )
+    def test_faults(
+        self, scripted: ScriptedBroker, journal: Journal, actions: list[Action]
+    ) -> None:
+        """It is asked for again; forgetting twice is forgetting once."""
+        for number in range(3):
+            journal.append(b"%d" % number)
+        last = journal.read()[1][0]
+        scripted.script("ACK", *actions)
+        journal.forget(last)
+        assert messages(journal) == [b"2"]
+
+    def test_an_acknowledgement_that_is_refused(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The error comes through."""
+        journal.append(b"a")
+        scripted.always("ACK", refuse("AuthorizationError"))
+        with pytest.raises(AuthError, match=TOPIC):
+            journal.forget(MessageId(LEDGER, 0))

@@ -1,0 +1,1229 @@
+"""Producers, with brokers that do what a test tells them to."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.client import producers as module
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import (
+    Producers,
+    ProducerSettings,
+    Resend,
+    TopicProducer,
+)
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    InDoubtError,
+    SendTimeoutError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ProducerAccessMode
+from pulsar_spark.wire.outgoing import EntryEncoder, SendFrame
+from pulsar_spark.wire.protocol import Receipt, SendRefused
+from tests.client.scripted_broker import (
+    Action,
+    ScriptedBroker,
+    Session,
+    acknowledge,
+    client_options,
+    cut,
+    late,
+    let_go,
+    look_up,
+    redirect,
+    refuse,
+    refuse_entry,
+    silence,
+    twice,
+    unheard,
+    usual,
+    usual_then_cut,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t-partition-0"
+OTHER = "persistent://public/default/t-partition-1"
+
+#: Longer than a test may take.
+NEVER_S = 600.0
+
+
+@pytest.fixture(autouse=True)
+def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TICK_S", 0.02)
+
+
+@pytest.fixture
+def make(pool: ConnectionPool) -> Iterator[Callable[..., Producers]]:
+    """Makes producers with some settings; closes them in the end."""
+    made = []
+
+    def one(at: ConnectionPool = pool, **given: Any) -> Producers:
+        made.append(Producers(at, ProducerSettings(**given)))
+        return made[-1]
+
+    yield one
+    for producers in made:
+        producers.close()
+
+
+@pytest.fixture
+def producers(make: Callable[..., Producers]) -> Producers:
+    """Producers as an at-least-once sink has them, attached to a topic."""
+    one = make(send_timeout_s=NEVER_S)
+    one.open([TOPIC])
+    return one
+
+
+def frames(producer: TopicProducer, *values: bytes, first: int = 0) -> list[SendFrame]:
+    """Entries of one message each, numbered from ``first``."""
+    encoder = EntryEncoder(
+        producer.producer_id, producer.name, producer.max_message_size_bytes
+    )
+    return [
+        frame
+        for number, value in enumerate(values, first)
+        for frame in encoder.single(pb.MessageMetadata(), value, number, 1)
+    ]
+
+
+def send(producers: Producers, *values: bytes, first: int = 0) -> None:
+    """Sends some entries to the topic, and does not wait for them."""
+    producer = producers.get(TOPIC)
+    for frame in frames(producer, *values, first=first):
+        producers.send(producer, frame)
+
+
+def values(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
+    """What is stored."""
+    return [entry.payload for entry in broker.topics[topic]]
+
+
+def first_ones(stored: Sequence[bytes]) -> list[bytes]:
+    """What is stored, without what was there before."""
+    return list(dict.fromkeys(stored))
+
+
+def deaf(action: Action) -> Action:
+    """Acts, and is deaf to whatever else this attachment sends."""
+
+    def then(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        action(broker, session, c)
+        session.producers[c.send.producer_id] = None
+
+    return then
+
+
+class Held:
+    """Keeps SENDs, until a test lets the broker have them."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[ScriptedBroker, Session, pb.BaseCommand]] = []
+        self.most = 0
+
+    def __call__(
+        self, broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+    ) -> None:
+        """Keeps one."""
+        self.waiting.append((broker, session, command))
+        self.most = max(self.most, len(self.waiting))
+
+    def release(self, count: int) -> None:
+        """Lets the broker have the oldest."""
+        for _ in range(count):
+            usual(*self.waiting.pop(0))
+
+
+class TestSending:
+    def test_entries_are_stored_and_counted(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """In order, once each; receipts count rows and bytes."""
+        producer = producers.get(TOPIC)
+        sent = frames(producer, *[b"%d" % n for n in range(50)])
+        for frame in sent:
+            producers.send(producer, frame)
+        producers.flush()
+        assert values(scripted) == [b"%d" % n for n in range(50)]
+        assert producer.stored_rows == 50
+        assert producer.stored_bytes == sum(len(frame.data) for frame in sent)
+        assert producer.duplicate_rows == 0
+        assert producers.reconnects == 0
+        assert scripted.connections == 1
+
+    def test_nothing_waits_for_a_receipt(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Entries go out one behind the other."""
+        scripted.answer_together(20, "SEND")
+        send(producers, *[b"x"] * 20)
+        producers.flush()
+        assert scripted.deepest["SEND"] == 20
+
+    def test_the_window_bounds_what_is_in_flight(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Three entries fit; the next waits for a receipt; flush waits for all."""
+        held = Held()
+        scripted.always("SEND", held)
+        probe = make()
+        probe.open([TOPIC])
+        size = len(frames(probe.get(TOPIC), b"0123")[0].data)
+        producers = make(window_bytes=3 * size + 2, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+
+        def run() -> None:
+            send(producers, *[b"%04d" % n for n in range(12)])
+            producers.flush()
+
+        with ThreadPoolExecutor(1) as executor:
+            over = executor.submit(run)
+            for done in range(12):
+                wait_until(lambda done=done: len(held.waiting) == min(3, 12 - done))
+                assert not over.done()
+                held.release(1)
+            over.result(20)
+        assert held.most == 3
+        assert values(scripted) == [b"%04d" % n for n in range(12)]
+
+    def test_an_entry_larger_than_the_window_goes_alone(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It waits until nothing else is in flight."""
+        held = Held()
+        scripted.always("SEND", held)
+        producers = make(window_bytes=1000, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        large = b"x" * 5000
+
+        def run() -> None:
+            send(producers, b"small", large, b"small again")
+            producers.flush()
+
+        with ThreadPoolExecutor(1) as executor:
+            over = executor.submit(run)
+            for _ in range(3):
+                wait_until(lambda: held.waiting)
+                held.release(1)
+            over.result(20)
+        assert held.most == 1
+        assert values(scripted) == [b"small", large, b"small again"]
+
+    def test_each_chunk_has_its_receipt(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Chunks have one number; the last one's receipt completes the row."""
+        held = Held()
+        scripted.always("SEND", held)
+        producer = producers.get(TOPIC)
+        encoder = EntryEncoder(
+            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+        )
+        chunks = list(encoder.single(pb.MessageMetadata(), b"y" * 1000, 0, 1))
+        assert len(chunks) > 3
+        for frame in chunks:
+            producers.send(producer, frame)
+        wait_until(lambda: len(held.waiting) == len(chunks))
+        held.release(len(chunks) - 1)
+        wait_until(lambda: len(producer.pending) == 1)
+        assert producer.stored_rows == 0
+        held.release(1)
+        producers.flush()
+        assert producer.stored_rows == 1
+        assert b"".join(values(scripted)) == b"y" * 1000
+
+    def test_what_the_broker_had_is_counted_apart(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """-1:-1 in a receipt: not stored again, and as good as a receipt."""
+        scripted.deduplicates = True
+        for already in (False, True):
+            producers = make(name="n")
+            producers.open([TOPIC])
+            producer = producers.get(TOPIC)
+            assert producer.last_sequence_id == (1 if already else -1)
+            send(producers, b"a", b"b")
+            producers.flush()
+            assert producer.stored_rows == (0 if already else 2)
+            assert producer.duplicate_rows == (2 if already else 0)
+            producers.close()
+        assert values(scripted) == [b"a", b"b"]
+
+
+class TestReceipts:
+    def test_a_second_receipt_changes_nothing(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Each entry counts once."""
+        scripted.always("SEND", twice)
+        send(producers, b"a", b"b", b"c")
+        producers.flush()
+        assert values(scripted) == [b"a", b"b", b"c"]
+        assert producers.get(TOPIC).stored_rows == 3
+        assert producers.reconnects == 0
+
+    def test_a_receipt_too_high_means_one_was_lost(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """The producer attaches anew, and sends all that is not acknowledged."""
+        scripted.script("SEND", usual, unheard, usual)
+        send(producers, b"a", b"b", b"c")
+        producers.flush()
+        assert values(scripted)[:3] == [b"a", b"b", b"c"]
+        assert values(scripted)[3:] in ([b"b", b"c"], [b"b"])
+        assert producers.reconnects == 1
+
+    def test_a_receipt_of_what_was_never_sent(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """It does not stand for an entry that was."""
+        scripted.script("SEND", acknowledge(77))
+        send(producers, b"a")
+        producers.flush()
+        assert values(scripted) == [b"a"]
+        assert producers.reconnects == 1
+
+    def test_a_receipt_with_nothing_in_flight(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """It is of no account."""
+        attachment = producers.get(TOPIC).attachment
+        assert attachment is not None
+        attachment.receipt(Receipt(0, 5, 7, 0))
+        send(producers, b"a")
+        producers.flush()
+        assert producers.get(TOPIC).stored_rows == 1
+        assert producers.reconnects == 0
+
+
+class TestRefusals:
+    def test_a_damaged_entry_is_sent_again(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Three times in a row may be chance; receipts begin a new row."""
+        damaged = deaf(refuse_entry("ChecksumError"))
+        scripted.script("SEND", damaged, damaged, damaged, usual)
+        send(producers, b"a")
+        producers.flush()
+        scripted.script("SEND", damaged, damaged, damaged, usual)
+        send(producers, b"b", first=1)
+        producers.flush()
+        assert values(scripted) == [b"a", b"b"]
+        assert producers.reconnects == 6
+
+    def test_an_entry_that_is_damaged_each_time(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """After the third time again it is an error that names the topic."""
+        scripted.always("SEND", refuse_entry("ChecksumError"))
+        send(producers, b"a")
+        with pytest.raises(BrokerError, match=f"{TOPIC}.*ChecksumError"):
+            producers.flush()
+        assert scripted.requests["SEND"] == 4
+
+    def test_a_damaged_entry_that_was_overtaken(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """A broker that deduplicates takes it for stored: an error, not a lost row."""
+        scripted.deduplicates = True
+        scripted.answer_together(2, "SEND")
+        scripted.script("SEND", refuse_entry("ChecksumError"), usual)
+        send(producers, b"a", b"b")
+        with pytest.raises(BrokerError, match="ChecksumError"):
+            producers.flush()
+        assert values(scripted) == [b"b"]
+
+    @pytest.mark.parametrize("damaged", [False, True])
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            ("TopicTerminatedError", BrokerError),
+            ("NotAllowedError", BrokerError),
+            ("AuthorizationError", AuthError),
+            ("InvalidTxnStatus", BrokerError),
+        ],
+    )
+    def test_final_ones(
+        self,
+        scripted: ScriptedBroker,
+        producers: Producers,
+        code: str,
+        kind: type[BrokerError],
+        damaged: bool,
+    ) -> None:
+        """They are raised at once, with the topic, whatever was before them."""
+        if damaged:
+            scripted.script("SEND", deaf(refuse_entry("ChecksumError")))
+        scripted.script("SEND", refuse_entry(code, "no, thanks"))
+        send(producers, b"a")
+        with pytest.raises(kind, match=f"{TOPIC}.*{code}.*no, thanks") as caught:
+            producers.flush()
+        assert isinstance(caught.value, BrokerError)
+        assert caught.value.code == code
+        assert scripted.requests["SEND"] == 1 + damaged
+
+    @pytest.mark.parametrize("code", ["PersistenceError", "UnknownError"])
+    def test_passing_ones(
+        self, scripted: ScriptedBroker, producers: Producers, code: str
+    ) -> None:
+        """The producer attaches anew, and sends the same bytes in the same order."""
+        scripted.script("SEND", usual, deaf(refuse_entry(code)))
+        send(producers, *[b"%d" % n for n in range(10)])
+        producers.flush()
+        assert values(scripted) == [b"%d" % n for n in range(10)]
+        assert producers.reconnects == 1
+        assert producers.get(TOPIC).stored_rows == 10
+
+    def test_a_passing_one_that_does_not_pass(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Tries are spaced out, and end; the last refusal is the error."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+        producers = make(send_timeout_s=0.0)
+        producers.open([TOPIC])
+        scripted.always("SEND", refuse_entry("PersistenceError"))
+        send(producers, b"a")
+        with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
+            producers.flush()
+        # 10, 20, 40, 50, 50 ... ms, half of it at least.
+        assert 3 <= scripted.requests["SEND"] <= 30
+
+    def test_a_passing_one_that_takes_its_time(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What is tried for as long as the send timeout is over, whatever it met."""
+        monkeypatch.setattr(module, "_STEADY_S", 0.05)
+
+        def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            threading.Event().wait(0.1)
+            refuse_entry("PersistenceError")(b, session, c)
+
+        producers = make(send_timeout_s=0.6)
+        producers.open([TOPIC])
+        scripted.always("SEND", slow)
+        send(producers, b"a")
+        with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
+            producers.flush()
+        assert scripted.requests["SEND"] >= 2
+
+    def test_refusals_of_others_are_not_ours(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """What arrives for an attachment that has ended has no effect."""
+        producer = producers.get(TOPIC)
+        old = producer.attachment
+        assert old is not None
+        scripted.close_producers()
+        send(producers, b"a")
+        producers.flush()
+        reconnects = producers.reconnects
+        assert reconnects <= 1  # the news may come behind the entry
+        if not reconnects:
+            wait_until(lambda: producers._shared.broken)
+        send(producers, b"b", first=1)
+        producers.flush()
+        assert producer.attachment is not old
+        held = Held()
+        scripted.script("SEND", held)
+        send(producers, b"c", first=2)
+        wait_until(lambda: held.waiting)
+        refusal = SendRefused(producer.producer_id, 2, "NotAllowedError", "late")
+        old.refused(refusal, BrokerError("late", code="NotAllowedError"))
+        old.closed(None)
+        old.receipt(Receipt(producer.producer_id, 99, 7, 0))
+        old.receipt(Receipt(producer.producer_id, 2, 7, 0))
+        assert len(producer.pending) == 1
+        held.release(1)
+        producers.flush()
+        assert first_ones(values(scripted)) == [b"a", b"b", b"c"]
+        assert producers.reconnects == 1
+
+
+class TestReattaching:
+    @pytest.mark.parametrize(
+        "fault", [let_go, cut, usual_then_cut, deaf(unheard)], ids=lambda f: f.__name__
+    )
+    def test_what_is_in_flight_is_sent_again(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers], fault: Action
+    ) -> None:
+        """The topic moved, or the connection broke, before or after storing."""
+        producers = make(send_timeout_s=1.0)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual, usual, fault)
+        expected = [b"%d" % n for n in range(10)]
+        send(producers, *expected)
+        producers.flush()
+        assert first_ones(values(scripted)) == expected
+        assert producers.reconnects == 1
+        producer = producers.get(TOPIC)
+        assert producer.stored_rows == 10
+
+    def test_receipts_that_follow_the_brokers_goodbye_count(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """What it stored before it let go is not sent again."""
+        held = Held()
+        scripted.script("SEND", held, held)
+        scripted.script("CLOSE_PRODUCER", usual)
+        send(producers, b"a", b"b")
+        wait_until(lambda: len(held.waiting) == 2)
+        broker, session, first = held.waiting[0]
+        attached = dict(session.producers)
+        scripted.close_producers()
+        wait_until(lambda: producers._shared.broken)
+        session.producers.update(attached)
+        usual(broker, session, first)
+        wait_until(lambda: len(producers.get(TOPIC).pending) == 1)
+        producers.flush()
+        assert values(scripted) == [b"a", b"b"]
+
+    def test_a_connection_that_is_cut_in_a_frame(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Wherever that is, what is in flight goes again on the next one."""
+        scripted.budgets.extend([700, 3000, 4001, 5500])
+        producers = make(send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        expected = [b"%03d" % n * 100 for n in range(40)]
+        send(producers, *expected)
+        producers.flush()
+        assert not scripted.budgets
+        assert first_ones(values(scripted)) == expected
+
+    def test_half_a_frame_is_the_end_of_a_connection(
+        self,
+        scripted: ScriptedBroker,
+        producers: Producers,
+        pool: ConnectionPool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Nobody else sends anything behind what could not be sent whole."""
+        connection = producers.get(TOPIC).connection
+        assert connection is not None
+        transport = connection._transport
+        whole = transport.send
+
+        def half(data: bytes) -> None:
+            whole(data[: len(data) // 2])
+            raise TransportError("scripted: took too long")
+
+        monkeypatch.setattr(transport, "send", half)
+        send(producers, b"a")
+        assert not connection.is_open
+        producers.flush()
+        assert values(scripted) == [b"a"]
+        assert producers.get(TOPIC).connection is not connection
+
+    def test_a_topic_that_moved(
+        self, scripted: ScriptedBroker, producers: Producers, pool: ConnectionPool
+    ) -> None:
+        """It is looked up, redirects followed, and the rest goes to its new broker."""
+        send(producers, b"a")
+        producers.flush()
+        with ScriptedBroker() as second, ScriptedBroker() as third:
+            scripted.script("LOOKUP", redirect(second.url))
+            second.script("LOOKUP", redirect(third.url, authoritative=True))
+            scripted.script("SEND", let_go)
+            send(producers, b"b", b"c", first=1)
+            producers.flush()
+            assert values(scripted) == [b"a"]
+            assert values(third) == [b"b", b"c"]
+            assert third.bodies["PRODUCER"][0].producer_name == "scripted-0"
+            pool.close()
+
+    def test_a_broker_that_comes_back(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It is tried for a while, also longer than an operation may take."""
+        pool = ConnectionPool(
+            client_options(
+                scripted.address, operation_timeout_s=0.05, connection_timeout_s=0.05
+            )
+        )
+        producers = make(pool, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        scripted.script("SEND", cut)
+        scripted.script("CONNECT", *[silence] * 3, *[refuse("ServiceNotReady")] * 3)
+        send(producers, b"a", b"b")
+        producers.flush()
+        assert first_ones(values(scripted)) == [b"a", b"b"]
+        producers.close()
+        pool.close()
+
+    def test_a_broker_that_stays_away(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It is given up in the end, with what the last try met."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        producers = make(send_timeout_s=0.1)
+        producers.open([TOPIC])
+        scripted.stop_listening()
+        scripted.cut()
+        wait_until(lambda: producers._shared.broken)
+        with pytest.raises(TransportError, match=scripted.address):
+            send(producers, b"a")
+
+    def test_an_idle_producer_may_be_closed_for_ever(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """One that waits for nothing fails at nothing, however often it moves."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+        producers = make(send_timeout_s=0.0)
+        producers.open([TOPIC])
+        for number in range(10):
+            scripted.close_producers()
+            wait_until(lambda: producers._shared.broken)
+            producers.flush()
+            assert producers.reconnects == number + 1
+
+    def test_attachments_follow_each_other(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Same id, same name though the broker made it up, and one epoch more."""
+        scripted.script("SEND", let_go, cut)
+        send(producers, b"a")
+        producers.flush()
+        bodies = scripted.bodies["PRODUCER"]
+        assert [body.producer_name for body in bodies] == ["", *["scripted-0"] * 2]
+        assert [body.epoch for body in bodies] == [0, 1, 2]
+        assert not any(body.user_provided_producer_name for body in bodies)
+        assert len({body.producer_id for body in bodies}) == 1
+
+    def test_a_name_of_ones_own(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It is said to be one."""
+        producers = make(name="mine")
+        producers.open([TOPIC])
+        scripted.close_producers()
+        send(producers, b"a")
+        producers.flush()
+        for body in scripted.bodies["PRODUCER"]:
+            assert body.producer_name == "mine"
+            assert body.user_provided_producer_name
+
+    def test_the_epoch_of_an_exclusive_topic_is_sent_back(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """So that who was fenced off meanwhile stays off."""
+        producers = make(access_mode=ProducerAccessMode.EXCLUSIVE)
+        producers.open([TOPIC])
+        scripted.script("SEND", let_go)
+        send(producers, b"a")
+        producers.flush()
+        first, second = scripted.bodies["PRODUCER"]
+        assert not first.HasField("topic_epoch")
+        assert second.topic_epoch == 1
+        scripted.topic_epochs[TOPIC] = 2  # somebody else has it
+        scripted.script("SEND", cut)
+        send(producers, b"b", first=1)
+        with pytest.raises(BrokerError, match=f"{TOPIC}.*ProducerFenced"):
+            producers.flush()
+
+    def test_shared_topics_have_none(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Nothing is made up."""
+        scripted.script("SEND", let_go)
+        send(producers, b"a")
+        producers.flush()
+        for body in scripted.bodies["PRODUCER"]:
+            assert not body.HasField("topic_epoch")
+
+    def test_a_goodbye_without_an_answer_ends_the_connection(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """What was sent there must not come true once the next attachment began."""
+        pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
+        producers = make(pool, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        old = producers.get(TOPIC).connection
+        assert old is not None
+        scripted.script("SEND", refuse_entry("UnknownError"))
+        scripted.script("CLOSE_PRODUCER", silence)
+        send(producers, b"a")
+        producers.flush()
+        assert not old.is_open
+        assert values(scripted) == [b"a"]
+        producers.close()
+        pool.close()
+
+    def test_what_a_fence_says_before_resending(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Its refusal is final, and nothing is sent again."""
+        error = BrokerError("expired", code="TransactionNotFound")
+
+        def refuse_all() -> None:
+            raise error
+
+        producers = make(before_resend=refuse_all)
+        producers.open([TOPIC])
+        scripted.script("SEND", cut)
+        send(producers, b"a")
+        with pytest.raises(BrokerError, match="expired"):
+            producers.flush()
+        assert scripted.requests["SEND"] == 1
+
+
+class TestSilence:
+    def test_silence_is_broken_by_attaching_anew(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """The old attachment is ended first; then everything goes again."""
+        producers = make(send_timeout_s=0.4)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual, silence, silence)
+        send(producers, b"a", b"b", b"c")
+        producers.flush()
+        assert values(scripted) == [b"a", b"b", b"c"]
+        assert scripted.requests["CLOSE_PRODUCER"] == 1
+        assert producers.reconnects == 1
+
+    def test_a_silent_broker_is_given_up(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """The error names the topic, the broker, the rows, the limit and the option."""
+        producers = make(send_timeout_s=0.4)
+        producers.open([TOPIC])
+        scripted.always("SEND", silence)
+        send(producers, b"a", b"b")
+        with pytest.raises(SendTimeoutError) as caught:
+            producers.flush()
+        for part in (TOPIC, scripted.address, "2 rows", "0.4 s", "sendTimeoutMs"):
+            assert part in str(caught.value)
+        assert caught.value.topic_partition == TOPIC
+        assert scripted.requests["SEND"] == 4
+
+    def test_receipts_of_others_do_not_hide_it(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Each topic has a clock of its own."""
+        producers = make(send_timeout_s=0.4, window_bytes=300)
+        producers.open([TOPIC, OTHER])
+        silent = producers.get(TOPIC).producer_id
+
+        def by_topic(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            if c.send.producer_id != silent:
+                usual(b, session, c)
+
+        def send_for_ever() -> None:
+            other = producers.get(OTHER)
+            for number in itertools.count():
+                producers.send(other, *frames(other, b"x" * 100, first=number))
+
+        scripted.always("SEND", by_topic)
+        send(producers, b"a")
+        with pytest.raises(SendTimeoutError, match=TOPIC):
+            send_for_ever()
+        assert len(values(scripted, OTHER)) > 2
+
+    def test_a_slow_broker_is_waited_for(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """As long as it stores something, the rest has time."""
+        producers = make(send_timeout_s=1.0)
+        producers.open([TOPIC])
+
+        def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            threading.Event().wait(0.2)
+            usual(b, session, c)
+
+        scripted.always("SEND", slow)
+        send(producers, *[b"%d" % n for n in range(10)])
+        producers.flush()
+        assert values(scripted) == [b"%d" % n for n in range(10)]
+        assert producers.reconnects == 0
+
+    def test_no_limit(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """With 0 a receipt may take as long as it likes."""
+        released = threading.Event()
+        producers = make(send_timeout_s=0.0)
+        producers.open([TOPIC])
+        scripted.script("SEND", late(released))
+        send(producers, b"a")
+        with ThreadPoolExecutor(1) as executor:
+            over = executor.submit(producers.flush)
+            for _ in range(20):
+                producers._check_silence()
+            assert not over.done()
+            released.set()
+            over.result(20)
+        assert producers.reconnects == 0
+
+
+class TestResend:
+    def test_never(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """What was in flight is dropped, what comes later is sent."""
+        producers = make(resend=Resend.NEVER, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual, cut)
+        send(producers, b"a")
+        producers.flush()
+        send(producers, b"b", first=1)
+        producers.flush()
+        send(producers, b"c", first=2)
+        producers.flush()
+        assert values(scripted) == [b"a", b"c"]
+        assert producers.get(TOPIC).stored_rows == 2
+
+    def test_in_doubt(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Nothing is sent twice to a broker that would store it twice."""
+        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual, usual_then_cut)
+        send(producers, b"a", b"b", b"c")
+        with pytest.raises(InDoubtError, match=f"{TOPIC}: . rows.*connec") as caught:
+            producers.flush()
+        assert caught.value.rows in (1, 2, 3)  # receipts, too, may be lost
+        assert values(scripted) == [b"a", b"b"]
+        with pytest.raises(InDoubtError):  # from now on
+            send(producers, b"d", first=3)
+
+    def test_nothing_in_flight_is_no_doubt(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """A producer that waits for no receipt comes back, and goes on."""
+        producers = make(resend=Resend.IF_DEDUPLICATED)
+        producers.open([TOPIC])
+        send(producers, b"a")
+        producers.flush()
+        scripted.cut()
+        wait_until(lambda: producers._shared.broken)
+        send(producers, b"b", first=1)
+        producers.flush()
+        assert values(scripted) == [b"a", b"b"]
+
+    def test_what_was_never_sent_is_no_doubt(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It only waited for a producer that was broken already."""
+        producers = make(resend=Resend.IF_DEDUPLICATED)
+        producers.open([TOPIC])
+        for number in range(20):
+            scripted.close_producers()
+            wait_until(lambda: producers._shared.broken)
+            send(producers, b"%d" % number, first=number)
+            producers.flush()
+        assert values(scripted) == [b"%d" % n for n in range(20)]
+
+    def test_a_broker_that_deduplicates_leaves_no_doubt(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It gets everything again, and keeps what it has not."""
+        scripted.deduplicates = True
+        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual, usual, usual_then_cut)
+        expected = [b"%d" % n for n in range(10)]
+        send(producers, *expected)
+        producers.flush()
+        assert values(scripted) == expected
+
+
+class TestOpening:
+    def test_many_at_once(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """A hundred topic partitions are looked up, and attached to, together."""
+        topics = [f"persistent://public/default/t-partition-{n}" for n in range(100)]
+        scripted.answer_together(100, "LOOKUP", "PRODUCER", "CLOSE_PRODUCER")
+        producers = make()
+        producers.open(topics)
+        assert [producer.topic for producer in producers.all] == topics
+        assert {p.topic for p in scripted.producers} == set(topics)
+        producers.close()
+        assert not scripted.producers
+        assert scripted.connections == 1
+
+    def test_what_is_open_stays_so(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Only new topic partitions are attached to."""
+        before = producers.get(TOPIC)
+        producers.open([TOPIC, OTHER])
+        producers.open([])
+        assert producers.get(TOPIC) is before
+        assert [b.topic for b in scripted.bodies["PRODUCER"]] == [TOPIC, OTHER]
+
+    def test_one_of_them_needs_more_tries(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Only that one is asked for again."""
+        scripted.script("PRODUCER", usual, refuse("ServiceNotReady"))
+        producers = make()
+        producers.open([TOPIC, OTHER])
+        asked = [body.topic for body in scripted.bodies["PRODUCER"]]
+        assert asked == [TOPIC, OTHER, OTHER]
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            ("AuthorizationError", AuthError),
+            ("TopicNotFound", TopicNotFoundError),
+            ("ProducerFenced", BrokerError),
+            ("ProducerBlockedQuotaExceededException", BrokerError),
+            ("TopicTerminatedError", BrokerError),
+        ],
+    )
+    def test_final_refusals(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        code: str,
+        kind: type[BrokerError],
+    ) -> None:
+        """One is enough; the topic is named; nothing is left of the others."""
+        scripted.script("PRODUCER", usual, refuse(code, "no"))
+        producers = make()
+        with pytest.raises(kind, match=f"{OTHER}.*{code}"):
+            producers.open([TOPIC, OTHER])
+        assert scripted.requests["PRODUCER"] == 2
+        producers.close()
+        assert not scripted.producers
+
+    @pytest.mark.parametrize(
+        "code", ["ProducerBlockedQuotaExceededError", "ProducerBusy", "MetadataError"]
+    )
+    def test_passing_refusals(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers], code: str
+    ) -> None:
+        """They are waited for."""
+        scripted.script("PRODUCER", *[refuse(code)] * 5)
+        producers = make()
+        producers.open([TOPIC])
+        send(producers, b"a")
+        producers.flush()
+        assert values(scripted) == [b"a"]
+
+    def test_a_name_that_stays_taken(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """The error names the name, the topic, and who might have it."""
+        options = client_options(
+            scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=0.1
+        )
+        holder, pool = make(name="mine"), ConnectionPool(options)
+        holder.open([TOPIC])
+        second = make(pool, name="mine")
+        with pytest.raises(BrokerError) as caught:
+            second.open([TOPIC])
+        for part in (TOPIC, "ProducerBusy", "'mine'", "is there", "idempotenceId"):
+            assert part in str(caught.value)
+        second.close()
+        holder.close()
+        third = make(pool, name="mine")
+        third.open([TOPIC])
+        third.close()
+        pool.close()
+
+    def test_a_slow_answer_makes_no_second_producer(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """An attachment that was given up is ended, should it come true after all."""
+        pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
+        scripted.script("PRODUCER", unheard)
+        producers = make(pool, name="mine")
+        producers.open([TOPIC])
+        assert scripted.requests["CLOSE_PRODUCER"] == 1
+        assert len(scripted.producers) == 1
+        producers.close()
+        pool.close()
+
+    def test_a_connection_that_breaks_meanwhile(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Its end has no effect on the attachment that follows."""
+        for action in (cut, usual_then_cut):
+            scripted.script("PRODUCER", action)
+            producers = make()
+            producers.open([TOPIC])
+            assert not producers._shared.broken
+            send(producers, b"a")
+            producers.flush()
+            assert producers.reconnects == 0
+            producers.close()
+
+    def test_a_goodbye_right_behind_the_answer(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It is not lost, though the answer is dealt with after it."""
+
+        def goodbye(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            usual(b, session, c)
+            b.close_producers()
+
+        scripted.script("PRODUCER", goodbye, goodbye)
+        producers = make(send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        send(producers, b"a")
+        producers.flush()
+        assert values(scripted) == [b"a"]
+        assert producers.reconnects == 2
+
+    def test_the_limits_of_each_broker(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """What CONNECTED said is the producer's limit."""
+        scripted.max_message_size = 4321
+        producers = make(properties={"a": "b"}, transactional=True)
+        producers.open([TOPIC])
+        assert producers.get(TOPIC).max_message_size_bytes == 4321
+        (body,) = scripted.bodies["PRODUCER"]
+        assert [(p.key, p.value) for p in body.metadata] == [("a", "b")]
+        assert body.txn_enabled
+
+    def test_lookups_that_fail(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """They are asked again."""
+        nobody = look_up(response=pb.CommandLookupTopicResponse.Failed)
+        scripted.script("LOOKUP", refuse("ServiceNotReady"), nobody)
+        producers = make()
+        producers.open([TOPIC])
+        assert scripted.requests["LOOKUP"] == 3
+
+
+class TestClosing:
+    def test_names_are_free_afterwards(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """The answer is awaited; who comes next need not wait."""
+        for _ in range(10):
+            producers = make(name="mine")
+            producers.open([TOPIC])
+            producers.close()
+        assert scripted.requests["PRODUCER"] == 10
+
+    def test_entries_in_flight_are_stored_first(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Who does not flush still gives the broker time to take what was sent."""
+        producers = make()
+        producers.open([TOPIC])
+        send(producers, *[b"x"] * 100)
+        producers.close()
+        assert len(values(scripted)) == 100
+
+    def test_a_broker_that_does_not_answer(
+        self,
+        scripted: ScriptedBroker,
+        producers: Producers,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Closing ends nevertheless, and is over with a broken connection, too."""
+        monkeypatch.setattr(module, "_CLOSE_TIMEOUT_S", 0.1)
+        scripted.always("SEND", silence)
+        scripted.script("CLOSE_PRODUCER", silence)
+        send(producers, b"a")
+        producers.close()
+        assert not producers.all
+        producers.close()
+        scripted.cut()
+        producers.close()
+
+    def test_after_a_cut(self, scripted: ScriptedBroker, producers: Producers) -> None:
+        """There is nobody to say goodbye to."""
+        send(producers, b"a")
+        scripted.cut()
+        producers.close()
+
+
+class TestFinalErrors:
+    def test_they_come_out_of_every_call(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Once an entry is refused for good, nothing else is sent or promised."""
+        scripted.script("SEND", refuse_entry("NotAllowedError"))
+        send(producers, b"a")
+        for call in (
+            producers.flush,
+            producers.flush,
+            lambda: send(producers, b"b", first=1),
+            lambda: producers.open([OTHER]),
+        ):
+            with pytest.raises(BrokerError, match="NotAllowedError"):
+                call()
+        assert scripted.requests["SEND"] == 1
+        assert scripted.requests["PRODUCER"] == 1
+        producers.close()
+        assert not scripted.producers
+
+    def test_also_those_of_a_call(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """A send timeout is not forgotten by a receipt that comes after all."""
+        held = Held()
+        scripted.always("SEND", held)
+        producers = make(send_timeout_s=0.2)
+        producers.open([TOPIC])
+        send(producers, b"a")
+        with pytest.raises(SendTimeoutError):
+            producers.flush()
+        scripted.always("SEND", usual)
+        with pytest.raises(SendTimeoutError):
+            producers.flush()
+        with pytest.raises(SendTimeoutError):
+            send(producers, b"b", first=1)
+
+    def test_final_while_attaching_anew(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """A topic that is gone, terminated or forbidden meanwhile."""
+        scripted.script("SEND", let_go)
+        scripted.script("PRODUCER", refuse("TopicTerminatedError"))
+        send(producers, b"a")
+        for _ in range(2):
+            with pytest.raises(BrokerError, match=f"{TOPIC}.*TopicTerminated"):
+                producers.flush()
+        assert scripted.requests["PRODUCER"] == 2
+
+
+# -- any faults at all -----------------------------------------------------------------
+
+
+def attached(action: Action) -> Action:
+    """Only for producers that are; what others send is dropped as usual."""
+
+    def maybe(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        is_attached = session.producers.get(c.send.producer_id) is not None
+        (action if is_attached else usual)(broker, session, c)
+
+    return maybe
+
+
+FAULTS: dict[str, Action] = {
+    "usual": usual,
+    "twice": attached(twice),
+    "unheard": attached(unheard),
+    "cut": cut,
+    "usual then cut": attached(usual_then_cut),
+    "let go": attached(let_go),
+    "unheard and deaf": attached(deaf(unheard)),
+    "refused and deaf": attached(deaf(refuse_entry("PersistenceError"))),
+    "wrong receipt and deaf": attached(deaf(acknowledge(1 << 40))),
+    "silent and deaf": attached(deaf(silence)),
+}
+
+#: Of attaching, and of looking up.
+TROUBLE: dict[str, Action] = {
+    "usual": usual,
+    "refused": refuse("ServiceNotReady"),
+    "cut": cut,
+    "usual then cut": usual_then_cut,
+}
+
+
+@st.composite
+def sends(draw: st.DrawFn) -> list[tuple[str, bytes]]:
+    """Values of different sizes for two topics; each one is there once."""
+    sizes = draw(
+        st.lists(
+            st.tuples(st.sampled_from([TOPIC, OTHER]), st.sampled_from([4, 300, 4000])),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    return [
+        (topic, b"%03d" % number + b"." * size)
+        for number, (topic, size) in enumerate(sizes)
+    ]
+
+
+class TestAnyFaults:
+    @pytest.fixture(autouse=True)
+    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Attaches anew after a fifth of a second, but does not give up so soon."""
+        monkeypatch.setattr(module, "_SILENCES", 50)
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(
+        what=sends(),
+        faults=st.lists(st.sampled_from(sorted(FAULTS)), max_size=12),
+        attaching=st.lists(st.sampled_from(sorted(TROUBLE)), max_size=4),
+        looking_up=st.lists(st.sampled_from(sorted(TROUBLE)), max_size=3),
+        budgets=st.lists(st.integers(300, 9000), max_size=3),
+        deduplicates=st.booleans(),
+        window_bytes=st.sampled_from([1, 5000, 1 << 20]),
+        name=st.sampled_from(["", "mine"]),
+    )
+    def test_every_entry_is_stored_and_in_order(
+        self,
+        what: list[tuple[str, bytes]],
+        faults: list[str],
+        attaching: list[str],
+        looking_up: list[str],
+        budgets: list[int],
+        deduplicates: bool,
+        window_bytes: int,
+        name: str,
+    ) -> None:
+        """At least once; exactly once where the broker deduplicates."""
+        with ScriptedBroker() as broker:
+            broker.deduplicates = deduplicates
+            broker.budgets.extend(budgets)
+            pool = ConnectionPool(client_options(broker.address))
+            given_settings = ProducerSettings(
+                name=name, window_bytes=window_bytes, send_timeout_s=10.0
+            )
+            producers = Producers(pool, given_settings)
+            try:
+                producers.open([TOPIC, OTHER])
+                broker.script("SEND", *[FAULTS[fault] for fault in faults])
+                broker.script("PRODUCER", *[TROUBLE[one] for one in attaching])
+                broker.script("LOOKUP", *[TROUBLE[one] for one in looking_up])
+                for number, (topic, value) in enumerate(what):
+                    producer = producers.get(topic)
+                    for frame in frames(producer, value, first=number):
+                        producers.send(producer, frame)
+                producers.flush()
+                in_flight = producers._shared.in_flight_bytes
+                done = [producers.get(topic) for topic in (TOPIC, OTHER)]
+            finally:
+                producers.close()
+                pool.close()
+            for topic in (TOPIC, OTHER):
+                expected = [value for target, value in what if target == topic]
+                stored = values(broker, topic)
+                assert first_ones(stored) == expected
+                if deduplicates:
+                    assert stored == expected
+            assert in_flight == 0
+            assert sum(p.stored_rows + p.duplicate_rows for p in done) == len(what)
