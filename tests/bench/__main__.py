@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,16 @@ from typing import Any
 from pulsar_spark import __version__
 from tests.bench import (
     bench_decode,
+    bench_encode,
     bench_entries,
     bench_frames,
     bench_partition,
     bench_planning,
+    bench_sink,
     bench_spark,
     bench_stream,
 )
-from tests.bench.cluster import cluster, note, spark_session
+from tests.bench.cluster import Cluster, cluster, note, spark_session
 from tests.bench.report import Case, table
 from tests.support.embedded_broker import DEFAULT_VERSION
 
@@ -34,12 +36,10 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
     "frames": bench_frames.run,
     "entries": bench_entries.run,
     "decode": bench_decode.run,
+    "encode": lambda repeats: (
+        bench_encode.run(repeats) + bench_sink.run_frames(repeats)
+    ),
 }
-_WITH_BROKER = ("partition", "spark", "planning", "stream")
-
-#: Along the path of a row.
-HOPS = (*_ALONE, *_WITH_BROKER)
-
 #: Micro-batches in one run of a query.
 _BATCHES = 12
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
-    rows, repeats = arguments.rows, arguments.repeat
+    repeats = arguments.repeat
     with contextlib.ExitStack() as stack:
         broker = None
         if set(_WITH_BROKER) & set(arguments.only):
@@ -73,19 +73,41 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
             note(hop)
             if hop in _ALONE:
                 cases += _ALONE[hop](repeats)
-            elif broker is None:
-                raise AssertionError(hop)
-            elif hop == "partition":
-                cases += bench_partition.run(broker, rows, repeats)
-            elif hop == "spark":
-                with spark_session() as spark:
-                    cases += bench_spark.run(broker, spark, rows, repeats)
-            elif hop == "planning":
-                cases += bench_planning.run(broker, arguments.planning, repeats)
-            elif hop == "stream":
-                cases += bench_stream.run_planning(broker, arguments.planning, repeats)
-                with spark_session() as spark:
-                    cases += bench_stream.run_batches(broker, spark, _BATCHES, repeats)
+            else:
+                assert broker is not None
+                cases += _WITH_BROKER[hop](broker, arguments)
+
+
+def _spark(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
+    with spark_session() as spark:
+        return bench_spark.run(broker, spark, arguments.rows, arguments.repeat)
+
+
+def _stream(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
+    repeats = arguments.repeat
+    yield from bench_stream.run_planning(broker, arguments.planning, repeats)
+    with spark_session() as spark:
+        yield from bench_stream.run_batches(broker, spark, _BATCHES, repeats)
+
+
+def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
+    repeats = arguments.repeat
+    with spark_session() as spark:
+        yield from bench_sink.run_writes(broker, spark, arguments.rows, repeats)
+        yield from bench_sink.run_batches(broker, spark, _BATCHES, repeats)
+
+
+_WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]] = {
+    "partition": lambda broker, a: bench_partition.run(broker, a.rows, a.repeat),
+    "spark": _spark,
+    "planning": lambda broker, a: bench_planning.run(broker, a.planning, a.repeat),
+    "stream": _stream,
+    "producer": lambda broker, a: bench_sink.run_producer(broker, a.rows, a.repeat),
+    "sink": _sink,
+}
+
+#: Along the path of a row that is read, then of one that is written.
+HOPS = (*_ALONE, *_WITH_BROKER)
 
 
 def _arguments() -> argparse.Namespace:

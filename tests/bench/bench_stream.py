@@ -11,8 +11,9 @@ import itertools
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -130,17 +131,11 @@ def run_batches(
         "metadataColumns": "none",
         "deleteSubscriptionOnStop": "true",
     }
-    nothing = {
-        "columns": "value",
-        "size": 100,
-        "rows": _ROWS,
-        "partitions": _PARTITIONS,
-        "batches": count,
-    }
+    nothing = ready_rows(batches)
     seconds = in_turns(
         {
-            "nothing": _batch_measure(spark, ReadyBatches.name(), nothing),
-            "ours": _batch_measure(spark, "pulsar", ours),
+            "nothing": batch_measure(spark, ReadyBatches.name(), nothing),
+            "ours": batch_measure(spark, "pulsar", ours),
         },
         repeats,
         warm_up=False,
@@ -161,16 +156,36 @@ def run_batches(
     ]
 
 
-def _batch_measure(
-    spark: SparkSession, source: str, options: dict[str, Any]
+def ready_rows(batches: int) -> dict[str, Any]:
+    """Options of ReadyBatches for so many micro-batches behind those that warm up."""
+    return {
+        "columns": "value",
+        "size": 100,
+        "rows": _ROWS,
+        "partitions": _PARTITIONS,
+        "batches": batches + _WARM_UP_BATCHES,
+    }
+
+
+def batch_measure(
+    spark: SparkSession,
+    source: str,
+    options: dict[str, Any],
+    sink: str = "noop",
+    sink_options: Mapping[str, Any] = MappingProxyType({}),
+    phase: str = "triggerExecution",
 ) -> Callable[[], float]:
-    """The usual time of a micro-batch in one run of a query over all there is."""
+    """The usual time of a micro-batch in one run of a query over all there is.
+
+    Or that of one phase of it, by its name in Spark's progress reports.
+    """
 
     def measure() -> float:
         with tempfile.TemporaryDirectory(prefix="pulsar-spark-bench-") as folder:
             stream = spark.readStream.format(source).options(**options).load()
             query = (
-                stream.writeStream.format("noop")
+                stream.writeStream.format(sink)
+                .options(**sink_options)
                 .option("checkpointLocation", folder)
                 .trigger(availableNow=True)
                 .start()
@@ -179,9 +194,7 @@ def _batch_measure(
             progress = query.recentProgress[_WARM_UP_BATCHES:]
         assert progress
         assert all(batch["numInputRows"] == _ROWS for batch in progress)
-        times_ms = [
-            float(batch["durationMs"]["triggerExecution"]) for batch in progress
-        ]
+        times_ms = [float(batch["durationMs"][phase]) for batch in progress]
         return median(times_ms) / 1e3
 
     return measure

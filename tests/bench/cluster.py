@@ -89,7 +89,31 @@ class Cluster:
 
     def remove(self) -> None:
         """Deletes the topics and the namespace."""
-        self.admin.delete_namespace(self.namespace, force=True)
+        self._remove(self.namespace)
+
+    @contextlib.contextmanager
+    def further_namespace(self, *, deduplication: bool = False) -> Iterator[str]:
+        """One that goes with all that was written to it, which is much.
+
+        Args:
+            deduplication: Whether the broker drops duplicates there.
+        """
+        name = f"{self.namespace}-{uuid.uuid4().hex[:6]}"
+        self.admin.create_namespace(name, keep=True)
+        try:
+            if deduplication:
+                self.admin.set_deduplication(name, True)
+            yield name
+        finally:
+            self._remove(name)
+
+    def _remove(self, namespace: str) -> None:
+        # A broker need not allow to delete a namespace with what is in it.
+        for topic in self.admin.partitioned_topics(namespace):
+            self.admin.delete(topic, partitioned=True)
+        for topic in self.admin.topics(namespace):
+            self.admin.delete(topic)
+        self.admin.delete_namespace(namespace)
 
 
 @contextlib.contextmanager
@@ -109,7 +133,7 @@ def cluster() -> Iterator[Cluster]:
             found.remove()
         return
     note("starting a broker")
-    with EmbeddedBroker(log_level="warn") as broker:
+    with EmbeddedBroker(is_short_lived=False, log_level="warn") as broker:
         found = Cluster(broker.service_url, broker.admin_url, namespace)
         found.admin.create_namespace(namespace, keep=True)
         yield found

@@ -1,24 +1,20 @@
 """The null drain: takes entries off a socket and drops them. The limit of any reader.
 
-One process for each topic partition, so that they share nothing but the broker. Each is
-connected and subscribed before the clock starts; then all are let go at once.
+One process for each topic partition, connected and subscribed before the clock starts.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.bench.at_once import at_once, clocked
 from tests.bench.publish import broker_of
 
 _BUFFER_BYTES = 1 << 20
@@ -33,42 +29,16 @@ _HEAD_BYTES = 512
 def drain(service_url: str, ranges: Sequence[TopicRange]) -> float:
     """Drains all ranges at once, each to its end; seconds from the first FLOW on."""
     brokers = broker_of(service_url, [range_.topic_partition for range_ in ranges])
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.bench.drain",
+    return at_once(
+        __name__,
+        [
+            (
                 brokers[range_.topic_partition],
                 range_.topic_partition,
                 f"{range_.end.ledger_id}:{range_.end.entry_id}",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for range_ in ranges
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()  # it is ready
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        results = []
-        for process in processes:
-            assert process.stdout is not None
-            results.append(json.loads(process.stdout.readline()))
-    finally:
-        for process in processes:
-            process.communicate()
-    # The clock is the system's, so that those of two processes can be compared.
-    return float(
-        max(result["ended"] for result in results)
-        - min(result["began"] for result in results)
+            )
+            for range_ in ranges
+        ],
     )
 
 
@@ -90,21 +60,15 @@ def _main(broker: str, topic: str, end: str) -> None:
             )
         )
         assert next(received).type == pb.BaseCommand.SUCCESS
-        print("ready", flush=True)
-        sys.stdin.readline()
-        began = time.monotonic()
-        sock.sendall(commands.flow(1, _PERMITS))
-        entries = 0
-        for command in received:
-            if command.type == pb.BaseCommand.MESSAGE:
-                entries += 1
-                data = command.message.message_id
-                if (data.ledgerId, data.entryId) >= last:
-                    break
-            elif command.type == pb.BaseCommand.PING:
-                sock.sendall(commands.pong())
-        ended = time.monotonic()
-    print(json.dumps({"began": began, "ended": ended, "entries": entries}), flush=True)
+        with clocked():
+            sock.sendall(commands.flow(1, _PERMITS))
+            for command in received:
+                if command.type == pb.BaseCommand.MESSAGE:
+                    data = command.message.message_id
+                    if (data.ledgerId, data.entryId) >= last:
+                        break
+                elif command.type == pb.BaseCommand.PING:
+                    sock.sendall(commands.pong())
 
 
 def _commands(sock: socket.socket) -> Iterator[pb.BaseCommand]:

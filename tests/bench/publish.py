@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterable, Sequence
 
@@ -13,10 +14,14 @@ from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
-from tests.bench.samples import Batch
+from tests.bench.at_once import at_once, clocked
+from tests.bench.samples import Batch, make_batches
 
 #: Entries sent and not confirmed yet.
 _WINDOW = 64
+
+#: Of every producer here: each has a connection of its own.
+PRODUCER_ID = 1
 
 
 def client_options(service_url: str) -> ClientOptions:
@@ -47,16 +52,40 @@ def publish(
     Returns:
         How many rows it has.
     """
-    entries = -(-rows // batches[0].rows)
     for topic, broker in broker_of(service_url, topic_partitions).items():
-        with _Producer(broker, topic) as producer:
-            for number in range(entries):
-                producer.send(batches[number % len(batches)])
-            producer.flush()
-    return entries * batches[0].rows
+        with Producer(broker, topic) as producer:
+            _publish(producer, batches, rows)
+    return -(-rows // batches[0].rows) * batches[0].rows
 
 
-class _Producer:
+def publish_at_once(
+    service_url: str, topic_partitions: Sequence[str], size_bytes: int, rows: int
+) -> float:
+    """Seconds until so many rows are stored in each topic partition, all at once.
+
+    One process for each, with batches as ``samples.make_batches`` makes them. The limit
+    of any writer.
+    """
+    brokers = broker_of(service_url, topic_partitions)
+    return at_once(
+        __name__,
+        [(brokers[t], t, str(size_bytes), str(rows)) for t in topic_partitions],
+    )
+
+
+def _publish(producer: Producer, batches: list[Batch], rows: int) -> None:
+    for number in range(-(-rows // batches[0].rows)):
+        producer.send(batches[number % len(batches)])
+    producer.flush()
+
+
+def _main(broker: str, topic: str, size_bytes: str, rows: str) -> None:
+    batches = make_batches(8, int(size_bytes))
+    with Producer(broker, topic) as producer, clocked():
+        _publish(producer, batches, int(rows))
+
+
+class Producer:
     """A producer with a connection of its own."""
 
     def __init__(self, broker: str, topic: str) -> None:
@@ -68,14 +97,16 @@ class _Producer:
         self._send(
             pb.BaseCommand(
                 type=pb.BaseCommand.PRODUCER,
-                producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=1),
+                producer=pb.CommandProducer(
+                    topic=topic, producer_id=PRODUCER_ID, request_id=1
+                ),
             )
         )
         self._receive(pb.BaseCommand.PRODUCER_SUCCESS)
         self._sequence_id = 0
         self._under_way = 0
 
-    def __enter__(self) -> _Producer:
+    def __enter__(self) -> Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,8 +115,6 @@ class _Producer:
 
     def send(self, batch: Batch) -> None:
         """Sends a batch; waits only where too many are under way."""
-        if self._under_way == _WINDOW:
-            self._confirmed()
         first, last = self._sequence_id, self._sequence_id + batch.rows - 1
         batch.metadata.sequence_id = first
         batch.metadata.highest_sequence_id = last
@@ -93,7 +122,7 @@ class _Producer:
         command = pb.BaseCommand(
             type=pb.BaseCommand.SEND,
             send=pb.CommandSend(
-                producer_id=1,
+                producer_id=PRODUCER_ID,
                 sequence_id=first,
                 highest_sequence_id=last,
                 num_messages=batch.rows,
@@ -104,8 +133,14 @@ class _Producer:
             batch.metadata.SerializeToString(),
             batch.payload,
         )
-        self._socket.sendall(frame)
+        self.put(frame)
         self._sequence_id = last + 1
+
+    def put(self, frame: bytes) -> None:
+        """As ``send``, with a frame that is ready: of a producer of this id."""
+        if self._under_way == _WINDOW:
+            self._confirmed()
+        self._socket.sendall(frame)
         self._under_way += 1
 
     def flush(self) -> None:
@@ -133,3 +168,7 @@ class _Producer:
                 return
             else:
                 raise RuntimeError(f"the broker answered: {command}")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

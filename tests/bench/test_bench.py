@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench import bench_partition, bench_planning, bench_spark, bench_stream
+from tests.bench import (
+    bench_encode,
+    bench_partition,
+    bench_planning,
+    bench_sink,
+    bench_spark,
+    bench_stream,
+)
 from tests.bench.cluster import Cluster
 from tests.bench.report import Case, in_turns, summed, table
 from tests.bench.samples import make_batches
@@ -54,11 +61,20 @@ def test_samples_are_the_same_each_time() -> None:
     assert first[0].payload != first[1].payload
 
 
+def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case makes frames of all rows; the benchmark itself counts them."""
+    monkeypatch.setattr(bench_encode, "ROWS", 200)
+    monkeypatch.setattr(bench_sink, "ROWS", 200)
+    cases = bench_encode.run(1) + bench_sink.run_frames(1)
+    assert {case.hop for case in cases} == {"encode"}
+
+
 def test_hops_with_a_broker(cluster: Cluster) -> None:
     """Publishing, the null drain, one partition and planning, on a few rows."""
     cases = bench_partition.run(cluster, 2000, 1)
     cases += bench_planning.run(cluster, [1, 3], 1)
     cases += bench_stream.run_planning(cluster, [1, 3], 1)
+    cases += bench_sink.run_producer(cluster, 2000, 1)
     assert all(case.rows_per_s > 0 for case in cases)
 
 
@@ -69,7 +85,24 @@ def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+def test_micro_batches_written(cluster: Cluster, spark: SparkSession) -> None:
+    """With each guarantee, and with none of a sink at all."""
+    cases = bench_sink.run_batches(cluster, spark, 1, 1)
+    assert len(cases) == 5
+
+
+@pytest.mark.slow
 def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     """Every size once; the benchmark itself counts the rows."""
     cases = bench_spark.run(cluster, spark, 2000, 1)
     assert {case.hop for case in cases} == {"spark"}
+
+
+@pytest.mark.slow
+def test_whole_write(cluster: Cluster, spark: SparkSession) -> None:
+    """Every size and guarantee once; the benchmark itself counts the rows."""
+    cases = bench_sink.run_writes(cluster, spark, 2000, 1)
+    assert [case.ratio is not None for case in cases] == [
+        *(False, False, True, True, True, True),
+        *(False, False, True),
+    ]

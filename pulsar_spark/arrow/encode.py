@@ -1,0 +1,470 @@
+"""RecordBatches -> messages, a column at a time.
+
+A message stands in a batch as :mod:`pulsar_spark.wire.entries` says, its metadata as
+protobuf writes it, fields in ascending order::
+
+    size(4) [0A n pair]* [12 n key] 18 n [28 time] [30 01] [3A n key] [48 01] payload
+
+What stands between the columns' own bytes follows from their sizes, so it comes out of
+tables. One join of all the parts then lays message after message into a single buffer,
+so that the payload of any batch is a slice of it.
+
+For values of 100 bytes in CPython 3.11: 0.1 us each alone, 0.2 us with key and event
+time. Numbers are scalars of pyarrow: others it converts slowly, looking for numpy.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.errors import BadRowError
+from pulsar_spark.message_id import encode_varint
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.outgoing import unbatched
+
+#: Large, because no RecordBatch overflows its offsets. It is as fast as the other.
+_BINARY = pa.large_binary()
+
+_EMPTY = pa.scalar(b"", _BINARY)
+_ABSENT = pa.scalar(None, _BINARY)
+
+
+def _int(number: int | None) -> pa.Int64Scalar:
+    return pa.scalar(number, pa.int64())
+
+
+_NO_INT = _int(None)
+_ZERO = _int(0)
+_SIXTEEN = _int(16)
+_FALSE = pa.scalar(False)
+
+_IS_BASE64 = pa.scalar(b"\x30\x01", _BINARY)
+_IS_NULL = pa.scalar(b"\x48\x01", _BINARY)
+
+#: The first and the last time in ms whose varint has six bytes: 1971 and 2109.
+_SIX_BYTES = _int(1 << 35), _int((1 << 42) - 1)
+
+#: Spreads the bits of such a time over six bytes: 42, 28 + 14, 3 x 14, 6 x 7 of them.
+#: The bits of the mask are moved up, which is to add them, multiplied.
+_SPREAD = (
+    (_int(0x0000_03FF_F000_0000), _int((1 << 4) - 1)),
+    (_int(0x0FFF_C000_0FFF_C000), _int((1 << 2) - 1)),
+    (_int(0x3F80_3F80_3F80_3F80), _int((1 << 1) - 1)),
+)
+
+#: The top bit in all but the last one of the six, and the tag in front.
+_FRAME_OF_SIX = _int(0x0080_8080_8080_0000 | 0x28 << 8)
+
+#: For a value, and for all else of a message. Brokers accept far less.
+_MAX_SIZE_BYTES = 2**30
+
+#: What numbers below become is kept in tables. So many have a varint of two bytes.
+_TABLE_SIZE = 1 << 14
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """The rows of a RecordBatch as messages, in the same order.
+
+    Attributes:
+        messages: Each row as the payload of a batch holds it.
+        keys: Partition keys as they are sent and hashed; None without ``__key``.
+        keys_are_base64: Whether keys are bytes, which are sent in base64.
+        ordering_keys: None without ``__orderingKey``.
+        deliver_at_ms: Since 1970; None without ``__deliverAtTime``.
+        topics: As they came; None without ``__topic``.
+        partitions: None without ``__partition``.
+    """
+
+    messages: pa.LargeBinaryArray
+    keys: pa.LargeStringArray | None = None
+    keys_are_base64: bool = False
+    ordering_keys: pa.LargeBinaryArray | None = None
+    deliver_at_ms: pa.Int64Array | None = None
+    topics: pa.StringArray | pa.LargeStringArray | None = None
+    partitions: pa.Int32Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def offsets(self) -> memoryview:
+        """Where each message begins in ``data``, and where the last one ends."""
+        return _offsets(self.messages)
+
+    @property
+    def data(self) -> memoryview:
+        """The messages back to back.
+
+        Rows ``a`` (inclusive) to ``b`` (exclusive) are
+        ``data[offsets[a] : offsets[b]]``.
+        """
+        return memoryview(self.messages.buffers()[2] or b"").cast("B")
+
+    def take(self, rows: pa.Array) -> EncodedRows:
+        """The rows of these numbers, in this order."""
+        columns = {
+            name: column.take(rows)
+            for name, column in vars(self).items()
+            if isinstance(column, pa.Array)
+        }
+        return replace(self, **columns)
+
+    def alone(self, row: int) -> tuple[pb.MessageMetadata, memoryview]:
+        """A row as an entry of its own, as no part of a batch.
+
+        Returns:
+            Metadata with everything that the row says, and the payload.
+        """
+        offsets = self.offsets
+        message = self.data[offsets[row] : offsets[row + 1]]
+        metadata, payload = unbatched(message)
+        if self.deliver_at_ms is not None and self.deliver_at_ms[row].is_valid:
+            metadata.deliver_at_time = self.deliver_at_ms[row].as_py()
+        return metadata, payload
+
+
+def _offsets(array: pa.LargeBinaryArray) -> memoryview:
+    if not len(array):  # there may be no buffer then
+        return memoryview(bytes(8)).cast("q")
+    offsets = memoryview(array.buffers()[1]).cast("q")
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+class RowEncoder:
+    """Turns RecordBatches of one schema into messages.
+
+    Args:
+        schema: ``value`` and any of ``__key``, ``__orderingKey`` (each of them string
+            or binary), ``__eventTime``, ``__deliverAtTime`` (timestamps in
+            microseconds), ``__messageProperties`` (map of strings), ``__partition`` (an
+            integer) and ``__topic`` (string), in any order. Strings and binaries may be
+            of the large types.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        assert "value" in schema.names
+        for field in schema:
+            assert _TYPE_CHECKS[field.name](field.type), field
+        self.schema = schema
+
+    def encode(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Encodes all rows.
+
+        A NULL value makes a message that says so (a tombstone); NULL in another column
+        leaves its field out. Of times, what is finer than a millisecond is dropped.
+
+        Raises:
+            BadRowError: A time before 1970, a NULL within properties, text that is not
+                UTF-8 in a key or in properties, a partition that is no number of 32
+                bits, or a size above 1 GiB.
+        """
+        columns = dict(zip(self.schema.names, batch.columns, strict=True))
+        keys, keys_are_base64 = _partition_keys(columns.get("__key"))
+        ordering_keys = _cast(columns.get("__orderingKey"), _BINARY)
+        messages = _messages(
+            _cast(columns["value"], _BINARY),
+            _properties(columns.get("__messageProperties")),
+            _cast(keys, _BINARY),
+            keys_are_base64,
+            _milliseconds("__eventTime", columns.get("__eventTime")),
+            ordering_keys,
+        )
+        return EncodedRows(
+            messages,
+            keys,
+            keys_are_base64,
+            ordering_keys,
+            _milliseconds("__deliverAtTime", columns.get("__deliverAtTime")),
+            columns.get("__topic"),
+            _partitions(columns.get("__partition")),
+        )
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return _is_text(type_) or _is_binary(type_)
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type_) and type_.unit == "us")
+
+
+def _is_map_of_text(type_: pa.DataType) -> bool:
+    is_map = bool(pa.types.is_map(type_))
+    return is_map and _is_text(type_.key_type) and _is_text(type_.item_type)
+
+
+_TYPE_CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
+    "value": _is_bytes,
+    "__key": _is_bytes,
+    "__orderingKey": _is_bytes,
+    "__eventTime": _is_time,
+    "__deliverAtTime": _is_time,
+    "__messageProperties": _is_map_of_text,
+    "__partition": pa.types.is_integer,
+    "__topic": _is_text,
+}
+
+
+# -- columns ---------------------------------------------------------------------------
+
+
+def _cast(column: pa.Array | None, type_: pa.DataType) -> pa.Array | None:
+    return None if column is None else column.cast(type_)
+
+
+def _partition_keys(
+    column: pa.Array | None,
+) -> tuple[pa.LargeStringArray | None, bool]:
+    """The text of each key, and whether it is base64."""
+    if column is not None and _is_binary(column.type):
+        texts = [
+            None if key is None else binascii.b2a_base64(key, newline=False)
+            for key in column.to_pylist()
+        ]
+        return pa.array(texts, _BINARY).cast(pa.large_string()), True
+    if column is not None:
+        _check_utf8("__key", column)
+    return _cast(column, pa.large_string()), False
+
+
+def _check_utf8(name: str, texts: pa.Array) -> None:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        for text in texts.cast(_BINARY).to_pylist():
+            try:
+                str(text or b"", "utf-8")
+            except UnicodeDecodeError:
+                raise BadRowError(
+                    f"{name} holds {text[:100]!r}, which is not text in UTF-8. Bytes "
+                    "can be written as `value`, `__key` or `__orderingKey` of type "
+                    "BINARY."
+                ) from None
+        raise
+
+
+def _milliseconds(name: str, column: pa.Array | None) -> pa.Int64Array | None:
+    """Since 1970, rounded down."""
+    if column is None:
+        return None
+    us = column.cast(pa.int64())
+    first = pc.min(us).as_py()
+    if first is not None and first < 0:
+        raise BadRowError(
+            f"{name} is {pa.scalar(first, pa.timestamp('us')).cast(pa.string())}, but "
+            "Pulsar's times begin in 1970. Write NULL for none."
+        )
+    return pc.divide(us, _int(1000))
+
+
+def _partitions(column: pa.Array | None) -> pa.Int32Array | None:
+    try:
+        return _cast(column, pa.int32())
+    except pa.ArrowInvalid as error:
+        raise BadRowError(f"__partition is no number of 32 bits ({error}).") from None
+
+
+def _properties(column: pa.MapArray | None) -> pa.LargeBinaryArray | None:
+    """The field ``properties`` of each row, as often as it has some."""
+    if column is None:
+        return None
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if first == last:
+        return None
+    keys = column.keys.slice(first, last - first)
+    items = column.items.slice(first, last - first)
+    if keys.null_count or items.null_count:
+        _check_pairs(column)
+    _check_utf8("__messageProperties", keys)
+    _check_utf8("__messageProperties", items)
+    parts = [*_field(_key, keys.cast(_BINARY)), *_field(_value, items.cast(_BINARY))]
+    pairs = _join(_made(_total(parts), _properties_size), *parts)
+    # The pairs of a row lie side by side: its bytes are theirs, cut less often.
+    cuts = pa.Array.from_buffers(
+        pa.int64(), len(pairs) + 1, [None, pairs.buffers()[1]], offset=pairs.offset
+    )
+    ends = cuts.take(pc.subtract(offsets, pa.scalar(first, offsets.type)))
+    rows = pa.Array.from_buffers(
+        _BINARY, len(column), [None, ends.buffers()[1], pairs.buffers()[2]]
+    )
+    # A map that is NULL may hold pairs all the same.
+    return pc.if_else(column.is_valid(), rows, _ABSENT) if column.null_count else rows
+
+
+def _check_pairs(column: pa.MapArray) -> None:
+    for pairs in column.to_pylist():
+        for key, item in pairs or ():
+            if key is None or item is None:
+                raise BadRowError(
+                    f"__messageProperties has {item!r} at {key!r}, but a property of a "
+                    "message is never NULL. Leave it out of the map."
+                )
+
+
+# -- parts of a message ----------------------------------------------------------------
+
+
+def _messages(
+    values: pa.LargeBinaryArray,
+    properties: pa.LargeBinaryArray | None,
+    keys: pa.LargeBinaryArray | None,
+    keys_are_base64: bool,
+    event_ms: pa.Int64Array | None,
+    ordering_keys: pa.LargeBinaryArray | None,
+) -> pa.LargeBinaryArray:
+    parts = []
+    if properties is not None:
+        parts.append(properties)
+    if keys is not None:
+        parts += _field(_partition_key, keys)
+    parts += _payload_size_and_event_time(_checked(_sizes(values)), event_ms)
+    if keys is not None and keys_are_base64:
+        parts.append(_where(keys.is_valid(), _IS_BASE64))
+    if ordering_keys is not None:
+        parts += _field(_ordering_key, ordering_keys)
+    if values.null_count:
+        parts.append(_where(values.is_null(), _IS_NULL))
+    return _join(_made(_total(parts), _metadata_size), *parts, values)
+
+
+# What tags and numbers become.
+
+
+def _metadata_size(size: int) -> bytes:
+    return size.to_bytes(4, "big")
+
+
+def _varint_after(tag: int) -> Callable[[int], bytes]:
+    return lambda number: bytes((tag,)) + encode_varint(number)
+
+
+# Of SingleMessageMetadata.
+_properties_size = _varint_after(0x0A)
+_partition_key = _varint_after(0x12)
+_payload_size = _varint_after(0x18)
+_event_time = _varint_after(0x28)
+_ordering_key = _varint_after(0x3A)
+
+# Of KeyValue.
+_key = _varint_after(0x0A)
+_value = _varint_after(0x12)
+
+
+def _payload_size_begun(size: int) -> bytes:
+    return _payload_size(size)[:-1]
+
+
+def _payload_size_end(size: int) -> int:
+    return _payload_size(size)[-1]
+
+
+def _field(prefix: Callable[[int], bytes], data: pa.LargeBinaryArray) -> list[pa.Array]:
+    """A field of bytes or text; nothing where it is NULL."""
+    return [_made(_checked(pc.binary_length(data)), prefix), data]
+
+
+def _payload_size_and_event_time(
+    sizes: pa.Int64Array, event_ms: pa.Int64Array | None
+) -> list[pa.Array]:
+    """Two fields, of which the second one nearly always takes seven bytes.
+
+    With the last one of the first field these are a number of 64 bits, which arithmetic
+    can make::
+
+        18 n n | n 28 t t t t t t
+
+    A time that takes more bytes or less, or is absent, follows the whole first field.
+    """
+    if event_ms is None:
+        return [_made(sizes, _payload_size)]
+    first, last = _SIX_BYTES
+    fits = pc.and_(pc.greater_equal(event_ms, first), pc.less_equal(event_ms, last))
+    fits = fits.fill_null(_FALSE)
+    begun = _made(sizes, _payload_size_begun)
+    words = _words(_made(sizes, _payload_size_end, pa.int64()), event_ms)
+    if not fits.false_count:
+        return [begun, words]
+    others = pc.if_else(fits, _NO_INT, event_ms)
+    return [
+        pc.if_else(fits, begun, _made(sizes, _payload_size)),
+        pc.if_else(fits, words, _made(others, _event_time)),
+    ]
+
+
+def _words(first_bytes: pa.Int64Array, event_ms: pa.Int64Array) -> pa.LargeBinaryArray:
+    word = event_ms
+    for mask, factor in _SPREAD:
+        word = pc.add(word, pc.multiply(pc.bit_wise_and(word, mask), factor))
+    word = pc.add(pc.shift_left(word, _SIXTEEN), _FRAME_OF_SIX)
+    word = pc.add(word, first_bytes)
+    # Arrow's machines are little-endian, as varints are.
+    return pa.Array.from_buffers(
+        pa.binary(8), len(word), [None, word.buffers()[1]], offset=word.offset
+    ).cast(_BINARY)
+
+
+def _where(mask: pa.BooleanArray, field: pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
+    return pc.if_else(mask, field, _ABSENT)
+
+
+def _made(
+    numbers: pa.Int64Array, make: Callable[[int], Any], type_: pa.DataType = _BINARY
+) -> pa.Array:
+    """What ``make`` makes of each number; NULL stays NULL."""
+    largest = pc.max(numbers).as_py() or 0
+    if largest < _TABLE_SIZE:
+        # No larger than it has to be: to fill it is slow.
+        return _table(make, type_, largest.bit_length()).take(numbers)
+    is_large = pc.greater_equal(numbers, _int(_TABLE_SIZE))
+    small = _made(pc.if_else(is_large, _NO_INT, numbers), make, type_)
+    large = [make(number) for number in numbers.filter(is_large).to_pylist()]
+    return pc.replace_with_mask(small, is_large, pa.array(large, type_))
+
+
+@lru_cache(maxsize=256)
+def _table(make: Callable[[int], Any], type_: pa.DataType, bits: int) -> pa.Array:
+    return pa.array([make(number) for number in range(1 << bits)], type_)
+
+
+def _total(parts: list[pa.LargeBinaryArray]) -> pa.Int64Array:
+    """Bytes of all parts, row by row."""
+    return _checked(reduce(pc.add, map(_sizes, parts)))
+
+
+def _sizes(data: pa.LargeBinaryArray) -> pa.Int64Array:
+    """Bytes of each row, 0 where it is NULL."""
+    sizes = pc.binary_length(data)
+    return sizes.fill_null(_ZERO) if sizes.null_count else sizes
+
+
+def _checked(sizes: pa.Int64Array) -> pa.Int64Array:
+    largest = pc.max(sizes).as_py() or 0
+    if largest > _MAX_SIZE_BYTES:
+        raise BadRowError(
+            f"A row has {largest} bytes in one place, more than any broker takes."
+        )
+    return sizes
+
+
+def _join(*parts: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """All parts of a row, one after the other; NULL is nothing."""
+    return pc.binary_join_element_wise(
+        *parts, _EMPTY, null_handling="replace", null_replacement=""
+    )

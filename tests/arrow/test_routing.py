@@ -1,0 +1,332 @@
+"""Which partition rows go to: hashes of keys, round robin, and runs of rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.arrow import routing
+from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
+from pulsar_spark.arrow.routing import (
+    Router,
+    java_string_hash,
+    java_string_hashes,
+    murmur3_32,
+    murmur3_32_hashes,
+    partition_runs,
+)
+from pulsar_spark.errors import BadRowError
+
+SCHEMES = ["JavaStringHash", "Murmur3_32Hash"]
+
+
+def rows_of(
+    keys: Sequence[str | None] | None = None,
+    partitions: Sequence[int | None] | None = None,
+    count: int = 0,
+) -> EncodedRows:
+    """Rows with these keys and partitions, and nothing else."""
+    count = len(keys or partitions or range(count))
+    return EncodedRows(
+        pa.array([b""] * count, pa.large_binary()),
+        keys=None if keys is None else pa.array(keys, pa.large_string()),
+        partitions=None if partitions is None else pa.array(partitions, pa.int32()),
+    )
+
+
+def router(
+    partitions: int,
+    scheme: str = "JavaStringHash",
+    mode: str = "RoundRobinPartition",
+    *,
+    first: int = 0,
+    run_length: int = 3,
+) -> Router:
+    """A router."""
+    return Router(partitions, scheme, mode, first=first, run_length=run_length)
+
+
+def route(rows: EncodedRows, by: Router, first_row: int = 0) -> list[int]:
+    """The partitions of rows."""
+    found = by.route(rows, first_row)
+    found.validate(full=True)
+    assert found.type == pa.int32()
+    assert len(found) == len(rows)
+    assert not found.null_count
+    return found.to_pylist()
+
+
+# -- hashes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("key-10", -1134722995),
+        ("ü", 252),
+        ("\U0001f600", 0xD83D * 31 + 0xDE00),
+        ("polygenelubricants", -(2**31)),
+        ("\0", 0),
+    ],
+)
+def test_java_string_hash(text: str, number: int):
+    """What ``String.hashCode`` gives, over UTF-16 and with its overflow."""
+    assert java_string_hash(text) == number
+    (found,) = java_string_hashes(pa.array([text], pa.large_string())).to_pylist()
+    assert found == number % 2**32
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (b"", 0),
+        (b"hello", 0x248BFA47),
+        (b"test", 0xBA6BD213),
+        (b"Hello, world!", 0xC0363E43),
+        (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
+        (b"\xff\xff\xff\xff", 0x76293B50),
+        (b"\x21\x43\x65", 0x7E4A8634),
+        (b"\x21\x43", 0xA0F7B07A),
+        (b"\x21", 0x72661CF4),
+        (b"\0\0\0\0", 0x2362F9DE),
+        (b"\0", 0x514E28B7),
+    ],
+)
+def test_murmur3_32(data: bytes, number: int):
+    """Published values of MurmurHash3_x86_32 with seed 0, without their sign."""
+    assert murmur3_32(data) == number & 0x7FFF_FFFF
+
+
+_TEXTS = st.lists(st.text(max_size=12) | st.text("ab", min_size=100, max_size=300))
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts=_TEXTS, data=st.data())
+def test_hashes_of_columns(texts: list[str], data: st.DataObject):
+    """A column hashes as its keys do, whole and sliced."""
+    keys = pa.array(texts, pa.large_string())
+    start = data.draw(st.integers(0, len(texts)))
+    stop = data.draw(st.integers(start, len(texts)))
+    for part in keys, keys[start:stop]:
+        own = part.to_pylist()
+        java = java_string_hashes(part)
+        assert java.to_pylist() == [java_string_hash(key) % 2**32 for key in own]
+        murmur = murmur3_32_hashes(part)
+        assert murmur.to_pylist() == [murmur3_32(key.encode()) for key in own]
+
+
+def test_keys_of_many_units(monkeypatch: pytest.MonkeyPatch):
+    """However much the keys are in total, or one of them is."""
+    texts = ["ü" * n + "\U0001f600" for n in range(60)] + ["x" * 5000, "", "y"]
+    whole = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
+    assert whole == [java_string_hash(text) % 2**32 for text in texts]
+    routing._powers.cache_clear()
+    monkeypatch.setattr(routing, "_UNITS", 100)
+    parts = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
+    routing._powers.cache_clear()
+    assert parts == whole
+
+
+@pytest.mark.parametrize("size", [124, 127, 128, 131, 132, 133, 4000])
+def test_long_keys_by_murmur(size: int):
+    """Keys on both sides of the size from which each is hashed by itself."""
+    texts = ["x" * size, "", "y" * 7, "z" * (size - 1)]
+    found = murmur3_32_hashes(pa.array(texts, pa.large_string())).to_pylist()
+    assert found == [murmur3_32(text.encode()) for text in texts]
+
+
+# -- routes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 1000])
+def test_key_decides(scheme: str, partitions: int):
+    """Rows with a key go where its hash says, whatever their number is."""
+    keys = ["", "hello", "polygenelubricants", "größe", "\U0001f600"]
+    keys += [f"key-{n}" for n in range(100)]
+    hashes = {
+        "JavaStringHash": [java_string_hash(key) & 0x7FFF_FFFF for key in keys],
+        "Murmur3_32Hash": [murmur3_32(key.encode()) for key in keys],
+    }
+    for first, first_row in ((0, 0), (1, 12345)):
+        found = route(rows_of(keys), router(partitions, scheme, first=first), first_row)
+        assert found == [number % partitions for number in hashes[scheme]]
+
+
+def test_known_partitions():
+    """Two partitions of which each has a key that is known to be on it in Java."""
+    assert route(rows_of(["hello", "a", "", "key-10"]), router(2)) == [0, 1, 0, 1]
+    # -2^31 has no absolute value of 32 bits: the sign is masked, not negated.
+    assert route(rows_of(["polygenelubricants"]), router(3)) == [0]
+
+
+def test_binary_keys_are_hashed_as_they_are_sent():
+    """The base64 of a binary key chooses its partition."""
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"v"]), pa.array([b"\xff\x00"])], ["value", "__key"]
+    )
+    rows = RowEncoder(batch.schema).encode(batch)
+    assert route(rows, router(1000)) == [java_string_hash("/wA=") % 2**31 % 1000]
+
+
+def test_round_robin():
+    """Runs of rows in turn, from the partition that is the task's first."""
+    assert route(rows_of(count=8), router(3)) == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert route(rows_of(count=3), router(3, first=5), 8) == [1, 2, 2]
+    assert route(rows_of(count=4), router(2, run_length=1)) == [0, 1, 0, 1]
+    assert route(rows_of(count=3), router(2, run_length=100, first=1), 99) == [1, 0, 0]
+    assert (
+        route(rows_of(count=2), router(2, run_length=100), 2**40)
+        == [2**40 // 100 % 2] * 2
+    )
+
+
+def test_single_partition():
+    """One partition for the rows of a task without key, another for the next task's."""
+    for first in range(5):
+        one = router(3, mode="SinglePartition", first=first)
+        assert route(rows_of(count=7), one, 2) == [first % 3] * 7
+    keyed = route(rows_of(["a", None]), router(4, mode="SinglePartition", first=2))
+    assert keyed == [97 % 4, 2]
+
+
+def test_partition_of_the_row_comes_first():
+    """Then its key, then its turn."""
+    rows = rows_of(["hello", "hello", None, None, "a"], [3, None, 1, None, None])
+    by_hash = 99162322 % 4
+    assert route(rows, router(4, first=2)) == [3, by_hash, 1, 3, 97 % 4]
+    assert route(rows_of(["hello"] * 2, [3, 2]), router(4)) == [3, 2]
+    assert route(rows_of(None, [3, None]), router(4)) == [3, 0]
+
+
+@pytest.mark.parametrize(("partitions", "bad"), [(1, 1), (4, 4), (4, -1), (1, -1)])
+def test_partition_that_is_not_there(partitions: int, bad: int):
+    """The number and how many there are, before any row is routed."""
+    with pytest.raises(BadRowError, match=rf"is {bad}, but the topic has {partitions}"):
+        router(partitions).route(rows_of(None, [0, None, bad, 0]), 0)
+
+
+def test_one_partition():
+    """Without partitions, all goes to the one."""
+    assert route(rows_of(["a", None], [0, None]), router(1, first=3)) == [0, 0]
+
+
+def test_no_rows():
+    """No rows, no partitions."""
+    for by in (router(1), router(2), router(2, "Murmur3_32Hash")):
+        for rows in (rows_of(), rows_of([]), rows_of([], []), rows_of(None, [])):
+            assert route(rows, by) == []
+
+
+_KEYS = st.none() | st.text(max_size=3)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(st.tuples(_KEYS, st.none() | st.integers(0, 2)), max_size=30),
+    how=st.builds(
+        router,
+        st.just(3),
+        st.sampled_from(SCHEMES),
+        st.sampled_from(["RoundRobinPartition", "SinglePartition"]),
+        first=st.integers(0, 10),
+        run_length=st.integers(1, 10),
+    ),
+    first_row=st.integers(0, 2**40),
+    data=st.data(),
+)
+def test_routes_follow_from_row_and_number(
+    rows: list[tuple[str | None, int | None]],
+    how: Router,
+    first_row: int,
+    data: st.DataObject,
+):
+    """The same rows go the same way, however they are cut into batches."""
+    keys, partitions = [row[0] for row in rows], [row[1] for row in rows]
+    whole = route(rows_of(keys, partitions), how, first_row)
+    cut = data.draw(st.integers(0, len(rows)))
+    parts = [
+        route(rows_of(keys[:cut], partitions[:cut]), how, first_row),
+        route(rows_of(keys[cut:], partitions[cut:]), how, first_row + cut),
+    ]
+    assert parts[0] + parts[1] == whole
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_distribution(scheme: str):
+    """Many keys spread over all partitions, none has twice its share."""
+    keys = [f"customer-{number}" for number in range(10_000)]
+    counts = Counter(route(rows_of(keys), router(10, scheme)))
+    assert len(counts) == 10
+    assert max(counts.values()) < 2000
+    assert min(counts.values()) > 500
+
+
+# -- runs ------------------------------------------------------------------------------
+
+
+def grouped(partitions: list[int]) -> list[tuple[int, list[int]]]:
+    """Each run's partition and the numbers of its rows, found to be all of them."""
+    indices, runs = partition_runs(pa.array(partitions, pa.int32()))
+    order = list(range(len(partitions))) if indices is None else indices.to_pylist()
+    assert sorted(order) == list(range(len(partitions)))
+    ends = [0, *(end for _, _, end in runs)]
+    assert [start for _, start, _ in runs] == ends[:-1]
+    assert ends[-1] == len(partitions)
+    found = [(partition, order[start:end]) for partition, start, end in runs]
+    assert all(partitions[row] == p for p, rows in found for row in rows)
+    return found
+
+
+def test_one_run():
+    """Rows that all go to one partition stay where they are."""
+    assert partition_runs(pa.array([4, 4, 4], pa.int32())) == (None, [(4, 0, 3)])
+    assert partition_runs(pa.array([], pa.int32())) == (None, [])
+
+
+def test_mixed_partitions():
+    """Each partition once, its rows in their order."""
+    assert grouped([2, 0, 2, 1, 0]) == [(0, [1, 4]), (1, [3]), (2, [0, 2])]
+
+
+def test_long_runs_stay():
+    """Where partitions change seldom, rows stay, and a partition may come twice."""
+    partitions = [0] * 200 + [1] * 200 + [0] * 200
+    indices, runs = partition_runs(pa.array(partitions, pa.int32()))
+    assert indices is None
+    assert runs == [(0, 0, 200), (1, 200, 400), (0, 400, 600)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.sampled_from([1, 2, 150])), max_size=20)
+)
+def test_any_partitions(changes: list[tuple[int, int]]):
+    """No row is lost, and within its partition each keeps its place."""
+    partitions = [number for number, count in changes for _ in range(count)]
+    rows: dict[int, list[int]] = {}
+    for partition, some in grouped(partitions):
+        rows.setdefault(partition, []).extend(some)
+    assert all(numbers == sorted(numbers) for numbers in rows.values())
+
+
+def test_sort_is_stable():
+    """Also of many rows, and of numbers that are no partitions but larger."""
+    rng = random.Random(5)
+    for largest in (1, 50, 2**40):
+        numbers = [rng.randrange(largest + 1) for _ in range(5000)]
+        indices, _ = partition_runs(pa.array(numbers, pa.int64()))
+        assert indices is not None
+        order = sorted(range(5000), key=numbers.__getitem__)
+        assert indices.to_pylist() == order
