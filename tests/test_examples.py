@@ -128,8 +128,35 @@ def test_streaming_lag(
             assert ": 1000 rows, 500 entries behind in 2 of 2 topic" in lines[1]
 
 
+def test_write_topic(
+    run: Callable[..., str], service_url: str, admin: Admin, topic: str
+) -> None:
+    """The rows are there, as the official client reads them."""
+    admin.create_partitioned(topic, 2)
+    assert f"1000 orders written to {topic}" in run("write_topic.py", topic)
+    rows = official.read_back(service_url, topic, partitions=2)
+    assert sorted(json.loads(row.value)["id"] for row in rows) == [*range(1000)]
+    assert all(row.properties == {"source": "example"} for row in rows)
+
+
+def test_copy_topic_exactly_once(
+    run: Callable[..., str], service_url: str, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    """Each run adds what came since the one before."""
+    target = f"{topic}-copy"
+    admin.create_partitioned(target, 2)
+    arguments = ("copy_topic_exactly_once.py", topic, target, str(tmp_path))
+    for first, last in ((0, 50), (50, 50), (50, 81)):
+        send(service_url, topic, [str(i) for i in range(first, last)])
+        assert f"{last - first} new rows copied to {target}" in run(*arguments)
+        rows = official.read_back(service_url, target, partitions=2)
+        assert sorted(int(row.value) for row in rows) == [*range(last)]
+
+
 @pytest.mark.parametrize(
-    "path", sorted(EXAMPLES.glob("read_*.py")), ids=lambda p: p.name
+    "path",
+    sorted(path for path in EXAMPLES.glob("*_*.py") if path.name != "__init__.py"),
+    ids=lambda p: p.name,
 )
 def test_examples_are_short(path: Path) -> None:
     """Below 60 lines: one idea a file."""

@@ -80,7 +80,8 @@ def test_snippet_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each Python block runs, with names of the broker, topics and folders put in."""
-    for name, partitions in (("orders", 2), ("orders-de", 0), ("orders-fr", 0)):
+    topics = (("orders", 2), ("orders-copy", 2), ("orders-de", 0), ("orders-fr", 0))
+    for name, partitions in topics:
         topic = f"persistent://{namespace}/{name}"
         if partitions:
             admin.create_partitioned(topic, partitions)

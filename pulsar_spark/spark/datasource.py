@@ -1,4 +1,4 @@
-"""``format("pulsar")``: options in, readers out. Runs on the driver."""
+"""``format("pulsar")``: options in, readers and writers out. Runs on the driver."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.options import parse_read_options
+from pulsar_spark.options import parse_read_options, parse_write_options
 
 if TYPE_CHECKING:
     from pulsar_spark.options import ReadOptions
@@ -81,6 +83,52 @@ class PulsarDataSource(DataSource):
             parse_read_options(self.options, streaming=True), schema
         )
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of a batch query.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: What ``mode("overwrite")`` asks for; topics only grow.
+
+        Raises:
+            OptionError: An option is unknown or wrong, or the mode is not append.
+            SchemaError: There are columns that cannot be written.
+            PulsarSparkError: The topic does not exist, or cannot be written to.
+        """
+        from pulsar_spark.spark.writer import PulsarBatchWriter
+
+        _check_mode(
+            overwrite=overwrite, asked='mode("overwrite")', cure='mode("append")'
+        )
+        return PulsarBatchWriter(
+            parse_write_options(self.options, streaming=False), schema
+        )
+
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A writer of a streaming query.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: What ``outputMode("complete")`` asks for; topics only grow.
+
+        Raises:
+            OptionError: An option is unknown or wrong, or the mode is not append.
+            SchemaError: There are columns that cannot be written.
+            PulsarSparkError: The topic does not exist, or cannot be written to.
+        """
+        from pulsar_spark.spark.writer import PulsarStreamWriter
+
+        _check_mode(
+            overwrite=overwrite,
+            asked='outputMode("complete")',
+            cure='outputMode("append")',
+        )
+        return PulsarStreamWriter(
+            parse_write_options(self.options, streaming=True), schema
+        )
+
     def _options_of_either_kind(self) -> ReadOptions:
         """Options of a batch query or a stream: Spark does not say which it will be."""
         try:
@@ -91,3 +139,11 @@ class PulsarDataSource(DataSource):
             except OptionError:
                 pass
             raise
+
+
+def _check_mode(*, overwrite: bool, asked: str, cure: str) -> None:
+    if overwrite:
+        raise OptionError(
+            f"Rows in a Pulsar topic cannot be replaced, so {asked} is not possible: "
+            f"use {cure}."
+        )

@@ -1,0 +1,316 @@
+"""Writes: checked on the driver, done on executors, finished on the driver.
+
+Spark pickles a writer once for all tasks of a batch query or of a micro-batch, and runs
+``commit`` or ``abort`` on another copy of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pulsar_spark.client.deduplication import require_deduplication
+from pulsar_spark.client.exactly_once import (
+    CommitProtocol,
+    Progress,
+    TaskTransaction,
+    marker,
+    markers_topic,
+)
+from pulsar_spark.client.journal import Journal
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool, shared_pool
+from pulsar_spark.client.targets import find_targets
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
+from pulsar_spark.spark.write_schema import check_write_schema
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire.commands import TxnAction, TxnId
+
+logger = logging.getLogger("pulsar_spark.spark")
+
+#: Where Spark tells a task of a stream which query and micro-batch it is part of. A
+#: batch write inside of ``foreachBatch`` is told, too.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """What a task tells the driver when it has written its rows.
+
+    Attributes:
+        task: Which one.
+        written: What it wrote.
+        txn: The transaction it wrote in; None for none.
+        progress: What it went by, of an exactly-once stream.
+    """
+
+    task: Task
+    written: Written
+    txn: TxnId | None = None
+    progress: Progress | None = None
+
+
+class _Writer:
+    """What writers of both kinds do.
+
+    Args:
+        options: How to write.
+        schema: The columns of the rows.
+
+    Raises:
+        SchemaError: There are columns that cannot be written.
+        PulsarSparkError: The topic does not exist, or cannot be written to as wanted.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_write_schema(schema, options)
+        self._options = options
+        self._targets: dict[TopicName, list[str]] = {}
+        if options.topic is not None:
+            self._targets = find_targets(
+                TopicLookup(shared_pool(options.client)),
+                [options.topic],
+                auto_creation=options.topic_auto_creation,
+            )
+            if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+                _require_deduplication(options, self._targets[options.topic][0])
+
+    @property
+    def _pool(self) -> ConnectionPool:
+        return shared_pool(self._options.client)
+
+    @property
+    def _is_transactional(self) -> bool:
+        return self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Writes the rows of one task. On an executor.
+
+        Raises:
+            PulsarSparkError: As ``task_writer.TaskWriter.write`` does.
+        """
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = context.getLocalProperty(_BATCH_ID)
+        task = Task(
+            number=context.partitionId(),
+            attempt=context.attemptNumber(),
+            batch_id=int(batch_id) if batch_id else 0,
+            query_id=context.getLocalProperty(_QUERY_ID) or "",
+        )
+        if self._is_transactional:
+            return self._write_in_transaction(task, iterator)
+        options = self._options
+        if options.idempotence_id is None:
+            options = replace(options, idempotence_id=task.query_id)
+        checks = self._checks_of_topics(options)
+        writer = TaskWriter(options, task, self._targets, check_topics=checks)
+        return TaskCommit(task, writer.write(iterator))
+
+    def _checks_of_topics(self, options: WriteOptions) -> Callable[[list[str]], None]:
+        """For rows that name their topics: the driver could not know these."""
+        is_needed = options.guarantee is DeliveryGuarantee.IDEMPOTENT
+        checked = {base_of(name) for names in self._targets.values() for name in names}
+
+        def check(topics: list[str]) -> None:
+            for topic in topics:
+                if is_needed and base_of(topic) not in checked:
+                    _require_deduplication(options, topic)
+                    checked.add(base_of(topic))
+
+        return check
+
+    def _write_in_transaction(
+        self, task: Task, iterator: Iterator[pa.RecordBatch]
+    ) -> TaskCommit:
+        # A task without rows needs no transaction.
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return TaskCommit(task, Written())
+        timeout_ms = self._options.transaction_timeout_ms
+        transaction = TaskTransaction(self._pool, timeout_ms)
+        try:
+            writer = TaskWriter(
+                self._options,
+                task,
+                self._targets,
+                transaction=transaction,
+                marker=self._announce(transaction, task),
+            )
+            written = writer.write(chain([first], batches))
+        except BaseException:
+            transaction.abort()
+            raise
+        return TaskCommit(task, written, transaction.txn)
+
+    def _announce(
+        self, transaction: TaskTransaction, task: Task
+    ) -> tuple[str, bytes] | None:
+        """Writes the transaction down, where that is done; what is to prove its end."""
+        return None
+
+    def _summary(
+        self, what: str, messages: Sequence[WriterCommitMessage | None]
+    ) -> None:
+        """One line in the driver's log for each write."""
+        written = [m.written for m in messages if isinstance(m, TaskCommit)]
+        logger.info(
+            "%s: %d rows, %d bytes by %d tasks; %d rows were there already",
+            what,
+            sum(w.rows for w in written),
+            sum(w.size_bytes for w in written),
+            len(written),
+            sum(w.duplicate_rows for w in written),
+        )
+
+
+class PulsarBatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes the rows of a batch query. Arguments and errors as for ``_Writer``."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        if options.idempotence_id is None:
+            options = replace(options, idempotence_id=f"spark-pulsar-{uuid.uuid4()}")
+        super().__init__(options, schema)
+        if self._is_transactional:
+            TransactionClient(self._pool).require()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Makes what was written visible. On the driver.
+
+        Raises:
+            PulsarSparkError: A transaction cannot be committed. Those of other tasks
+                may be visible.
+        """
+        self._end(messages, TxnAction.COMMIT)
+        self._summary("write", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write failed: takes back what was written, if it can be. On the driver.
+
+        Raises:
+            PulsarSparkError: A transaction cannot be aborted; it ends by itself then.
+        """
+        self._summary("failed write", messages)
+        self._end(messages, TxnAction.ABORT)
+
+    def _end(
+        self, messages: Sequence[WriterCommitMessage | None], action: TxnAction
+    ) -> None:
+        txns = _transactions(messages).values()
+        for error in TransactionClient(self._pool).end(txns, action).values():
+            if error is not None:
+                raise error
+
+
+class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the rows of a micro-batch. Arguments and errors as for ``_Writer``."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._progress: Progress | None = None
+        if self._is_transactional:
+            TransactionClient(self._pool).require()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks. On the driver, before a micro-batch.
+
+        Spark makes writers for ``commit`` and ``abort`` besides, behind the
+        micro-batch: only one that is sent to tasks may abort what it finds open.
+        """
+        if self._is_transactional and self._progress is None:
+            self._progress = self._protocol().recover()
+        return self.__dict__
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Makes what was written visible. On the driver.
+
+        Raises:
+            PulsarSparkError: As ``client.exactly_once.CommitProtocol.commit`` does.
+        """
+        txns = _transactions(messages)
+        if txns:
+            (progress,) = {m.progress for m in messages if isinstance(m, TaskCommit)}
+            assert progress is not None
+            self._protocol().commit(batchId, txns, progress, len(messages))
+        self._summary(f"micro-batch {batchId}", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The micro-batch failed: takes back what was written. On the driver.
+
+        Raises:
+            PulsarSparkError: As ``client.exactly_once.CommitProtocol.abort`` does.
+        """
+        self._summary(f"failed micro-batch {batchId}", messages)
+        if self._is_transactional:
+            self._protocol().abort()
+
+    def _write_in_transaction(
+        self, task: Task, iterator: Iterator[pa.RecordBatch]
+    ) -> TaskCommit:
+        assert self._progress is not None
+        progress = self._progress.of(task.query_id)
+        if progress.has(task.batch_id, task.number):
+            rows = sum(batch.num_rows for batch in iterator)
+            done = TaskCommit(task, Written(duplicate_rows=rows))
+        else:
+            done = super()._write_in_transaction(task, iterator)
+        # The parts may be many, and are not the driver's business any more.
+        return replace(done, progress=replace(progress, parts=frozenset()))
+
+    def _announce(
+        self, transaction: TaskTransaction, task: Task
+    ) -> tuple[str, bytes] | None:
+        log = Journal(self._pool, self._log_topic)
+        transaction.announce(log, task.batch_id, task.number)
+        proof = marker(task.query_id, task.batch_id, task.number)
+        return markers_topic(self._log_topic), proof
+
+    def _protocol(self) -> CommitProtocol:
+        return CommitProtocol(self._pool, self._log_topic)
+
+    @property
+    def _log_topic(self) -> str:
+        options = self._options
+        if options.commit_topic is not None:
+            return options.commit_topic.full_name
+        assert options.topic is not None
+        namespace = options.topic.namespace_name
+        return f"persistent://{namespace}/spark-commits-{options.idempotence_id}"
+
+
+def base_of(topic_partition: str) -> str:
+    """Full name of the topic of a topic partition."""
+    return TopicName.parse(topic_partition).base.full_name
+
+
+def _require_deduplication(options: WriteOptions, topic_partition: str) -> None:
+    name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
+    require_deduplication(shared_pool(options.client), topic_partition, name)
+
+
+def _transactions(
+    messages: Sequence[WriterCommitMessage | None],
+) -> dict[int, TxnId]:
+    """The transaction of each task that has one, by the task's number."""
+    return {
+        message.task.number: message.txn
+        for message in messages
+        if isinstance(message, TaskCommit) and message.txn is not None
+    }

@@ -1,0 +1,370 @@
+"""Writes lose nothing whatever happens to connections, topics, brokers and workers.
+
+Every row carries its number, so a row that is lost, doubled or out of order shows. Each
+write goes to two topics at once: one that stores all it gets, and one whose broker
+finds duplicates. The first may hold rows twice, the second must not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.client.targets import find_targets
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.spark.task_writer import Task, TaskWriter
+from tests.broker.test_faults import kill_workers_of, unloading, wait_until
+from tests.support.admin import Admin
+from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.link_proxy import LinkProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 4
+ROWS = 200_000
+TASKS = 4
+ROWS_A_TASK = ROWS // TASKS
+PADDING = "." * 92  # with the number, values of 100 bytes
+
+#: A write of all, 10 MB by each of two workers, takes five seconds or so at this pace.
+BYTES_PER_S = 2_000_000
+PATIENCE_S = 240.0
+
+OPTIONS = {
+    "deliveryGuarantee": "at-least-once",
+    "pulsar.producer.batchingMaxMessages": "200",
+    "pulsar.client.memoryLimitBytes": "2000000",
+    "pulsar.client.maxBackoffIntervalNanos": "500000000",
+    "pulsar.client.connectionTimeoutMs": "2000",
+}
+
+
+def make_topics(admin: Admin) -> list[str]:
+    """A topic of four partitions that stores all it gets, and one without duplicates.
+
+    Each in a namespace of its own, and they stay: when a topic is deleted, those that
+    are made next in its namespace may be closed again half a minute later, because the
+    broker cannot read there which transactions were aborted.
+    """
+    topics = []
+    for deduplication in (False, True):
+        namespace = f"public/writes-{uuid.uuid4().hex[:8]}"
+        admin.create_namespace(namespace, keep=True)
+        admin.set_deduplication(namespace, deduplication)
+        topics.append(f"persistent://{namespace}/rows")
+        admin.create_partitioned(topics[-1], PARTITIONS)
+    return topics
+
+
+@pytest.fixture
+def topics(admin: Admin) -> list[str]:
+    """Where to write to: without deduplication, and with."""
+    return make_topics(admin)
+
+
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """Spark that knows our source."""
+    from pulsar_spark import PulsarDataSource
+
+    spark.dataSource.register(PulsarDataSource)
+    return spark
+
+
+def rows(spark: SparkSession, topics: list[str]) -> DataFrame:
+    """Numbered rows; even ones for the first topic, odd ones for the second."""
+    return spark.range(0, ROWS, 1, TASKS).selectExpr(
+        f"concat(unhex(lpad(hex(id), 16, '0')), CAST('{PADDING}' AS BINARY)) AS value",
+        f"IF(id % 2 = 0, '{topics[0]}', '{topics[1]}') AS __topic",
+    )
+
+
+def write(spark: SparkSession, url: str, topics: list[str], **further: str) -> None:
+    """Writes all rows, in four tasks of which two run at a time."""
+    (
+        rows(spark, topics)
+        .write.format("pulsar")
+        .mode("append")
+        .options(**{"service.url": url, **OPTIONS, **further})
+        .save()
+    )
+
+
+def stored(spark: SparkSession, url: str, topic: str) -> dict[int, list[int]]:
+    """The numbers in each topic partition, in order."""
+    frame = (
+        spark.read.format("pulsar")
+        .options(**{"service.url": url, "topic": topic})
+        .option("metadataColumns", "__partition")
+        .load()
+        .selectExpr(
+            "__partition AS part",
+            "CAST(conv(hex(substring(value, 1, 8)), 16, 10) AS BIGINT) AS number",
+        )
+    )
+    found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+    table = frame.toArrow()
+    for part, number in zip(
+        table["part"].to_pylist(), table["number"].to_pylist(), strict=True
+    ):
+        found[part].append(number)
+    return found
+
+
+def check(spark: SparkSession, url: str, topics: list[str]) -> None:
+    """Every row is there, in order where it came first; once with deduplication."""
+    for parity, topic in enumerate(topics):
+        found = stored(spark, url, topic)
+        numbers = [number for some in found.values() for number in some]
+        assert set(numbers) == set(range(parity, ROWS, 2)), "rows are missing"
+        for some in found.values():
+            first = list(dict.fromkeys(some))
+            for task in range(TASKS):
+                of_task = [n for n in first if n // ROWS_A_TASK == task]
+                assert of_task == sorted(of_task), "rows are out of order"
+        twice = len(numbers) - ROWS // 2
+        kind = "found" if parity else "not found"
+        sys.stdout.write(f"{twice} rows twice where duplicates are {kind}\n")
+        assert not (parity and twice), f"{twice} rows twice in spite of deduplication"
+
+
+def write_during(
+    fault: Callable[[], None],
+    spark: SparkSession,
+    link: LinkProxy,
+    topics: list[str],
+    **further: str,
+) -> None:
+    """Writes all rows; once the write is well under way, something happens to it."""
+    began = link.counters.up_bytes
+    over = threading.Event()
+
+    def run() -> None:
+        wait_until(lambda: over.is_set() or link.counters.up_bytes > began + 5_000_000)
+        assert not over.is_set(), "the write ended before that"
+        fault()
+
+    with ThreadPoolExecutor(1) as executor:
+        meanwhile = executor.submit(run)
+        try:
+            write(spark, link.url, topics, **further)
+        finally:
+            over.set()
+        meanwhile.result(PATIENCE_S)
+
+
+class TestThroughSpark:
+    def test_the_topics_are_unloaded_every_second(
+        self,
+        topics: list[str],
+        link: LinkProxy,
+        admin: Admin,
+        spark: SparkSession,
+        service_url: str,
+    ) -> None:
+        """Nothing is missing, without a task retried."""
+        link.slow(BYTES_PER_S)
+        with unloading(admin, topics[0]) as times, unloading(admin, topics[1]):
+            began = time.monotonic()
+            write(spark, link.url, topics)
+            hits = [when for when in times if began < when]
+        assert len(hits) >= 3
+        check(spark, service_url, topics)
+
+    def test_connections_are_cut_at_random_bytes(
+        self,
+        topics: list[str],
+        link: LinkProxy,
+        spark: SparkSession,
+        service_url: str,
+    ) -> None:
+        """Nothing is missing, over dozens of connections."""
+        cut = link.counters.cut
+        link.cut_every((200_000, 2_500_000), seed=5)
+        write(spark, link.url, topics)
+        link.pass_through()
+        assert link.counters.cut >= cut + 8
+        check(spark, service_url, topics)
+
+    def test_the_link_stalls_for_longer_than_the_keep_alive(
+        self,
+        topics: list[str],
+        link: LinkProxy,
+        spark: SparkSession,
+        service_url: str,
+    ) -> None:
+        """The connections that fell silent are given up, and the write goes on."""
+        link.slow(BYTES_PER_S)
+        alive = {"pulsar.client.keepAliveIntervalSeconds": "2"}
+
+        def stall() -> None:
+            accepted = link.counters.accepted
+            link.stall()
+            try:
+                # It cannot know of the end of the stall before it has given up.
+                wait_until(lambda: link.counters.accepted > accepted)
+            finally:
+                link.pass_through()
+
+        write_during(stall, spark, link, topics, **alive)
+        check(spark, service_url, topics)
+
+    @pytest.mark.slow
+    def test_the_broker_is_killed_and_started_again(self, spark: SparkSession) -> None:
+        """In mid-write, on the same ports: the same tasks go on."""
+        # Without transactions: a broker that comes back with them may take a minute to
+        # find out which of its topics' entries can be read.
+        settings = {"transactionCoordinatorEnabled": "false"}
+        with LinkProxy() as link, EmbeddedBroker(link=link, settings=settings) as own:
+            topics = make_topics(Admin(own.admin_url))
+            link.slow(BYTES_PER_S)
+            write_during(lambda: own.restart(kill=True), spark, link, topics)
+            check(spark, own.service_url, topics)
+
+    def test_the_broker_is_stopped_and_continued(
+        self,
+        topics: list[str],
+        link: LinkProxy,
+        broker: EmbeddedBroker,
+        spark: SparkSession,
+    ) -> None:
+        """A broker that does nothing for a while is waited for."""
+        link.slow(BYTES_PER_S)
+        timeout = {"pulsar.producer.sendTimeoutMs": "4000"}
+
+        def stop() -> None:
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGSTOP)
+            # Longer than half of the send timeout: producers want to attach anew.
+            over = threading.Timer(3.0, os.kill, (broker.pid, signal.SIGCONT))
+            over.start()
+            over.join()
+
+        write_during(stop, spark, link, topics, **timeout)
+        check(spark, broker.service_url, topics)
+
+    @pytest.mark.slow
+    def test_a_python_worker_is_killed(
+        self,
+        topics: list[str],
+        link: LinkProxy,
+        spark: SparkSession,
+        service_url: str,
+        tmp_path: Path,
+    ) -> None:
+        """Spark tries its task again; nothing is missing, and some rows are twice.
+
+        Here also with deduplication: a task that is tried again has other numbers.
+        """
+        link.slow(BYTES_PER_S)
+        began = link.counters.up_bytes
+        command = [sys.executable, __file__, link.url, json.dumps(topics), tmp_path]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=environment, cwd=tmp_path
+        ) as job:
+            try:
+                wait_until(lambda: link.counters.up_bytes > began + 5_000_000)
+                killed = kill_workers_of(job.pid)
+                link.pass_through()
+                output, _ = job.communicate(timeout=2 * PATIENCE_S)
+            finally:
+                job.kill()
+        assert 1 <= json.loads(output.splitlines()[-1])["failed_tasks"] <= len(killed)
+        for parity, topic in enumerate(topics):
+            found = stored(spark, service_url, topic)
+            numbers = [number for some in found.values() for number in some]
+            assert set(numbers) == set(range(parity, ROWS, 2))
+
+
+class TestOneTask:
+    def test_a_slow_broker_fills_no_memory(
+        self, topics: list[str], link: LinkProxy, service_url: str
+    ) -> None:
+        """A task takes no more rows than its window, and what the sockets hold."""
+        options = parse_write_options(
+            {"service.url": link.url, "topic": topics[0], **OPTIONS}, streaming=False
+        )
+        taken = 0
+        batch = pa.record_batch({"value": [b"." * 1000] * 100})
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal taken
+            for _ in range(600):
+                taken += 100_000
+                yield batch
+
+        assert options.topic is not None
+        targets = find_targets(
+            TopicLookup(shared_pool(options.client)),
+            [options.topic],
+            auto_creation=False,
+        )
+        writer = TaskWriter(options, Task(0), targets)
+        link.slow(3_000_000)
+        sent, most = link.counters.up_bytes, 0
+        with ThreadPoolExecutor(1) as executor:
+            job = executor.submit(writer.write, batches())
+            while not job.done() and link.counters.up_bytes < sent + 12_000_000:
+                before = link.counters.up_bytes
+                most = max(most, taken - (before - sent))
+            link.pass_through()
+            written = job.result(PATIENCE_S)
+        assert written.rows == 60_000
+        # The window is 2 MB; loopback sockets hold some more, in both directions.
+        assert 1_500_000 < most < 14_000_000
+
+
+def main(url: str, topics: str, folder: str) -> None:
+    """A Spark of its own, which tries a task four times."""
+    from pyspark.sql import SparkSession
+
+    from pulsar_spark import PulsarDataSource
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.local.dir", folder)
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(PulsarDataSource)
+    spark.sparkContext.setJobGroup("write", "write")
+    write(spark, url, json.loads(topics))
+    tracker = spark.sparkContext.statusTracker()
+    infos: list[Any] = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup("write")
+        for stage in tracker.getJobInfo(job).stageIds  # type: ignore[union-attr]
+    ]
+    failed = sum(info.numFailedTasks for info in infos)
+    sys.stdout.write(json.dumps({"failed_tasks": failed}) + "\n")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,620 @@
+"""What the sink promises, tried where Spark's own part is the same every time.
+
+Writers are driven as Spark drives them: one is pickled for the tasks of a micro-batch,
+tasks run in threads, and a new writer commits. So a task can stop anywhere, and go on
+when it was given up long ago.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pulsar_spark import PulsarDataSource
+from pulsar_spark.client.exactly_once import CommitProtocol, TaskTransaction
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.errors import (
+    BrokerError,
+    CheckpointError,
+    DeduplicationOffError,
+    TopicNotFoundError,
+)
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.spark import writer as writer_module
+from pulsar_spark.wire.commands import TxnAction
+from tests.support.official import produce, read_back
+from tests.support.waiting import await_true, trim_first_ledger
+from tests.support.watching import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.support.admin import Admin
+
+SCHEMA = StructType([StructField("value", StringType())])
+
+#: Partitions of the sink.
+PARTS = 2
+
+
+class Context:
+    """What a task knows of itself, by thread; stands for ``TaskContext``."""
+
+    mine = threading.local()
+
+    def __init__(self, query: str, batch_id: int, partition: int) -> None:
+        self._properties = {
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": str(batch_id),
+        }
+        self._partition = partition
+
+    @classmethod
+    def get(cls) -> Context:
+        """The one of this thread."""
+        context: Context = cls.mine.context
+        return context
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        """As the real one."""
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802
+        """As the real one."""
+        return self._partition
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        """As the real one."""
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "spark" not in request.fixturenames:
+        monkeypatch.setattr(writer_module, "TaskContext", Context)
+
+
+class Stream:
+    """An exactly-once stream into a topic.
+
+    Args:
+        service_url: Of the broker.
+        topic: Full name.
+        name: Of the query.
+        **options: More options.
+    """
+
+    def __init__(
+        self, service_url: str, topic: str, name: str = "query", **options: str
+    ) -> None:
+        self._name = name
+        self.options = {
+            "service.url": service_url,
+            "topic": topic,
+            "deliveryGuarantee": "exactly-once",
+            "idempotenceId": f"{topic.rpartition('/')[2]}-{name}",
+            **options,
+        }
+
+    def writer(self) -> Any:
+        """A writer, as Spark makes one in each of its processes."""
+        return PulsarDataSource(self.options).streamWriter(SCHEMA, overwrite=False)
+
+    def plan(self) -> Any:
+        """The writer that the tasks of a micro-batch get."""
+        return pickle.loads(pickle.dumps(self.writer()))  # noqa: S301
+
+    def write(
+        self, planned: Any, batch_id: int, partition: int, rows: Iterable[str] | None
+    ) -> Any:
+        """What a task does; by default with two rows that tell where they belong."""
+        Context.mine.context = Context(self._name, batch_id, partition)
+        if rows is None:
+            rows = [f"{self._name}:{batch_id}:{partition}:{n}" for n in range(2)]
+        return planned.write(record_batches(rows))
+
+    def write_all(self, planned: Any, batch_id: int, parts: int = 2) -> list[Any]:
+        """The tasks of a micro-batch, one after the other."""
+        return [self.write(planned, batch_id, part, None) for part in range(parts)]
+
+    def run(self, batch_id: int, parts: int = 2) -> None:
+        """A whole micro-batch."""
+        planned = self.plan()
+        self.writer().commit(self.write_all(planned, batch_id, parts), batch_id)
+
+    def rows(self, *batch_ids: int, parts: int = 2) -> Counter[str]:
+        """The rows of micro-batches, once each."""
+        return Counter(
+            f"{self._name}:{batch}:{part}:{n}"
+            for batch in batch_ids
+            for part in range(parts)
+            for n in range(2)
+        )
+
+
+def record_batches(rows: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """One row each."""
+    for row in rows:
+        yield pa.RecordBatch.from_pydict({"value": [row]})
+
+
+class Attempt:
+    """A task that runs in a thread, and stops where a test wants.
+
+    Args:
+        run: What it does, given a function that stops it until ``go_on``.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], None]], Any]) -> None:
+        self._stopped = threading.Event()
+        self._go_on = threading.Event()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(run,))
+        self._thread.start()
+        assert self._stopped.wait(60), "it did not stop"
+        if self.error is not None:
+            raise self.error
+
+    def _run(self, run: Callable[[Callable[[], None]], Any]) -> None:
+        try:
+            run(self._stop)
+        except BaseException as error:
+            self.error = error
+        self._stopped.set()
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        assert self._go_on.wait(120)
+
+    def go_on(self) -> None:
+        """Lets it go on, to its end."""
+        self._go_on.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def sink(admin: Admin, topic: str) -> str:
+    """A topic with partitions."""
+    admin.create_partitioned(topic, PARTS)
+    return topic
+
+
+def visible(service_url: str, topic: str) -> Counter[str]:
+    """The rows that can be read now."""
+    rows = read_back(service_url, topic, partitions=PARTS)
+    return Counter(row.value.decode() for row in rows if row.value is not None)
+
+
+def check_free(service_url: str, topic: str) -> None:
+    """Nothing holds back readers of a topic: a plain message gets through."""
+    before = visible(service_url, topic)
+    for index in range(PARTS):
+        produce(service_url, f"{topic}-partition-{index}", [b"plain"])
+    assert visible(service_url, topic) == before + Counter(plain=PARTS)
+
+
+# -- attempts that lost ----------------------------------------------------------------
+
+
+def test_visible_at_the_commit(service_url: str, sink: str) -> None:
+    """Before it nothing can be seen of a micro-batch, then all of it at once."""
+    stream = Stream(service_url, sink)
+    for batch_id in range(2):
+        planned = stream.plan()
+        messages = stream.write_all(planned, batch_id)
+        assert visible(service_url, sink) == stream.rows(*range(batch_id))
+        stream.writer().commit(messages, batch_id)
+        assert visible(service_url, sink) == stream.rows(*range(batch_id + 1))
+    # A replay of what Spark does not know to be done.
+    planned = stream.plan()
+    again = stream.write_all(planned, 1)
+    assert [m.written.duplicate_rows for m in again] == [2, 2]
+    stream.writer().commit(again, 1)
+    check_free(service_url, sink)
+    assert visible(service_url, sink) == stream.rows(0, 1) + Counter(plain=PARTS)
+
+
+def test_an_aborted_micro_batch(service_url: str, sink: str) -> None:
+    """It leaves nothing, and the next try is as if it had not been."""
+    stream = Stream(service_url, sink)
+    messages = stream.write_all(stream.plan(), 0)
+    stream.writer().abort([messages[0], None], 0)
+    assert not visible(service_url, sink)
+    stream.run(0)
+    assert visible(service_url, sink) == stream.rows(0)
+    check_free(service_url, sink)
+
+
+def test_a_slow_attempt_loses(service_url: str, sink: str) -> None:
+    """Its transaction is aborted at the commit; it learns that, and ends."""
+    stream = Stream(service_url, sink)
+    planned = stream.plan()
+
+    def slowly(stop: Callable[[], None]) -> None:
+        def rows() -> Iterator[str]:
+            yield "never"
+            yield "to be seen"
+            stop()
+            yield "late"
+
+        stream.write(planned, 0, 0, rows())
+
+    slow = Attempt(slowly)
+    stream.writer().commit(stream.write_all(planned, 0), 0)
+    # Though the slow one wrote first, and is still there.
+    assert visible(service_url, sink) == stream.rows(0)
+    slow.go_on()
+    assert isinstance(slow.error, BrokerError)
+    assert slow.error.code == "TransactionNotFound"
+    check_free(service_url, sink)
+    stream.run(1)
+    seen = stream.rows(0, 1) + Counter(plain=PARTS)
+    assert visible(service_url, sink) == seen
+
+
+@pytest.mark.parametrize("place", ["begun", "announced", "extended"])
+def test_an_attempt_that_comes_late(
+    service_url: str, sink: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It goes on when its micro-batch is committed, and does no harm."""
+    stream = Stream(service_url, sink)
+    planned = stream.plan()
+    stops: list[Callable[[], None]] = []
+
+    def stop_at(name: str, when: str) -> None:
+        real = getattr(TaskTransaction, name)
+
+        def changed(self: TaskTransaction, *arguments: Any) -> None:
+            if when == "before" and stops:
+                stops.pop()()
+            real(self, *arguments)
+            if when == "after" and stops:
+                stops.pop()()
+
+        monkeypatch.setattr(TaskTransaction, name, changed)
+
+    stop_at(
+        *{"begun": ("announce", "before"), "announced": ("announce", "after")}.get(
+            place, ("extend", "after")
+        )
+    )
+
+    def late(stop: Callable[[], None]) -> None:
+        stops.append(stop)
+        stream.write(planned, 0, 0, ["never", "to be seen"])
+
+    attempt = Attempt(late)
+    stream.writer().commit(stream.write_all(planned, 0), 0)
+    assert visible(service_url, sink) == stream.rows(0)
+    attempt.go_on()
+    if place == "begun":
+        # Nobody knew of it. It ends as if it counted, and is aborted by the next one.
+        assert attempt.error is None
+    else:
+        assert isinstance(attempt.error, BrokerError)
+        assert attempt.error.code == "TransactionNotFound"
+        check_free(service_url, sink)
+    stream.run(1)
+    seen = visible(service_url, sink)
+    seen.pop("plain", None)
+    assert seen == stream.rows(0, 1)
+
+
+# -- a driver that dies between steps, and long downtime -------------------------------
+
+
+class DiedError(BaseException):
+    """The driver is dead from here on."""
+
+
+@pytest.mark.parametrize("deduplication", [False, True], ids=["plain", "deduplicated"])
+def test_down_for_longer_than_transactions_live(
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    deduplication: bool,
+) -> None:
+    """Of three decided ones one was committed: the others are written once more."""
+    topic = f"persistent://{namespace}/sink"
+    admin.set_deduplication(namespace, enabled=deduplication)
+    admin.create_partitioned(topic, PARTS)
+    stream = Stream(service_url, topic, transactionTimeoutMs="1500")
+    end = TransactionClient.end
+
+    def end_one(self: TransactionClient, txns: Any, action: TxnAction) -> Any:
+        first = list(txns)[:1]
+        end(self, first, action)
+        raise DiedError
+
+    with Watcher(service_url, [topic], PARTS) as watcher:
+        planned = stream.plan()
+        messages = stream.write_all(planned, 0, parts=3)
+        dying = stream.writer()
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionClient, "end", end_one)
+            with pytest.raises(DiedError):
+                dying.commit(messages, 0)
+        await_expired(stream, topic, messages)
+        planned = stream.plan()
+        again = stream.write_all(planned, 0, parts=3)
+        assert [m.written.duplicate_rows for m in again] == [2, 0, 0]
+        stream.writer().commit(again, 0)
+        stream.run(1, parts=3)
+        expected = stream.rows(0, 1, parts=3)
+        await_true(lambda: watcher.rows(topic) >= expected, "all rows")
+        check_free(service_url, topic)
+        assert watcher.rows(topic) - Counter(plain=PARTS) == expected
+    assert visible(service_url, topic) == expected + Counter(plain=PARTS)
+
+
+def options_of(stream: Stream) -> Any:
+    """The options of a stream, parsed."""
+    return parse_write_options(stream.options, streaming=True)
+
+
+def await_expired(stream: Stream, topic: str, messages: list[Any]) -> None:
+    """Waits until none of the transactions of these tasks is open any more."""
+    client = TransactionClient(shared_pool(options_of(stream).client))
+    for message in messages:
+
+        def is_over(message: Any = message) -> bool:
+            try:
+                client.add_partitions(message.txn, [f"{topic}-partition-0"])
+            except BrokerError as error:
+                return error.code == "TransactionNotFound"
+            return False
+
+        await_true(is_over, "the end of a transaction")
+
+
+def test_a_transaction_expires_before_the_commit(service_url: str, sink: str) -> None:
+    """The stream ends with an error that says so, and its next run is exact."""
+    stream = Stream(service_url, sink, transactionTimeoutMs="1000")
+    planned = stream.plan()
+    first = stream.write(planned, 0, 0, None)
+    await_expired(stream, sink, [first])
+    messages = [first, stream.write(planned, 0, 1, None)]
+    with pytest.raises(Exception, match="longer than its transactions live") as caught:
+        stream.writer().commit(messages, 0)
+    assert getattr(caught.value, "partitions", None) == (0,)
+    stream.writer().abort(messages, 0)
+    stream.run(0)
+    assert visible(service_url, sink) == stream.rows(0)
+    check_free(service_url, sink)
+
+
+def test_two_drivers(service_url: str, sink: str) -> None:
+    """The one that was given up cannot commit, though it is still there."""
+    old, new = Stream(service_url, sink), Stream(service_url, sink)
+    first = old.plan()
+    given_up = old.write_all(first, 0)
+    second = new.plan()
+    with pytest.raises(CheckpointError, match="running twice"):
+        old.writer().commit(given_up, 0)
+    old.writer().abort(given_up, 0)
+    assert not visible(service_url, sink)
+    new.writer().commit(new.write_all(second, 0), 0)
+    assert visible(service_url, sink) == new.rows(0)
+    check_free(service_url, sink)
+
+
+def test_two_queries(service_url: str, sink: str) -> None:
+    """They write to one topic, and none ends what is the other's."""
+    one, other = Stream(service_url, sink, "one"), Stream(service_url, sink, "other")
+    for batch_id in range(2):
+        plans = one.plan(), other.plan()
+        writes = [
+            s.write_all(p, batch_id) for s, p in zip((one, other), plans, strict=True)
+        ]
+        if batch_id:
+            other.plan()  # as after a crash
+        one.writer().commit(writes[0], batch_id)
+        if not batch_id:
+            other.writer().commit(writes[1], batch_id)
+    other.run(1)
+    assert visible(service_url, sink) == one.rows(0, 1) + other.rows(0, 1)
+    check_free(service_url, sink)
+
+
+# -- the log ---------------------------------------------------------------------------
+
+
+def test_the_log_outlives_its_retention(
+    service_url: str, admin: Admin, namespace: str
+) -> None:
+    """What a restart needs is kept, whatever retention and unloads do."""
+    topic, log = (f"persistent://{namespace}/{name}" for name in ("sink", "log"))
+    admin.create_partitioned(topic, PARTS)
+    stream = Stream(service_url, topic, commitTopic=log)
+    stream.run(0)
+    for name in (log, f"{log}-markers"):
+        admin.unload(name)
+    stream.run(1)
+    trim_first_ledger(admin, log)
+    planned = stream.plan()
+    assert planned._progress.committed == 1
+    messages = stream.write_all(planned, 1)
+    assert [m.txn for m in messages] == [None, None]
+    assert visible(service_url, topic) == stream.rows(0, 1)
+
+
+def test_the_log_may_not_be_created(
+    service_url: str, admin: Admin, namespace: str
+) -> None:
+    """That is an error which names the topic; nothing is written."""
+    topic, log = (f"persistent://{namespace}/{name}" for name in ("sink", "log"))
+    admin.create_partitioned(topic, PARTS)
+    admin.set_policy(namespace, "autoTopicCreation", {"allowAutoTopicCreation": False})
+    stream = Stream(service_url, topic, commitTopic=log)
+
+    with pytest.raises(TopicNotFoundError) as caught:
+        stream.plan()
+    assert log in str(caught.value)
+    for name in (log, f"{log}-markers"):
+        admin.create_topic(name)
+    stream.run(0)
+    assert visible(service_url, topic) == stream.rows(0)
+
+
+def test_rows_in_the_log(service_url: str, sink: str, topic: str) -> None:
+    """A log with foreign messages is refused before anything is written."""
+    log = f"{topic}-log"
+    produce(service_url, log, [b"a row"])
+    stream = Stream(service_url, sink, commitTopic=log)
+    with pytest.raises(CheckpointError, match="none of ours"):
+        stream.plan()
+    assert not visible(service_url, sink)
+
+
+def test_aborts_when_nothing_was_decided(service_url: str, sink: str) -> None:
+    """A protocol of its own, as in Spark's other process, finds what is open."""
+    stream = Stream(service_url, sink)
+    stream.write_all(stream.plan(), 0)
+    options = options_of(stream)
+    log = f"{sink.rpartition('/')[0]}/spark-commits-{options.idempotence_id}"
+    CommitProtocol(shared_pool(options.client), log).abort()
+    check_free(service_url, sink)
+    assert visible(service_url, sink) == Counter(plain=PARTS)
+
+
+# -- batch writes ----------------------------------------------------------------------
+
+
+def save(frame: DataFrame, service_url: str, topic: str, **options: str) -> None:
+    """A batch write."""
+    frame.write.format("pulsar").mode("append").options(
+        **{"service.url": service_url, "topic": topic, **options}
+    ).save()
+
+
+def failing(spark: SparkSession) -> DataFrame:
+    """Rows of two tasks; one fails at its last row."""
+    return spark.range(0, 200, 1, 2).selectExpr(
+        "IF(id = 199, raise_error('no good'), CAST(id AS STRING)) AS value"
+    )
+
+
+def test_a_failing_batch_write(
+    spark: SparkSession, service_url: str, sink: str
+) -> None:
+    """None of its rows can be seen, whatever other tasks did; a good one's all can."""
+    spark.dataSource.register(PulsarDataSource)
+    # A task that was killed cannot end its transaction, and nobody knows of it.
+    given = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "5000"}
+    with pytest.raises(PySparkException, match="no good"):
+        save(failing(spark), service_url, sink, **given)
+    assert not visible(service_url, sink)
+    good = spark.range(0, 200, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    save(good, service_url, sink, **given)
+    expected = Counter(map(str, range(200)))
+    await_true(lambda: visible(service_url, sink) == expected, "all rows")
+    check_free(service_url, sink)
+
+
+def test_batch_writes_of_a_stream(
+    spark: SparkSession, service_url: str, sink: str, topic: str, tmp_path: Any
+) -> None:
+    """``foreachBatch`` may write, each time in transactions of its own."""
+    spark.dataSource.register(PulsarDataSource)
+    produce(service_url, f"{topic}-source", [b"1", b"2", b"3"])
+    stream = spark.readStream.format("pulsar").options(
+        **{
+            "service.url": service_url,
+            "topic": f"{topic}-source",
+            "startingOffsets": "earliest",
+        }
+    )
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        save(frame.select("value"), service_url, sink, deliveryGuarantee="exactly-once")
+
+    query = (
+        stream.load()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert visible(service_url, sink) == Counter(["1", "2", "3"])
+    check_free(service_url, sink)
+
+
+def test_a_batch_write_again(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+) -> None:
+    """Under the same id it adds nothing; after a failure, what was missing."""
+    spark.dataSource.register(PulsarDataSource)
+    topic = f"persistent://{namespace}/sink"
+    admin.create_partitioned(topic, PARTS)
+    rows = spark.range(0, 200, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    given = {"deliveryGuarantee": "idempotent", "idempotenceId": "same"}
+    with Watcher(service_url, [topic], PARTS) as watcher:
+        with pytest.raises(PySparkException, match="brokerDeduplicationEnabled"):
+            save(rows, service_url, topic, **given)
+        for index in range(PARTS):
+            produce(service_url, f"{topic}-partition-{index}", [b"plain"])
+        plain = Counter(plain=PARTS)
+        await_true(lambda: watcher.rows(topic) >= plain, "what came behind it")
+        assert watcher.rows(topic) == plain
+    admin.set_deduplication(namespace, enabled=True)
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="no good"):
+            save(failing(spark), service_url, topic, **given)
+    once = Counter(map(str, range(200)))
+    for size in ("1000", "7"):
+        cut = {"pulsar.producer.batchingMaxMessages": size}
+        save(rows, service_url, topic, **given, **cut)
+        assert visible(service_url, topic) == plain + once
+    save(rows, service_url, topic, **{**given, "idempotenceId": "another"})
+    assert visible(service_url, topic) == plain + once + once
+
+
+def test_duplicates_are_counted(
+    service_url: str, admin: Admin, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In what a task tells the driver, and in the driver's log."""
+    topic = f"persistent://{namespace}/sink"
+    admin.create_partitioned(topic, PARTS)
+    idempotent = {"deliveryGuarantee": "idempotent"}
+    stream = Stream(service_url, topic, **idempotent)
+    with pytest.raises(DeduplicationOffError):
+        stream.plan()
+    admin.set_deduplication(namespace, enabled=True)
+    await_true(lambda: deduplicates(stream), "the policy")
+    planned = stream.plan()
+    first = stream.write(planned, 4, 0, map(str, range(50)))
+    assert (first.written.rows, first.written.duplicate_rows) == (50, 0)
+    again = stream.write(planned, 4, 0, map(str, range(60)))
+    assert (again.written.rows, again.written.duplicate_rows) == (10, 50)
+    with caplog.at_level(logging.INFO, "pulsar_spark.spark"):
+        stream.writer().commit([again], 4)
+    assert "micro-batch 4: 10 rows" in caplog.text
+    assert "50 rows were there already" in caplog.text
+    assert visible(service_url, topic) == Counter(map(str, range(60)))
+
+
+def deduplicates(stream: Stream) -> bool:
+    """Whether the broker has heard of its policy."""
+    try:
+        stream.plan()
+    except DeduplicationOffError:
+        return False
+    return True

@@ -1,0 +1,420 @@
+"""What a user reads when a write fails, and that nothing is stored then.
+
+Each text holds the condition in brackets, names the thing, and says what to change.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.client.scripted_broker import ScriptedBroker, refuse
+from tests.support import official
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from tests.support.admin import Admin
+
+NAME = "persistent://public/default/t"
+NOWHERE = "pulsar://127.0.0.1:1"
+SECRET = "s3cr3t-of-the-user"
+
+#: So that tests of what is waited for are short.
+IMPATIENT = {
+    "pulsar.client.operationTimeoutMs": "1000",
+    "pulsar.client.keepAliveIntervalSeconds": "1",
+    "pulsar.client.maxBackoffIntervalNanos": "200000000",
+}
+
+
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """Spark that knows our source."""
+    from pulsar_spark import PulsarDataSource
+
+    spark.dataSource.register(PulsarDataSource)
+    return spark
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker that does what a test tells it to, with an empty topic ``t``."""
+    with ScriptedBroker() as broker:
+        broker.add_topic(NAME)
+        yield broker
+
+
+@pytest.fixture
+def plain(admin: Admin, topic: str) -> str:
+    """A topic without partitions that nobody wrote to."""
+    admin.create_topic(topic)
+    return topic
+
+
+def frame_of(spark: SparkSession, schema: str, *rows: Sequence[Any]) -> DataFrame:
+    """Rows of one task."""
+    return spark.createDataFrame(list(rows), schema).coalesce(1)
+
+
+def values(spark: SparkSession) -> DataFrame:
+    """Some rows that can be written."""
+    return frame_of(spark, "value string", ["a"], ["b"])
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream of some rows that can be written."""
+    (folder / "in").mkdir()
+    (folder / "in" / "lines.txt").write_text("a\nb\n")
+    return spark.readStream.text(str(folder / "in"))
+
+
+def error_of(
+    frame: DataFrame, url: str, topic: str | None, *, mode: str = "append", **more: str
+) -> str:
+    """The text of the exception that a batch write with these options ends with."""
+    options = {"service.url": url, **more}
+    if topic is not None:
+        options["topic"] = topic
+    with pytest.raises(PySparkException) as caught:
+        frame.write.format("pulsar").mode(mode).options(**options).save()
+    return str(caught.value)
+
+
+def stream_error_of(stream: DataStreamWriter) -> str:
+    """The text of the exception that a stream ends with."""
+    with pytest.raises(PySparkException) as caught:
+        stream.trigger(availableNow=True).start().awaitTermination()
+    return str(caught.value)
+
+
+def expect(text: str, *parts: str) -> None:
+    """Each of the parts is in the text."""
+    missing = [part for part in parts if part not in text]
+    assert not missing, f"{missing} not in:\n{text}"
+
+
+def entries(admin: Admin, topic: str) -> int:
+    """How many entries a topic partition ever got."""
+    return int(admin.internal_stats(topic)["entriesAddedCounter"])
+
+
+class TestModes:
+    """No broker is asked."""
+
+    @pytest.mark.parametrize("mode", ["ignore", "errorifexists", "default"])
+    def test_spark_refuses(self, spark: SparkSession, mode: str) -> None:
+        """Also the mode that a write has when none is set: Spark names append."""
+        text = error_of(values(spark), NOWHERE, "t", mode=mode)
+        expect(text, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE", '"Append"')
+
+    def test_overwrite(self, spark: SparkSession) -> None:
+        """Topics only grow."""
+        text = error_of(values(spark), NOWHERE, "t", mode="overwrite")
+        expect(text, "[PULSAR_OPTION]", 'mode("overwrite")', 'use mode("append")')
+
+    def test_complete(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Likewise for a stream that would write its whole result again and again."""
+        counts = lines(spark, tmp_path).groupBy("value").count()
+        stream = counts.select("value").writeStream.format("pulsar")
+        options = {"service.url": NOWHERE, "topic": "t"}
+        checkpoint = str(tmp_path / "checkpoint")
+        stream = stream.options(**options, checkpointLocation=checkpoint)
+        text = stream_error_of(stream.outputMode("complete"))
+        expect(text, "[PULSAR_OPTION]", 'outputMode("complete")', '"append"')
+
+
+class TestColumns:
+    """The driver refuses before anything is asked of a broker."""
+
+    def test_all_problems_at_once(self, spark: SparkSession) -> None:
+        """What is missing, what is unknown, and what has a wrong type."""
+        frame = frame_of(
+            spark, "colour string, __eventTime bigint, __key int", ["red", 1, 2]
+        )
+        expect(
+            error_of(frame, NOWHERE, None),
+            "[PULSAR_SCHEMA]",
+            "there is no column `value`",
+            "set the option `topic`, or add `__topic`",
+            "`colour` cannot be written (drop it before)",
+            "`__eventTime` is bigint, not timestamp (cast it before)",
+            "`__key` is int, not string or binary",
+            "__messageProperties",
+        )
+
+
+class TestRows:
+    """A task refuses; nothing of the rows that came with the bad one is sent."""
+
+    @pytest.mark.parametrize(
+        ("column", "bad", "parts"),
+        [
+            (
+                "__eventTime",
+                "timestamp_micros(-1)",
+                ("__eventTime is 1969-12-31 23:59:59.999", "1970", "NULL"),
+            ),
+            (
+                "__deliverAtTime",
+                "timestamp_millis(-1)",
+                ("__deliverAtTime is 1969-12-31", "1970"),
+            ),
+            (
+                "__messageProperties",
+                "map('a', string(null))",
+                ("__messageProperties has None at 'a'", "Leave it out"),
+            ),
+            ("__partition", "4", ("__partition is 4, but the topic has 1",)),
+            ("__partition", "-1", ("__partition is -1",)),
+            ("__partition", "5000000000", ("__partition is no number of 32 bits",)),
+        ],
+    )
+    def test_bad_rows(
+        self,
+        spark: SparkSession,
+        service_url: str,
+        admin: Admin,
+        plain: str,
+        column: str,
+        bad: str,
+        parts: tuple[str, ...],
+    ) -> None:
+        """The column is named, with what it holds and what it may."""
+        rows = values(spark)
+        frame = rows.selectExpr("value", f"if(value = 'b', {bad}, null) as {column}")
+        text = error_of(frame, service_url, plain)
+        expect(text, "[PULSAR_BAD_ROW]", *parts)
+        assert entries(admin, plain) == 0
+
+    def test_a_row_without_topic(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """Its number in the task is named, and what one can do."""
+        frame = frame_of(
+            spark, "value string, __topic string", ["a", plain], ["b", None]
+        )
+        text = error_of(frame, service_url, None)
+        expect(text, "[PULSAR_BAD_ROW]", "Row 1 of a task", "`__topic` is NULL")
+        expect(text, "option `topic`")
+        assert entries(admin, plain) == 0
+
+    def test_a_row_that_names_no_topic(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """What it names instead is shown."""
+        frame = frame_of(
+            spark, "value string, __topic string", ["a", plain], ["b", "x://y/z"]
+        )
+        text = error_of(frame, service_url, None)
+        expect(text, "[PULSAR_BAD_ROW]", "`__topic`", "x://y/z", "not a topic name")
+        assert entries(admin, plain) == 0
+
+    def test_a_row_that_is_too_large(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """Size, limit and cure; nothing behind it is sent, though all before it is."""
+        frame = frame_of(
+            spark, "n int, size int", [0, 10], [1, 6_000_000], [2, 10], [3, 10]
+        ).selectExpr("repeat(string(n), size) value")
+        text = error_of(frame, service_url, plain)
+        limit = (5 << 20) - (64 << 10)
+        expect(text, "[PULSAR_MESSAGE_TOO_LARGE]", plain, "6000", str(limit))
+        expect(text, "`pulsar.producer.chunkingEnabled`", "maxMessageSize")
+        rows = official.read_back(service_url, plain)
+        assert {row.value for row in rows} <= {b"0" * 10}
+
+    @pytest.mark.parametrize("codec", ["NONE", "ZSTD"])
+    def test_behind_a_row_that_is_too_large(
+        self,
+        spark: SparkSession,
+        service_url: str,
+        admin: Admin,
+        topic: str,
+        codec: str,
+    ) -> None:
+        """What is behind it is not sent to any topic partition."""
+        admin.create_partitioned(topic, 2)
+        noise = random.Random(3).randbytes(6_000_000)
+        frame = frame_of(
+            spark,
+            "value binary, __partition int",
+            [b"before", 1],
+            [b"0" * 6_000_000, 1],  # with a codec it fits
+            [noise, 1],
+            [b"behind", 0],
+        )
+        further = {"pulsar.producer.compressionType": codec}
+        text = error_of(frame, service_url, topic, **further)
+        expect(text, "[PULSAR_MESSAGE_TOO_LARGE]", f"{topic}-partition-1")
+        admin.lookup(f"{topic}-partition-0")
+        assert official.read_back(service_url, f"{topic}-partition-0") == []
+
+
+class TestTopics:
+    def test_unknown(
+        self, spark: SparkSession, service_url: str, admin: Admin, namespace: str
+    ) -> None:
+        """By the option or by a row: option and settings are named; none is created."""
+        name = f"persistent://{namespace}/nowhere"
+        parts = (
+            "[PULSAR_TOPIC_NOT_FOUND]",
+            f"{name} does not exist",
+            "`topicAutoCreation`",
+            "allowAutoTopicCreation",
+        )
+        expect(error_of(values(spark), service_url, name), *parts)
+        known = f"persistent://{namespace}/known"
+        admin.create_topic(known)
+        schema = "value string, __topic string"
+        frame = frame_of(spark, schema, ["a", known], ["b", name])
+        expect(error_of(frame, service_url, None), *parts)
+        assert admin.topics(namespace) == [known]
+        assert admin.partitioned_topics(namespace) == []
+        assert entries(admin, known) == 0
+
+    def test_a_missing_partition(
+        self, spark: SparkSession, service_url: str, admin: Admin, topic: str
+    ) -> None:
+        """How many there are."""
+        admin.create_partitioned(topic, 2)
+        text = error_of(values(spark), service_url, f"{topic}-partition-2")
+        expect(text, "[PULSAR_TOPIC_NOT_FOUND]", "has 2 partitions", "-partition-2")
+
+    def test_terminated(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """It takes no more rows, and there is only another topic."""
+        admin.terminate(plain)
+        text = error_of(values(spark), service_url, plain)
+        expect(text, "[PULSAR_BROKER]", plain, "TopicTerminatedError", "another topic")
+
+    @pytest.mark.parametrize("policy", ["producer_exception", "producer_request_hold"])
+    def test_quota(
+        self,
+        spark: SparkSession,
+        service_url: str,
+        admin: Admin,
+        namespace: str,
+        policy: str,
+    ) -> None:
+        """A backlog that is too large, at once or after a wait: the cures are named."""
+        name = f"persistent://{namespace}/full"
+        admin.create_topic(name)
+        admin.create_subscription(name, "slow")
+        official.produce(service_url, name, [b"x" * 1000] * 3)
+        quota = {"limitSize": 100, "limitTime": -1, "policy": policy}
+        admin.set_policy(namespace, "backlogQuota", quota)
+        text = error_of(values(spark), service_url, name, **IMPATIENT)
+        expect(text, "[PULSAR_BROKER]", name, "QuotaExceeded", "backlog", "quota")
+        assert entries(admin, name) == 3
+
+
+class TestProducers:
+    def test_a_name_that_is_held(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """It is waited for, then the name is said, and what to do."""
+        with official.client(service_url) as client:
+            client.create_producer(plain, producer_name="busy")
+            text = error_of(
+                values(spark),
+                service_url,
+                plain,
+                **{**IMPATIENT, "pulsar.producer.producerName": "busy"},
+            )
+        expect(text, "[PULSAR_BROKER]", plain, "ProducerBusy", "'busy' is held by")
+        expect(text, "`pulsar.producer.producerName`", "one task at a time")
+        assert entries(admin, plain) == 0
+
+    def test_a_topic_that_is_held(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str
+    ) -> None:
+        """Somebody else writes there alone: this is said, in both directions."""
+        exclusive = pulsar.ProducerAccessMode.Exclusive
+        with official.client(service_url) as client:
+            client.create_producer(plain, producer_name="alone", access_mode=exclusive)
+            text = error_of(values(spark), service_url, plain, **IMPATIENT)
+            expect(text, "[PULSAR_BROKER]", plain, "exclusive producer: alone")
+            expect(text, "`pulsar.producer.accessMode`")
+            assert "''" not in text
+            mode = {"pulsar.producer.accessMode": "Exclusive"}
+            text = error_of(values(spark), service_url, plain, **IMPATIENT, **mode)
+            expect(text, "[PULSAR_BROKER]", plain, "ProducerFenced")
+            expect(text, "`pulsar.producer.accessMode`")
+        assert entries(admin, plain) == 0
+
+    @pytest.mark.parametrize("request_name", ["PARTITIONED_METADATA", "PRODUCER"])
+    def test_no_right(
+        self, spark: SparkSession, scripted: ScriptedBroker, request_name: str
+    ) -> None:
+        """Authorization has a condition of its own; the broker's words are shown."""
+        scripted.always(request_name, refuse("AuthorizationError", "not yours"))
+        text = error_of(values(spark), scripted.url, "t")
+        expect(text, "[PULSAR_AUTH]", NAME, "AuthorizationError", "not yours")
+
+
+class TestGuarantees:
+    """A promise that the cluster cannot keep is not given."""
+
+    @pytest.mark.parametrize("by", ["topic", "__topic"])
+    def test_deduplication_off(
+        self, spark: SparkSession, service_url: str, admin: Admin, plain: str, by: str
+    ) -> None:
+        """The commands that switch it on are named; consumers see nothing of it."""
+        frame = frame_of(spark, "value string, __topic string", ["a", plain])
+        topic = plain if by == "topic" else None
+        text = error_of(frame, service_url, topic, deliveryGuarantee="idempotent")
+        expect(text, "[PULSAR_DEDUPLICATION_OFF]", plain, "pulsar-admin")
+        expect(text, "set-deduplication", "brokerDeduplicationEnabled=true")
+        assert admin.stats(plain)["publishers"] == []
+        official.produce(service_url, plain, [b"behind"])
+        assert [row.value for row in official.read_back(service_url, plain)] == [
+            b"behind"
+        ]
+
+    def test_transactions_off(
+        self, spark: SparkSession, scripted: ScriptedBroker
+    ) -> None:
+        """The broker's setting is named."""
+        text = error_of(
+            values(spark), scripted.url, "t", deliveryGuarantee="exactly-once"
+        )
+        expect(text, "[PULSAR_TRANSACTIONS_OFF]", "transactionCoordinatorEnabled=true")
+        assert not scripted.requests["PRODUCER"]
+
+    def test_exactly_once_without_a_name(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """A stream needs one that is the same for each run."""
+        stream = lines(spark, tmp_path).writeStream.format("pulsar")
+        options = {"service.url": NOWHERE, "topic": "t"}
+        stream = stream.options(**options, deliveryGuarantee="exactly-once")
+        spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "c"))
+        try:
+            text = stream_error_of(stream)
+        finally:
+            spark.conf.unset("spark.sql.streaming.checkpointLocation")
+        expect(text, "[PULSAR_OPTION]", "idempotenceId")
+
+
+class TestSecrets:
+    def test_they_are_in_no_error(self, spark: SparkSession, service_url: str) -> None:
+        """The driver's or a task's; the option is named, its value is not."""
+        token = {"pulsar.client.authParams": f"token:{SECRET}"}
+        text = error_of(values(spark), NOWHERE, "t", **token)
+        expect(text, "[PULSAR_OPTION]", "pulsar.client.authParams")
+        assert SECRET not in text
+        admin_token = {"pulsar.admin.authParams": f"token:{SECRET}"}
+        frame = frame_of(spark, "value string, __topic string", ["a", None])
+        text = error_of(frame, service_url, None, **admin_token)
+        expect(text, "[PULSAR_BAD_ROW]")
+        assert SECRET not in text
