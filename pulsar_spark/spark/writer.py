@@ -30,6 +30,7 @@ from pulsar_spark.client.exactly_once import (
     marker,
     markers_topic,
 )
+from pulsar_spark.client.first_transaction import prepare_for_transactions
 from pulsar_spark.client.journal import Journal
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
@@ -98,6 +99,10 @@ class _Writer:
     @property
     def _is_transactional(self) -> bool:
         return self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    def _prepare_for_transactions(self, *further: str) -> None:
+        known = chain.from_iterable(self._targets.values())
+        prepare_for_transactions(self._pool, [*known, *further])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Writes the rows of one task. On an executor.
@@ -190,6 +195,7 @@ class PulsarBatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, schema)
         if self._is_transactional:
             TransactionClient(self._pool).require()
+            self._prepare_for_transactions()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Makes what was written visible. On the driver.
@@ -235,6 +241,7 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         micro-batch: only one that is sent to tasks may abort what it finds open.
         """
         if self._is_transactional and self._progress is None:
+            self._prepare_for_transactions(markers_topic(self._log_topic))
             self._progress = self._protocol().recover()
         return self.__dict__
 
