@@ -175,6 +175,11 @@ class _Writer:
         self, what: str, messages: Sequence[WriterCommitMessage | None]
     ) -> None:
         """One line in the driver's log for each write."""
+        if not logger.hasHandlers():
+            # The process is one that Spark started for this, and has no logging set up.
+            # Its stderr is in Spark's log.
+            logger.addHandler(logging.StreamHandler())
+            logger.setLevel(logging.INFO)
         written = [m.written for m in messages if isinstance(m, TaskCommit)]
         logger.info(
             "%s: %d rows, %d bytes by %d tasks; %d rows were there already",
