@@ -103,7 +103,7 @@ def test_defaults(streaming: bool) -> None:
         "idempotence_id": None,
         "transaction_timeout_ms": 600_000,
         "commit_topic": None,
-        "topic_auto_creation": False,
+        "topic_auto_creation": True,
         "batching_enabled": True,
         "batching_max_publish_delay_s": 0.001,
         "batching_max_messages": 1000,
@@ -126,7 +126,7 @@ def test_defaults(streaming: bool) -> None:
 GIVEN: dict[str, tuple[str, str, Any]] = {
     "topic": ("topic", "a/b/c", TopicName("a", "b", "c")),
     "deliveryGuarantee": ("guarantee", " NONE ", Guarantee.NONE),
-    "topicAutoCreation": ("topic_auto_creation", "TRUE", True),
+    "topicAutoCreation": ("topic_auto_creation", "FALSE", False),
     P + "batchingEnabled": ("batching_enabled", "False", False),
     P + "batchingMaxPublishDelayMicros": (
         "batching_max_publish_delay_s",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.topics import TopicName
+
+logger = logging.getLogger("pulsar_spark.client")
 
 
 def find_targets(
@@ -29,18 +32,37 @@ def find_targets(
     topics = list(topics)
     bases = {topic.base.full_name for topic in topics}
     counts = lookup.partition_counts(bases)
-    if auto_creation:
-        absent = [name for name, count in counts.items() if count is None]
+    absent = [name for name, count in counts.items() if count is None]
+    if auto_creation and absent:
         counts |= lookup.partition_counts(absent, auto_creation=True)
-    return {topic: _targets(topic, counts[topic.base.full_name]) for topic in topics}
+        for name in absent:
+            if (count := counts[name]) is not None:
+                form = f"with {count} partitions" if count else "without partitions"
+                logger.warning(
+                    "The topic %s does not exist: it is created as the broker's policy "
+                    "says, %s. (`topicAutoCreation=false` makes this an error.)",
+                    name,
+                    form,
+                )
+    return {
+        topic: _targets(
+            topic, counts[topic.base.full_name], auto_creation=auto_creation
+        )
+        for topic in topics
+    }
 
 
-def _targets(topic: TopicName, count: int | None) -> list[str]:
+def _targets(topic: TopicName, count: int | None, *, auto_creation: bool) -> list[str]:
     if count is None:
+        why = (
+            "and the broker's policy is not to create it"
+            if auto_creation
+            else "and `topicAutoCreation` is false"
+        )
         raise TopicNotFoundError(
-            f"The topic {topic.base.full_name} does not exist, and nothing was written "
-            "to it. Create it, or set `topicAutoCreation` to true: then the broker's "
-            "policy decides whether it is created, and with how many partitions "
+            f"The topic {topic.base.full_name} does not exist, {why}: nothing was "
+            "written to it. Create it, or have `topicAutoCreation` be true with a "
+            "policy that creates topics, and says with how many partitions "
             "(allowAutoTopicCreation, allowAutoTopicCreationType and "
             "defaultNumPartitions in broker.conf, or the namespace's own).",
             code="TopicNotFound",

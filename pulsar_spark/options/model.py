@@ -191,7 +191,8 @@ class WriteOptions:
             transaction.
         commit_topic: Topic in which an exactly-once stream keeps its log of commits,
             None for one named after ``idempotence_id``.
-        topic_auto_creation: Whether brokers may create a topic that does not exist.
+        topic_auto_creation: Whether brokers may create a topic that does not exist, as
+            their policy says.
         batching_enabled: Whether an entry may hold several messages.
         batching_max_publish_delay_s: Longest wait of a message for others.
         batching_max_messages: Most messages of an entry.
@@ -223,7 +224,7 @@ class WriteOptions:
     idempotence_id: str | None = None
     transaction_timeout_ms: int = 600_000
     commit_topic: TopicName | None = None
-    topic_auto_creation: bool = False
+    topic_auto_creation: bool = True
     batching_enabled: bool = True
     batching_max_publish_delay_s: float = 0.001
     batching_max_messages: int = 1000

@@ -362,9 +362,9 @@ COMMIT_TOPIC = OptionSpec(
 )
 TOPIC_AUTO_CREATION = OptionSpec(
     "topicAutoCreation",
-    "false",
-    "Whether brokers may create a topic that does not exist, as their policy says;"
-    " else that is an error.",
+    "true",
+    "Whether a topic that does not exist is left to the broker's policy, which may"
+    " create it; with `false` it is an error.",
     Scope.WRITE,
     values.boolean,
 )

@@ -271,15 +271,27 @@ class TestTopics:
             "`topicAutoCreation`",
             "allowAutoTopicCreation",
         )
-        expect(error_of(values(spark), service_url, name), *parts)
+        never = {"topicAutoCreation": "false"}
+        expect(error_of(values(spark), service_url, name, **never), *parts)
         known = f"persistent://{namespace}/known"
         admin.create_topic(known)
         schema = "value string, __topic string"
         frame = frame_of(spark, schema, ["a", known], ["b", name])
-        expect(error_of(frame, service_url, None), *parts)
+        expect(error_of(frame, service_url, None, **never), *parts)
         assert admin.topics(namespace) == [known]
         assert admin.partitioned_topics(namespace) == []
         assert entries(admin, known) == 0
+
+    def test_unknown_to_a_strict_broker(
+        self, spark: SparkSession, service_url: str, admin: Admin, namespace: str
+    ) -> None:
+        """Where the policy is to create no topic, that is the error."""
+        policy = {"allowAutoTopicCreation": False}
+        admin.set_policy(namespace, "autoTopicCreation", policy)
+        name = f"persistent://{namespace}/nowhere"
+        text = error_of(values(spark), service_url, name)
+        expect(text, "[PULSAR_TOPIC_NOT_FOUND]", name)
+        assert admin.topics(namespace) == []
 
     def test_a_missing_partition(
         self, spark: SparkSession, service_url: str, admin: Admin, topic: str
