@@ -103,14 +103,7 @@ class Journal:
         Raises:
             PulsarSparkError: As ``read``.
         """
-
-        def acknowledge(group: ConsumerGroup[_Consumer]) -> None:
-            group.step(
-                "ACK",
-                lambda one: partial(commands.ack_cumulative, one.consumer_id, last),
-            )
-
-        self._reading(acknowledge)
+        self._reading(lambda group: _acknowledge(group, last))
 
     def forget_all(self) -> None:
         """Lets go of everything that can be read now.
@@ -122,10 +115,7 @@ class Journal:
         def acknowledge(group: ConsumerGroup[_Consumer]) -> None:
             last = _last(group, self.topic)
             if last is not None:
-                group.step(
-                    "ACK",
-                    lambda one: partial(commands.ack_cumulative, one.consumer_id, last),
-                )
+                _acknowledge(group, last)
 
         self._reading(acknowledge)
 
@@ -193,6 +183,12 @@ def _subscribe(consumer: _Consumer) -> Callable[..., bytes]:
 def _check(group: ConsumerGroup[Any]) -> None:
     for error in group.take_failures().values():
         raise error
+
+
+def _acknowledge(group: ConsumerGroup[_Consumer], last: MessageId) -> None:
+    group.step(
+        "ACK", lambda one: partial(commands.ack_cumulative, one.consumer_id, last)
+    )
 
 
 def _last(group: ConsumerGroup[_Consumer], topic: str) -> MessageId | None:

@@ -374,13 +374,7 @@ class Producers:
         The broker's answer is awaited for a while: it has then dealt with all of them,
         and the names are free.
         """
-        sent = {}
-        for topic, producer in self._producers.items():
-            connection = producer.connection
-            if connection is not None and connection.is_open:
-                build = partial(commands.close_producer, producer.producer_id)
-                sent[topic] = connection, connection.request(build)
-        gather(sent, _CLOSE_TIMEOUT_S, "CLOSE_PRODUCER")
+        self._ask_to_close(self._producers.values(), _CLOSE_TIMEOUT_S)
         for producer in self._producers.values():
             if producer.connection is not None:
                 producer.connection.detach_producer(producer.producer_id)
@@ -476,17 +470,24 @@ class Producers:
                 raise answer
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
+        timeout_s = self._options.operation_timeout_s
+        for connection, answer in self._ask_to_close(producers, timeout_s):
+            if isinstance(answer, TransportError):
+                # Then nothing of what was sent there may come true behind our back.
+                connection.close(answer)
+
+    def _ask_to_close(
+        self, producers: Iterable[TopicProducer], timeout_s: float
+    ) -> list[tuple[Connection, Any]]:
+        """Sends CLOSE_PRODUCER for those attached; a reply or an error for each."""
         sent = {}
         for producer in producers:
             connection = producer.connection
             if connection is not None and connection.is_open:
                 build = partial(commands.close_producer, producer.producer_id)
                 sent[producer.topic] = connection, connection.request(build)
-        answers = gather(sent, self._options.operation_timeout_s, "CLOSE_PRODUCER")
-        for topic, answer in answers.items():
-            if isinstance(answer, TransportError):
-                # Then nothing of what was sent there may come true behind our back.
-                sent[topic][0].close(answer)
+        answers = gather(sent, timeout_s, "CLOSE_PRODUCER")
+        return [(sent[topic][0], answer) for topic, answer in answers.items()]
 
     def _check_damaged(self, producer: TopicProducer, last_sequence_id: int) -> None:
         """Raises for an entry that a broker which deduplicates will never take.
