@@ -15,7 +15,7 @@ CODE := pulsar_spark pyspark_pulsar.py tests examples
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast check bench \
-	readme demo broker clean
+	bench-peer readme demo broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' \
@@ -23,7 +23,8 @@ help: ## Show this list
 
 install: $(STAMP) ## Make .venv with everything that development needs
 
-$(STAMP): pyproject.toml
+# The kernel is among these: what is installed in place must be what the source says.
+$(STAMP): pyproject.toml setup.py $(wildcard pulsar_spark/wire/messages.p*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -66,11 +67,14 @@ test-fast: $(STAMP) ## The tests that need no broker
 check: test ## make test, and the wheel can be built
 	$(BIN)/python -m build --outdir build/dist .
 
-bench: $(STAMP) ## Measure each hop beside its limit
+bench: $(STAMP) ## Measure each hop beside its limit (ARGS=--save: into docs/)
 	$(BIN)/python -m tests.bench $(ARGS)
 
-readme: $(STAMP) ## Put the options table into README.md (ARGS=file: and the figures)
-	$(BIN)/python -m tests.support.readme $(ARGS)
+bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
+	PEER_JAR="$(PEER_JAR)" $(BIN)/python -m tests.bench.bench_peer $(ARGS)
+
+readme: $(STAMP) ## Put the options and the figures in docs/ into README.md
+	$(BIN)/python -m tests.support.readme
 
 demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)

@@ -11,7 +11,10 @@ Reading order of the package, along the path of a row::
     client/connection.py   a socket and a thread
     wire/protocol.py       bytes in, events out
     wire/entries.py        one entry -> its messages
+    wire/messages.py       the loop over them, compiled where a C compiler was at hand
     arrow/decode.py        messages -> RecordBatches for Spark
+
+``kernel`` says which form of that loop runs: "compiled" or "python".
 """
 
 from pulsar_spark._version import __version__
@@ -32,6 +35,9 @@ from pulsar_spark.message_id import MessageId, decode_message_id, encode_message
 from pulsar_spark.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
+from pulsar_spark.wire import messages
+
+kernel = messages.KERNEL
 
 __all__ = [
     "AuthError",
@@ -52,4 +58,5 @@ __all__ = [
     "decode_message_id",
     "dump_offsets",
     "encode_message_id",
+    "kernel",
 ]

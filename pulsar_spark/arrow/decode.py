@@ -1,37 +1,48 @@
 """Messages -> RecordBatches, a column at a time and an entry at a time.
 
-Each column knows how to read its values off one :class:`Entry`. A builder collects
-these values over many entries and turns them into one RecordBatch; a column that nobody
-asked for costs nothing.
+A builder collects entries, and each column turns what they hold into one Arrow array: a
+value for all messages of an entry is repeated, what each message has of its own is
+gathered from the payloads a segment at a time. A column that nobody asked for costs
+nothing.
+
+How bytes are gathered: the places in a :class:`MessageTable` are read as the offsets of
+an array over the payload itself, of which every other element is a value::
+
+    payload   ~~ metadata ~~ value 0 ~~ metadata ~~ value 1 ~~ metadata ~~ value 2
+    offsets                 ^       ^              ^       ^              ^       ^
+    elements                0   1                  2   3                  4
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.schema import COLUMN_TYPES, TIMESTAMP
+from pulsar_spark.arrow.schema import COLUMN_TYPES, STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import MessageId, encode_message_id, encode_varint
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entries import Entry, Segment
+from pulsar_spark.wire.messages import (
+    HAS_EVENT_TIME,
+    HAS_KEY,
+    HAS_ORDERING_KEY,
+    HAS_SEVERAL_PROPERTIES,
+    IS_NULL,
+    KEY_IS_BASE64,
+    MessageTable,
+)
 
 #: The values of one column for the messages of one entry.
 Values = Sequence[Any]
-
-#: What a column needs read off the messages of a batch, see ``wire.entries.FIELDS``.
-_FIELDS = {
-    "__key": "partition_key",
-    "__orderingKey": "ordering_key",
-    "__eventTime": "event_time",
-    "__sequenceId": "sequence_id",
-    "__messageProperties": "properties",
-}
 
 #: How Pulsar keeps times.
 _PULSAR_TIME = pa.timestamp("ms", tz="UTC")
@@ -72,13 +83,9 @@ class RecordBatchBuilder:
         self._rows = 0
         self._size_bytes = 0
         self._entries: list[tuple[int, tuple[int, int]]] = []  # first row, position
+        self._messages = _Messages()
         for column in self._columns:
             column.clear()
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """What entries must bring, see ``wire.entries.decode_entry``."""
-        return frozenset(_FIELDS[name] for name in self.schema.names if name in _FIELDS)
 
     @property
     def rows(self) -> int:
@@ -105,8 +112,8 @@ class RecordBatchBuilder:
         arrays = []
         for column, field in zip(self._columns, self.schema, strict=True):
             try:
-                arrays.append(column.array(self._rows))
-            except (pa.ArrowException, OverflowError) as error:
+                arrays.append(column.array(self._rows, self._messages))
+            except _MISFITS as error:
                 raise self._misfit(field, column, error) from None
         self._clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -115,6 +122,7 @@ class RecordBatchBuilder:
         self._entries.append((self._rows, entry.position))
         self._rows += len(entry)
         self._size_bytes += entry.size_bytes
+        self._messages.append(entry)
         for column in self._columns:
             column.append(entry)
 
@@ -139,7 +147,7 @@ class RecordBatchBuilder:
     def _misfit(
         self, field: pa.Field, column: _Column, error: Exception
     ) -> CorruptEntryError:
-        row = column.first_misfit()
+        row = column.first_misfit(self._messages)
         index = bisect_right(self._entries, row, key=lambda first: first[0]) - 1
         return CorruptEntryError(
             f"its {field.name} does not fit {field.type} ({error}). Leave that column "
@@ -147,6 +155,78 @@ class RecordBatchBuilder:
             topic_partition=self._topic_partition,
             message_id=str(MessageId(*self._entries[index][1])),
         )
+
+
+#: What a value raises that does not fit its column.
+_MISFITS = (pa.ArrowException, OverflowError, binascii.Error)
+
+
+class _Run(NamedTuple):
+    """Rows of a segment, the last one exclusive."""
+
+    segment: Segment
+    first: int
+    last: int
+
+    @property
+    def table(self) -> MessageTable:
+        return self.segment.table
+
+
+class _Messages:
+    """The messages of the entries collected, as runs of rows of their segments."""
+
+    def __init__(self, runs: Iterable[_Run] = ()) -> None:
+        self.runs = list(runs)
+        self._flags: pa.UInt8Array | None = None
+
+    def append(self, entry: Entry) -> None:
+        """Takes those of one more entry."""
+        run = _Run(entry.segment, entry.first_row, entry.last_row)
+        if self.runs:
+            segment, first, last = self.runs[-1]
+            if segment is run.segment and last == run.first:
+                self.runs.pop()
+                run = _Run(segment, first, run.last)
+        self.runs.append(run)
+
+    def numbers(self, column: str, type_: pa.DataType) -> pa.Array:
+        """A column of their tables that has a number for each message."""
+        return pa.concat_arrays(
+            [
+                pa.Array.from_buffers(
+                    type_,
+                    run.last - run.first,
+                    [None, pa.py_buffer(getattr(run.table, column))],
+                    offset=run.first,
+                )
+                for run in self.runs
+            ]
+        )
+
+    def gathered(self, column: str) -> pa.BinaryArray:
+        """The bytes between the bounds in a column of their tables."""
+        return pa.concat_arrays(
+            [
+                _gathered(run.segment, getattr(run.table, column), run.first, run.last)
+                for run in self.runs
+            ]
+        )
+
+    def have(self, flag: int) -> pa.BooleanArray:
+        """For each message whether it has the flag."""
+        if self._flags is None:
+            self._flags = self.numbers("flags", pa.uint8())
+        found = pc.bit_wise_and(self._flags, pa.scalar(flag, pa.uint8()))
+        return pc.not_equal(found, _NO_FLAG)
+
+    def any_has(self, flag: int) -> bool:
+        """Whether one of them may have it: one of their segments does."""
+        return any(run.table.any_flags & flag for run in self.runs)
+
+    def all_have(self, flag: int) -> bool:
+        """Whether all of their segments have it throughout."""
+        return all(run.table.all_flags & flag for run in self.runs)
 
 
 class _Column:
@@ -163,13 +243,19 @@ class _Column:
     def append(self, entry: Entry) -> None:
         self._values.extend(self._read(entry))
 
-    def array(self, rows: int) -> pa.Array:
-        del rows
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        del rows, messages
         return _arrow(self._values, self._type)
 
-    def first_misfit(self) -> int:
+    def first_misfit(self, messages: _Messages) -> int:
         """The row of the first value that made :meth:`array` fail."""
-        return _first_misfit(self._values, self._type)
+        del messages
+        for number, value in enumerate(self._values):
+            try:
+                _arrow([value], self._type)
+            except _MISFITS:
+                return number
+        return 0
 
 
 def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
@@ -179,13 +265,31 @@ def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def _first_misfit(values: Sequence[Any], type_: pa.DataType) -> int:
-    for number, value in enumerate(values):
-        try:
-            _arrow([value], type_)
-        except (pa.ArrowException, OverflowError):
-            return number
-    return 0
+class _MessageColumn(_Column):
+    """A value of its own for each message, made for all messages in one go."""
+
+    def __init__(
+        self, type_: pa.DataType, make: Callable[[_Messages], pa.Array]
+    ) -> None:
+        super().__init__(type_, lambda entry: ())
+        self._make = make
+
+    def append(self, entry: Entry) -> None:
+        pass
+
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        return self._make(messages) if rows else pa.array([], self._type)
+
+    def first_misfit(self, messages: _Messages) -> int:
+        number = 0
+        for run in messages.runs:
+            for row in range(run.first, run.last):
+                try:
+                    self._make(_Messages([_Run(run.segment, row, row + 1)]))
+                except _MISFITS:
+                    return number
+                number += 1
+        return 0
 
 
 class _EntryColumn(_Column):
@@ -199,15 +303,16 @@ class _EntryColumn(_Column):
         self._values.append(self._read(entry))
         self._ends.append((self._ends[-1] if self._ends else 0) + len(entry))
 
-    def array(self, rows: int) -> pa.Array:
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        del messages
         if not rows:
             return pa.array([], self._type)
         # The ends as a plain list: pyarrow 15 takes no array of them.
         values = _arrow(self._values, self._type)
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, values))
 
-    def first_misfit(self) -> int:
-        number = super().first_misfit()
+    def first_misfit(self, messages: _Messages) -> int:
+        number = super().first_misfit(messages)
         return self._ends[number - 1] if number else 0
 
 
@@ -218,7 +323,8 @@ class _ConstantColumn(_Column):
         super().__init__(type_, lambda entry: ())
         self._scalar = pa.scalar(value, type_)
 
-    def array(self, rows: int) -> pa.Array:
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        del messages
         return pa.repeat(self._scalar, rows)
 
 
@@ -230,7 +336,8 @@ class _MessageIdColumn(_Column):
         ledger entry [partition] | batch_index   | batch_size
         head, one an entry       | one an index  | tail, one an entry
 
-    The ids of a whole batch are one join and a few ranges of offsets.
+    The ids of a whole batch are one join; their offsets are those of every other batch
+    of that size.
     """
 
     def __init__(self, type_: pa.DataType, partition: int) -> None:
@@ -238,77 +345,164 @@ class _MessageIdColumn(_Column):
         self._partition = partition
 
     def clear(self) -> None:
-        self._offsets = [0]
-        self._data: list[bytes] = []
+        self._arrays: list[pa.BinaryArray] = []
+        self._values: list[bytes] = []  # that are not in an array yet
 
     def append(self, entry: Entry) -> None:
         size = entry.batch_size
-        if len(entry) == size <= _INDEXES_KEPT:
-            head, tail = _id_head(self._partition, entry), _id_tail(size)
-            self._data.append(head + (tail + head).join(_id_indexes(size)) + tail)
-            self._append_offsets(len(head) + len(tail), size)
+        if not len(entry) == size <= _INDEXES_KEPT:
+            self._values += _message_ids(self._partition, entry)
             return
-        ids = _message_ids(self._partition, entry)
-        self._data += ids
-        ends = accumulate(map(len, ids), initial=self._offsets.pop())
-        self._offsets += ends
-
-    def _append_offsets(self, size_bytes: int, count: int) -> None:
-        end = self._offsets[-1]
-        for first, last, index_bytes in ((0, 128, 2), (128, _INDEXES_KEPT, 3)):
-            part = min(count, last) - first
-            if part > 0:
-                step = size_bytes + index_bytes
-                self._offsets += range(end + step, end + part * step + 1, step)
-                end += part * step
-
-    def array(self, rows: int) -> pa.Array:
-        offsets = pa.array(self._offsets, pa.int32()).buffers()[1]
-        data = pa.py_buffer(b"".join(self._data))
-        return pa.Array.from_buffers(self._type, rows, [None, offsets, data])
-
-    def first_misfit(self) -> int:
-        return 0
-
-
-class _PropertiesColumn(_Column):
-    """Key-value pairs, laid out as Arrow wants a map: offsets, all keys, all values.
-
-    Never null: a message without properties has an empty map. Where a producer sent a
-    key twice, its last value counts, as in the official clients.
-    """
-
-    def clear(self) -> None:
-        self._offsets = [0]
-        self._keys: list[str | bytes] = []
-        self._items: list[str | bytes] = []
-
-    def append(self, entry: Entry) -> None:
-        keys, append = self._keys, self._offsets.append
-        end = len(keys)
-        for properties in entry.fields["properties"]:
-            if properties:
-                keys.extend(properties)
-                self._items.extend(properties.values())
-                end = len(keys)
-            append(end)
-
-    def array(self, rows: int) -> pa.Array:
-        del rows
-        return pa.MapArray.from_arrays(
-            pa.array(self._offsets, pa.int32()),
-            pa.array(self._keys, pa.string()),
-            pa.array(self._items, pa.string()),
-            self._type,
+        self._close()
+        head, tail = _id_head(self._partition, entry), _id_tail(size)
+        data = head + (tail + head).join(_id_indexes()[:size]) + tail
+        offsets = _id_offsets(len(head) + len(tail))
+        self._arrays.append(
+            pa.Array.from_buffers(self._type, size, [None, offsets, pa.py_buffer(data)])
         )
 
-    def first_misfit(self) -> int:
-        # Text that is not UTF-8 is bytes, see ``wire.entries.FIELDS``.
-        for texts in (self._keys, self._items):
-            for place, text in enumerate(texts):
-                if not isinstance(text, str):
-                    return bisect_right(self._offsets, place) - 1
-        return 0
+    def _close(self) -> None:
+        if self._values:
+            self._arrays.append(pa.array(self._values, self._type))
+            self._values = []
+
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        del messages
+        self._close()
+        return pa.concat_arrays(self._arrays) if rows else pa.array([], self._type)
+
+
+# -- what each message has of its own --------------------------------------------------
+
+
+def _payloads(messages: _Messages) -> pa.BinaryArray:
+    payloads = messages.gathered("value_bounds")
+    if not messages.any_has(IS_NULL):
+        return payloads
+    return _with_nulls(payloads, pc.invert(messages.have(IS_NULL)))
+
+
+def _keys(messages: _Messages) -> pa.BinaryArray:
+    """As bytes; those that were sent as base64, because they are bytes, decoded."""
+    keys = messages.gathered("key_bounds")
+    if messages.any_has(KEY_IS_BASE64):
+        is_base64 = messages.have(KEY_IS_BASE64).to_pylist()
+        keys = pa.array(
+            [
+                base64.b64decode(key, validate=True) if is_encoded else key
+                for key, is_encoded in zip(keys.to_pylist(), is_base64, strict=True)
+            ],
+            pa.binary(),
+        )
+    if messages.all_have(HAS_KEY):
+        return keys
+    return _with_nulls(keys, messages.have(HAS_KEY))
+
+
+def _ordering_keys(messages: _Messages) -> pa.BinaryArray:
+    keys = messages.gathered("ordering_key_bounds")
+    if messages.all_have(HAS_ORDERING_KEY):
+        return keys
+    return _with_nulls(keys, messages.have(HAS_ORDERING_KEY))
+
+
+def _event_times(messages: _Messages) -> pa.TimestampArray:
+    times = messages.numbers("event_times", pa.uint64())
+    times = times.cast(pa.int64()).cast(_PULSAR_TIME).cast(TIMESTAMP)
+    if messages.all_have(HAS_EVENT_TIME):
+        return times
+    return pc.if_else(messages.have(HAS_EVENT_TIME), times, _NO_TIME)
+
+
+def _sequence_ids(messages: _Messages) -> pa.Int64Array:
+    # Of an unsigned number the signed one of the same bits: what BIGINT can hold.
+    return messages.numbers("sequence_ids", pa.int64())
+
+
+def _properties(messages: _Messages) -> pa.MapArray:
+    """Never null: a message without properties has an empty map."""
+    return pa.concat_arrays([_properties_of(run) for run in messages.runs])
+
+
+def _properties_of(run: _Run) -> pa.MapArray:
+    table = run.table
+    rows = run.last - run.first
+    if not table.pairs:
+        offsets = pa.repeat(_ZERO, rows + 1)
+        return pa.MapArray.from_arrays(offsets, _NO_TEXT, _NO_TEXT, STRING_MAP)
+    first, last = table.pair_ends[run.first], table.pair_ends[run.last]
+    keys, items = (
+        _gathered(run.segment, bounds, first, last).cast(pa.string())
+        for bounds in (table.pair_key_bounds, table.pair_value_bounds)
+    )
+    ends = pa.Array.from_buffers(
+        pa.int32(), rows + 1, [None, pa.py_buffer(table.pair_ends)], offset=run.first
+    )
+    offsets = pc.subtract(ends, pa.scalar(first, pa.int32()))
+    if table.any_flags & HAS_SEVERAL_PROPERTIES:
+        return _without_repeats(offsets, keys, items)
+    return pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
+
+
+def _without_repeats(
+    offsets: pa.Int32Array, keys: pa.StringArray, items: pa.StringArray
+) -> pa.MapArray:
+    """Maps with each key once: its last value counts, as in the official clients."""
+    maps = pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
+    lists = pa.ListArray.from_arrays(offsets, keys)
+    names = keys.dictionary_encode()
+    count = pa.scalar(len(names.dictionary), pa.int64())
+    row_and_name = pc.add(
+        pc.multiply(pc.list_parent_indices(lists).cast(pa.int64()), count),
+        names.indices.cast(pa.int64()),
+    )
+    if pc.count_distinct(row_and_name).as_py() == len(keys):
+        return maps
+    return pa.array(
+        [list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type
+    )
+
+
+def _gathered(
+    segment: Segment, bounds: Sequence[int], first: int, last: int
+) -> pa.BinaryArray:
+    """What lies between the bounds ``first`` to ``last``, the last one exclusive."""
+    if first == last:
+        return pa.array([], pa.binary())
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(segment.payload)]
+    count = last - first
+    elements = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, buffers, offset=2 * first
+    )
+    return elements.take(_every_other(count))
+
+
+def _every_other(count: int) -> pa.Int32Array:
+    """0, 2, 4 and so on."""
+    return _even_numbers(max(1024, 1 << (count - 1).bit_length())).slice(0, count)
+
+
+@lru_cache(maxsize=32)
+def _even_numbers(count: int) -> pa.Int32Array:
+    return pa.array(range(0, 2 * count, 2), pa.int32())
+
+
+def _with_nulls(values: pa.BinaryArray, valid: pa.BooleanArray | None) -> pa.Array:
+    if valid is None:
+        return values
+    _, offsets, data = values.buffers()
+    return pa.Array.from_buffers(
+        values.type, len(values), [valid.buffers()[1], offsets, data]
+    )
+
+
+_NO_FLAG = pa.scalar(0, pa.uint8())
+_NO_TIME = pa.scalar(None, TIMESTAMP)
+_NO_TEXT = pa.array([], pa.string())
+_ZERO = pa.scalar(0, pa.int32())
+
+
+# -- all columns -----------------------------------------------------------------------
 
 
 def _column(name: str, topic_partition: str, partition: int) -> _Column:
@@ -317,13 +511,13 @@ def _column(name: str, topic_partition: str, partition: int) -> _Column:
         return _ConstantColumn(type_, topic_partition)
     if name == "__partition":
         return _ConstantColumn(type_, partition if partition >= 0 else None)
-    if name == "__messageProperties":
-        return _PropertiesColumn(type_, lambda entry: ())
     if name == "__messageId":
         return _MessageIdColumn(type_, partition)
     if name in _ENTRY_READERS:
         return _EntryColumn(type_, _ENTRY_READERS[name])
-    return _Column(type_, _READERS[name])
+    if name in _MAKERS:
+        return _MessageColumn(type_, _MAKERS[name])
+    return _Column(type_, _indexes)
 
 
 def _message_ids(partition: int, entry: Entry) -> list[bytes]:
@@ -369,23 +563,18 @@ def _encoded_part(**field: Any) -> bytes:
 #: unless they are told otherwise.
 _INDEXES_KEPT = 10_000
 
-_known_indexes: list[bytes] = []
+
+@lru_cache(maxsize=1)
+def _id_indexes() -> list[bytes]:
+    """The field ``batch_index``, encoded, of each index that is kept."""
+    return [b"\x20" + encode_varint(index) for index in range(_INDEXES_KEPT)]
 
 
-def _id_indexes(count: int) -> list[bytes]:
-    """The field ``batch_index`` for 0 to ``count - 1``, encoded."""
-    missing = range(len(_known_indexes), count)
-    _known_indexes.extend(b"\x20" + encode_varint(index) for index in missing)
-    return _known_indexes[:count]
-
-
-def _sequence_ids(entry: Entry) -> Values:
-    return [_signed(number) for number in entry.fields["sequence_id"]]
-
-
-def _signed(number: int) -> int:
-    """An unsigned 64-bit number as the signed one that Spark's BIGINT can hold."""
-    return number - 2**64 if number >= 2**63 else number
+@lru_cache(maxsize=16)
+def _id_offsets(other_bytes: int) -> pa.Buffer:
+    """Where the ids of a batch begin and end that have ``other_bytes`` besides."""
+    sizes = (other_bytes + len(index) for index in _id_indexes())
+    return pa.py_buffer(array("i", accumulate(sizes, initial=0)))
 
 
 def _schema_version(entry: Entry) -> int | None:
@@ -411,13 +600,13 @@ def _indexes(entry: Entry) -> Values:
 
 
 #: Columns with a value of its own for each message.
-_READERS: dict[str, Callable[[Entry], Values]] = {
-    "value": lambda entry: entry.payloads,
-    "__key": lambda entry: entry.fields["partition_key"],
-    "__eventTime": lambda entry: entry.fields["event_time"],
-    "__orderingKey": lambda entry: entry.fields["ordering_key"],
+_MAKERS: dict[str, Callable[[_Messages], pa.Array]] = {
+    "value": _payloads,
+    "__key": _keys,
+    "__eventTime": _event_times,
+    "__messageProperties": _properties,
+    "__orderingKey": _ordering_keys,
     "__sequenceId": _sequence_ids,
-    "__index": _indexes,
 }
 
 #: Columns with one value for all messages of an entry.

@@ -292,10 +292,10 @@ class Connection:
         last_heard = time.monotonic()
         probed = False
         while self._error is None:
-            data = self._transport.receive(_TICK_S)
+            size = self._transport.receive(self._protocol.buffer(), _TICK_S)
             now = time.monotonic()
-            if data is not None:
-                self._dispatch_all(self._protocol.receive_data(data))
+            if size:
+                self._dispatch_all(self._protocol.received(size))
                 self._flush()
                 # Not `now`: a full inbox may have kept us, which is not their silence.
                 last_heard, probed = time.monotonic(), False

@@ -28,7 +28,7 @@ from pulsar_spark.wire.chunks import (
     ChunkAssembler,
     MissingChunks,
 )
-from pulsar_spark.wire.entries import FIELDS, Entry, StoredEntry, decode_entry
+from pulsar_spark.wire.entries import Entry, EntryDecoder, StoredEntry
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -70,7 +70,6 @@ class RangeReader:
         pool: The cluster's connections.
         range_: What to read.
         settings: How to read it.
-        fields: What is wanted beside payloads, see ``wire.entries.decode_entry``.
 
     Attributes:
         reader: The entries underneath, with their counters.
@@ -81,14 +80,13 @@ class RangeReader:
         pool: ConnectionPool,
         range_: TopicRange,
         settings: RangeSettings,
-        fields: frozenset[str] = FIELDS,
     ) -> None:
         self._pool = pool
         self._range = range_
         self._settings = settings
-        self._fields = fields
         self._max_bytes = pool.options.memory_limit_bytes
         self._chunks = self._assembler()
+        self._decoder = EntryDecoder(self._max_bytes)
         self._known_end: MessageId | None = None
         self.reader = EntryReader(
             pool,
@@ -211,7 +209,7 @@ class RangeReader:
                 if whole is None:
                     return None
                 stored = whole
-            return decode_entry(stored, fields=self._fields, max_bytes=self._max_bytes)
+            return self._decoder.decode(stored)
         except CorruptEntryError as error:
             if stored.position < self._range.start.position:
                 return None  # it only lies between the first row's chunks

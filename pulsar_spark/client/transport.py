@@ -13,9 +13,6 @@ from typing import Protocol
 
 from pulsar_spark.errors import TransportError
 
-#: Bytes asked of the system at a time: a few entries of the default batch size.
-RECEIVE_BYTES = 256 * 1024
-
 #: A peer that takes nothing for this long is as good as gone, in seconds.
 SEND_TIMEOUT_S = 60.0
 
@@ -26,8 +23,8 @@ class Transport(Protocol):
     def send(self, data: bytes) -> None:
         """Sends all of it. Raises TransportError."""
 
-    def receive(self, timeout_s: float) -> bytes | None:
-        """What has come, or None after ``timeout_s``. Raises TransportError."""
+    def receive(self, buffer: memoryview, timeout_s: float) -> int:
+        """Bytes put into the buffer, 0 after ``timeout_s``. Raises TransportError."""
 
     def shutdown(self) -> None:
         """Ends both directions; threads inside of the calls above come back."""
@@ -59,17 +56,17 @@ class TcpTransport:
         with _as_transport_error(self._peer):
             self._socket.sendall(data)
 
-    def receive(self, timeout_s: float) -> bytes | None:
+    def receive(self, buffer: memoryview, timeout_s: float) -> int:
         """See :class:`Transport`."""
         with _as_transport_error(self._peer):
             if not self._readable.poll(timeout_s * 1000):
-                return None
-            data = self._socket.recv(RECEIVE_BYTES)
-        if not data:
+                return 0
+            size = self._socket.recv_into(buffer)
+        if not size:
             raise TransportError(
                 f"The broker {self._peer} closed the connection.", broker=self._peer
             )
-        return data
+        return size
 
     def shutdown(self) -> None:
         """Ends both directions; other threads inside come back."""

@@ -95,7 +95,7 @@ def read_range(
         max_bytes=options.bytes_per_arrow_batch,
     )
     settings = range_settings(options, is_protected=is_protected)
-    ranged = RangeReader(shared_pool(options.client), range_, settings, builder.fields)
+    ranged = RangeReader(shared_pool(options.client), range_, settings)
     stats = _Statistics(ranged, options.client.stats_interval_s)
     for entry in ranged.entries():
         stats.count(entry)

@@ -13,57 +13,118 @@ whole payload of a batch, or of a message after its chunks were put together.
 
 from __future__ import annotations
 
-import base64
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
+from pulsar_spark.wire.messages import IS_NULL, MIN_MESSAGE_BYTES, MessageTable
 from pulsar_spark.wire.protobuf import UNREADABLE
 
 if TYPE_CHECKING:
     from pulsar_spark.message_id import MessageId
 
-    #: What describes one message: its own metadata in a batch, else the entry's. Both
-    #: have the same fields for what a single message has.
-    MessageFields = pb.SingleMessageMetadata | pb.MessageMetadata
+#: Small entries share a segment of at most so many bytes.
+_SEGMENT_BYTES = 64 * 1024
 
-#: What a message has beside its payload, by the protocol's names, and as which type.
-#: ``partition_key``: str, or bytes where it came in base64 or is not UTF-8, or None.
-#: ``ordering_key``: bytes or None. ``event_time``: ms since 1970 or None.
-#: ``sequence_id``: int. ``properties``: dict of str, or None where there are none; what
-#: is not UTF-8 stays bytes.
-FIELDS = frozenset(
-    {"partition_key", "ordering_key", "event_time", "sequence_id", "properties"}
-)
+#: The places of a segment are numbers of 32 bits, as Arrow's offsets are.
+_MAX_SEGMENT_BYTES = 2**31 - 1
 
-#: The least that a message of a batch takes: its size, and metadata that holds nothing
-#: but payload_size.
-_MIN_MESSAGE_BYTES = 6
 
-_read_size = struct.Struct(">I").unpack_from
+class Segment:
+    """Payloads back to back, of one entry or of several small ones, and their messages.
+
+    What is done for each segment rather than for each entry costs topics of small
+    entries, or of messages that are not in batches, less.
+
+    Attributes:
+        table: The messages; places in it count from the first payload on.
+        size_bytes: Of all payloads.
+    """
+
+    __slots__ = ("_pieces", "size_bytes", "table")
+
+    def __init__(self) -> None:
+        self.table = MessageTable()
+        self.size_bytes = 0
+        self._pieces: list[bytes | memoryview] = []
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether an entry of this size may join those that are here."""
+        return self.size_bytes + size_bytes <= _SEGMENT_BYTES
+
+    @property
+    def payload(self) -> bytes | memoryview:
+        """All payloads, back to back."""
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
+
+    def append_batch(
+        self, payload: bytes | memoryview, metadata: pb.MessageMetadata
+    ) -> None:
+        """Takes a batch: the messages of an entry with this metadata.
+
+        Raises:
+            CorruptEntryError: It is not what the metadata promises.
+        """
+        retained = _retained(metadata)
+        count = metadata.num_messages_in_batch if retained is None else len(retained)
+        if (
+            metadata.num_messages_in_batch < 0
+            or count > len(payload) // MIN_MESSAGE_BYTES
+        ):
+            raise CorruptEntryError(
+                f"its metadata promises a batch of {metadata.num_messages_in_batch} "
+                f"messages in {len(payload)} bytes."
+            )
+        first, last = metadata.sequence_id, metadata.highest_sequence_id
+        # Where the ids of a batch have gaps, its first one has to do for all of them.
+        has_no_gaps = last == first + metadata.num_messages_in_batch - 1
+        self.table.append_batch(
+            payload,
+            self.size_bytes,
+            count,
+            retained,
+            metadata.event_time,
+            first,
+            int(has_no_gaps),
+        )
+        self._append(payload)
+
+    def append_single(
+        self, payload: bytes | memoryview, metadata: pb.MessageMetadata
+    ) -> None:
+        """Takes a message that is not in a batch, as if it were in a batch of one."""
+        head = _head_of_single(metadata, len(payload))
+        message = len(head).to_bytes(4, "big") + head
+        if payload:
+            message += payload
+        self.table.append_batch(message, self.size_bytes, 1, None, 0, 0, 0)
+        self._append(message)
+
+    def _append(self, payload: bytes | memoryview) -> None:
+        self._pieces.append(payload)
+        self.size_bytes += len(payload)
 
 
 @dataclass(slots=True)
 class Entry:
-    """The messages of one entry, column by column.
+    """The messages of one entry: some rows of a segment.
 
     Attributes:
         ledger_id, entry_id: Where the entry is stored; for a chunked message, where its
             last chunk is.
         metadata: The entry's own metadata (of the last chunk for a chunked message).
         batch_size: Messages the entry was written with; 0 where it is not a batch.
-        batch_indexes: For each message kept, its place in the batch as written;
-            ``(0,)`` where the entry is not a batch.
-        payloads: For each message kept, its bytes, or None for a null value.
-        size_bytes: Uncompressed size of the messages, their metadata included.
-        fields: Further columns of the messages kept, those of ``FIELDS`` that were
-            asked for.
+        segment: Where its messages are, among those of other entries.
+        first_row, last_row: Which of the segment's rows are its own, the last one
+            exclusive.
         broker_metadata: What the broker stamped on the entry, where it exposes that.
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message.
@@ -73,10 +134,9 @@ class Entry:
     entry_id: int
     metadata: pb.MessageMetadata
     batch_size: int
-    batch_indexes: Sequence[int]
-    payloads: Sequence[bytes | None]
-    size_bytes: int
-    fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    segment: Segment
+    first_row: int
+    last_row: int
     broker_metadata: pb.BrokerEntryMetadata | None = None
     redelivery_count: int = 0
     first_chunk: tuple[int, int] | None = None
@@ -87,7 +147,34 @@ class Entry:
         return self.ledger_id, self.entry_id
 
     def __len__(self) -> int:
-        return len(self.payloads)
+        return self.last_row - self.first_row
+
+    @property
+    def batch_indexes(self) -> Sequence[int]:
+        """For each message its place in the batch as written; 0 in no batch."""
+        table = self.segment.table
+        return list(table.batch_indexes[self.first_row : self.last_row])
+
+    @property
+    def payloads(self) -> list[bytes | None]:
+        """The bytes of each message, or None for a null value."""
+        table, data = self.segment.table, memoryview(self.segment.payload)
+        bounds, flags = table.value_bounds, table.flags
+        return [
+            None
+            if flags[row] & IS_NULL
+            else bytes(data[bounds[2 * row] : bounds[2 * row + 1]])
+            for row in range(self.first_row, self.last_row)
+        ]
+
+    @property
+    def size_bytes(self) -> int:
+        """Uncompressed size of the messages, their metadata included."""
+        return self._end_of(self.last_row) - self._end_of(self.first_row)
+
+    def _end_of(self, row: int) -> int:
+        """Where the messages before this row of the segment end."""
+        return self.segment.table.value_bounds[2 * row - 1] if row else 0
 
     def between(self, start: MessageId, end: MessageId) -> Entry:
         """Keeps the messages from ``start`` to ``end``, both inclusive.
@@ -109,21 +196,8 @@ class Entry:
 
     def cut(self, first: int, last: int) -> Entry:
         """The kept messages ``first`` (inclusive) to ``last`` (exclusive)."""
-        payloads = self.payloads[first:last]
-        # Of all that is not payload (keys and properties may be large), an equal share.
-        others_bytes = self.size_bytes - _size_of(self.payloads)
-        share_bytes = others_bytes * len(payloads) // max(1, len(self))
-        return replace(
-            self,
-            batch_indexes=self.batch_indexes[first:last],
-            payloads=payloads,
-            size_bytes=_size_of(payloads) + share_bytes,
-            fields={name: values[first:last] for name, values in self.fields.items()},
-        )
-
-
-def _size_of(payloads: Sequence[bytes | None]) -> int:
-    return sum(len(payload) for payload in payloads if payload)
+        rows = self.first_row + first, self.first_row + max(first, last)
+        return replace(self, first_row=rows[0], last_row=rows[1])
 
 
 @dataclass(slots=True)
@@ -212,233 +286,121 @@ def read_stored_entry(
     )
 
 
-def decode_entry(
-    stored: StoredEntry,
-    *,
-    fields: frozenset[str] = FIELDS,
-    max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
-) -> Entry:
-    """Unpacks an entry into its messages; a marker has none.
+class EntryDecoder:
+    """Unpacks the entries of a topic partition.
 
     Args:
-        stored: A whole entry, or a message put together from its chunks.
-        fields: Which of ``FIELDS`` to read; the others cost nothing.
         max_bytes: The largest uncompressed payload to make room for.
-
-    Raises:
-        CorruptEntryError: The payload is encrypted, cannot be decompressed, is larger
-            than ``max_bytes``, or is not the batch that its metadata promises.
     """
-    metadata = stored.metadata
-    if stored.is_marker:
-        return _entry(stored, [], [], {name: [] for name in fields}, size_bytes=0)
-    if metadata.encryption_keys:
-        name = metadata.encryption_keys[0].key
-        raise CorruptEntryError(
-            f"it is encrypted with the key {name!r}, and this version of pulsar_spark "
-            "cannot decrypt. Read a topic that is not encrypted."
-        )
-    payload = bytes(stored.payload)
-    if metadata.compression:
-        payload = bytes(
-            decompress(
-                metadata.compression, payload, metadata.uncompressed_size, max_bytes
+
+    def __init__(self, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._segment = Segment()
+
+    def decode(self, stored: StoredEntry) -> Entry:
+        """Unpacks an entry into its messages; a marker has none.
+
+        Args:
+            stored: A whole entry, or a message put together from its chunks.
+
+        Raises:
+            CorruptEntryError: The payload is encrypted, cannot be decompressed, is
+                larger than ``max_bytes``, or is not the batch that its metadata
+                promises.
+        """
+        metadata = stored.metadata
+        if stored.is_marker:
+            return self._entry(stored, self._segment.table.rows)
+        if metadata.encryption_keys:
+            name = metadata.encryption_keys[0].key
+            raise CorruptEntryError(
+                f"it is encrypted with the key {name!r}, and this version of "
+                "pulsar_spark cannot decrypt. Read a topic that is not encrypted."
             )
+        payload: bytes | memoryview = stored.payload
+        if metadata.compression:
+            payload = decompress(
+                metadata.compression,
+                payload,
+                metadata.uncompressed_size,
+                self._max_bytes,
+            )
+        size_bytes = len(payload) + stored.metadata_bytes
+        if size_bytes > _MAX_SEGMENT_BYTES:
+            raise CorruptEntryError(
+                f"it has {size_bytes} bytes, more than a row can have: "
+                f"{_MAX_SEGMENT_BYTES}."
+            )
+        if not self._segment.has_room_for(size_bytes):
+            self._segment = Segment()
+        first_row = self._segment.table.rows
+        if not metadata.HasField("num_messages_in_batch"):
+            self._segment.append_single(payload, metadata)
+            return self._entry(stored, first_row)
+        self._segment.append_batch(payload, metadata)
+        return self._entry(stored, first_row, metadata.num_messages_in_batch)
+
+    def _entry(self, stored: StoredEntry, first_row: int, batch_size: int = 0) -> Entry:
+        return Entry(
+            stored.ledger_id,
+            stored.entry_id,
+            stored.metadata,
+            batch_size,
+            self._segment,
+            first_row,
+            self._segment.table.rows,
+            stored.broker_metadata,
+            stored.redelivery_count,
+            stored.first_chunk,
         )
-    if metadata.HasField("num_messages_in_batch"):
-        return _entry(
-            stored,
-            *_split_batch(payload, metadata, fields),
-            size_bytes=len(payload),
-            batch_size=metadata.num_messages_in_batch,
-        )
-    return _entry(
-        stored,
-        [0],
-        [payload or _empty_value(metadata)],
-        {name: [_FIELD_READERS[name](metadata, metadata, 0)] for name in fields},
-        size_bytes=len(payload) + stored.metadata_bytes,
-    )
 
 
-def _entry(
-    stored: StoredEntry,
-    batch_indexes: Sequence[int],
-    payloads: Sequence[bytes | None],
-    fields: Mapping[str, Sequence[Any]],
-    *,
-    size_bytes: int,
-    batch_size: int = 0,
+def decode_entry(
+    stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
 ) -> Entry:
-    return Entry(
-        stored.ledger_id,
-        stored.entry_id,
-        stored.metadata,
-        batch_size,
-        batch_indexes,
-        payloads,
-        size_bytes,
-        fields,
-        stored.broker_metadata,
-        stored.redelivery_count,
-        stored.first_chunk,
-    )
+    """Unpacks one entry, as :meth:`EntryDecoder.decode` does."""
+    return EntryDecoder(max_bytes).decode(stored)
 
 
-def _split_batch(  # noqa: C901 - a call in here costs as much as what it would do
-    payload: bytes, metadata: pb.MessageMetadata, fields: frozenset[str]
-) -> tuple[Sequence[int], list[bytes | None], dict[str, list[Any]]]:
-    """Walks ``[size(4) SingleMessageMetadata payload] x n``: the hot loop of reading.
+def _head_of_single(metadata: pb.MessageMetadata, payload_size: int) -> bytes:
+    """What SingleMessageMetadata would say of a message that is not in a batch.
 
-    For messages of 100 bytes in CPython 3.11: 0.45 us each with no field, 0.85 us with
-    key, event time and properties. One metadata object serves all of them, and what is
-    nearly always wanted is read here rather than by ``_FIELD_READERS``.
-
-    Returns:
-        Batch indexes, payloads and fields of the messages that are there.
+    Put together by hand, because protobuf refuses to write text that is not UTF-8,
+    while it does read it.
     """
-    indexes = _stored_indexes(metadata)
-    count, size = len(indexes), len(payload)
-    if metadata.num_messages_in_batch < 0 or count > size // _MIN_MESSAGE_BYTES:
-        raise CorruptEntryError(
-            f"its metadata promises a batch of {metadata.num_messages_in_batch} "
-            f"messages in {size} bytes."
-        )
-    payloads: list[bytes | None] = []
-    columns: dict[str, list[Any]] = {name: [] for name in fields}
-    keys, event_times, properties = map(columns.get, _READ_INLINE)
-    others = [
-        (_FIELD_READERS[name], values)
-        for name, values in columns.items()
-        if name not in _READ_INLINE
-    ]
-    event_time = metadata.event_time or None
-    single = pb.SingleMessageMetadata()
-    parse = single.ParseFromString
-    removed = set()
-    position = number = 0
-    try:
-        for number in range(count):
-            start = position + 4
-            end = start + _read_size(payload, position)[0]
-            described = payload[start:end]
-            parse(described)
-            position = end + single.payload_size
-            if end < position <= size:
-                payloads.append(payload[end:position])
-            elif position != end or end > size:
-                raise CorruptEntryError(_past_the_end(number, count))
-            elif _is_removed(single, number):
-                removed.add(number)
-                continue
-            else:
-                payloads.append(_empty_value(single))
-            if keys is not None:
-                key = single.partition_key
-                if not key or single.partition_key_b64_encoded:
-                    keys.append(_key(single))
-                else:
-                    keys.append(key)
-            if event_times is not None:
-                event_times.append(single.event_time or event_time)
-            if properties is not None:
-                # To look for the tag, in either of its spellings, is cheaper than to
-                # ask for a list that is empty.
-                if 0x0A in described or 0x8A in described:
-                    properties.append(_properties(single))
-                else:
-                    properties.append(None)
-            if others:
-                for read, values in others:
-                    values.append(read(single, metadata, indexes[number]))
-    except struct.error:
-        raise CorruptEntryError(_past_the_end(number, count)) from None
-    except UNREADABLE as error:
-        raise CorruptEntryError(
-            f"the metadata of message {number} of {count} in its batch is damaged "
-            f"({error})."
-        ) from None
-    if position != size:
-        raise CorruptEntryError(
-            f"{size - position} bytes follow the last of the {count} messages in its "
-            "batch."
-        )
-    if removed:
-        indexes = [indexes[number] for number in range(count) if number not in removed]
-    return indexes, payloads, columns
+    parts: list[bytes] = []
+    for pair in metadata.properties:
+        parts += _field(0x0A, pair.SerializeToString())
+    if metadata.HasField("partition_key"):
+        parts += _field(0x12, _utf8(metadata.partition_key))
+    parts += b"\x18", encode_varint(payload_size)
+    if metadata.event_time:
+        parts += b"\x28", encode_varint(metadata.event_time)
+    if metadata.partition_key_b64_encoded:
+        parts.append(b"\x30\x01")
+    if metadata.HasField("ordering_key"):
+        parts += _field(0x3A, metadata.ordering_key)
+    parts += b"\x40", encode_varint(metadata.sequence_id)
+    if metadata.null_value:
+        parts.append(b"\x48\x01")
+    return b"".join(parts)
 
 
-def _is_removed(single: pb.SingleMessageMetadata, number: int) -> bool:
-    """Whether compaction took a message that has no payload."""
-    if not single.HasField("payload_size"):
-        raise CorruptEntryError(
-            f"message {number} in its batch does not say how large it is."
-        )
-    return single.compacted_out
+def _field(tag: int, data: bytes) -> tuple[bytes, bytes, bytes]:
+    return bytes((tag,)), encode_varint(len(data)), data
 
 
-def _empty_value(message: MessageFields) -> bytes | None:
-    return None if message.null_value else b""
+def _utf8(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
-def _key(message: MessageFields) -> str | bytes | None:
-    """A key, also one that is absent, empty, or sent as base64 because it is binary."""
-    if not message.HasField("partition_key"):
-        return None
-    if not message.partition_key_b64_encoded:
-        return message.partition_key
-    try:
-        return base64.b64decode(message.partition_key, validate=True)
-    except ValueError as error:  # binascii.Error is one
-        raise CorruptEntryError(
-            f"its key is marked as base64 but is not ({error})."
-        ) from None
-
-
-def _properties(message: MessageFields) -> dict[str, str] | None:
-    return {pair.key: pair.value for pair in message.properties} or None
-
-
-def _ordering_key(message: MessageFields) -> bytes | None:
-    return message.ordering_key if message.HasField("ordering_key") else None
-
-
-def _sequence_id(
-    message: MessageFields, metadata: pb.MessageMetadata, index: int
-) -> int:
-    """The message's own, or what its place makes of that of its entry.
-
-    Where the ids of a batch have gaps, its first message's has to do for all of them.
-    """
-    if message.HasField("sequence_id"):
-        return message.sequence_id
-    first, last = metadata.sequence_id, metadata.highest_sequence_id
-    has_no_gaps = last == first + metadata.num_messages_in_batch - 1
-    return first + index if has_no_gaps else first
-
-
-#: How each of ``FIELDS`` is read off a message, the metadata of its entry, and its
-#: index in the batch.
-_FIELD_READERS: dict[str, Callable[[Any, pb.MessageMetadata, int], Any]] = {
-    "partition_key": lambda message, *_: _key(message),
-    "ordering_key": lambda message, *_: _ordering_key(message),
-    "event_time": lambda message, metadata, _: (
-        message.event_time or metadata.event_time or None
-    ),
-    "sequence_id": _sequence_id,
-    "properties": lambda message, *_: _properties(message),
-}
-
-_READ_INLINE = ("partition_key", "event_time", "properties")
-
-
-def _stored_indexes(metadata: pb.MessageMetadata) -> Sequence[int]:
-    """Which messages of a batch its payload holds, removed ones included."""
-    count = metadata.num_messages_in_batch
+def _retained(metadata: pb.MessageMetadata) -> Sequence[int] | None:
+    """Which messages of a batch its payload holds, removed ones included; None: all."""
     # Brokers newer than 4.0 may store only what compaction retained, and say which.
     retained = metadata.compacted_batch_indexes
     if not retained:
-        return range(count)
+        return None
+    count = metadata.num_messages_in_batch
     edges = (-1, *retained, count)
     if any(first >= second for first, second in pairwise(edges)):
         raise CorruptEntryError(
@@ -446,7 +408,3 @@ def _stored_indexes(metadata: pb.MessageMetadata) -> Sequence[int]:
             f"but not in ascending order within a batch of {count}."
         )
     return retained
-
-
-def _past_the_end(index: int, count: int) -> str:
-    return f"message {index} of {count} in its batch runs past the end of the entry."

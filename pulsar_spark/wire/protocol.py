@@ -1,9 +1,10 @@
 """One connection to a broker as a value: bytes in, events out, nothing blocks.
 
 The handshake, keep-alive answers, and the sorting of what arrives into events. Whoever
-owns a socket feeds :meth:`ClientProtocol.receive_data`, acts on the events, and sends
-what :meth:`ClientProtocol.data_to_send` gives. Commands that this version does not know
-are passed over, so that newer brokers do no harm.
+owns a socket reads into :meth:`ClientProtocol.buffer`, acts on the events that
+:meth:`ClientProtocol.received` gives, and sends what
+:meth:`ClientProtocol.data_to_send` gives. Commands that this version does not know are
+passed over, so that newer brokers do no harm.
 """
 
 from __future__ import annotations
@@ -205,14 +206,26 @@ class ClientProtocol:
         self._to_send.clear()
         return data
 
-    def receive_data(self, data: bytes | memoryview) -> Iterator[Event]:
-        """Takes bytes as they come; yields what they mean, in order.
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty. All events so far must be taken."""
+        return self._reader.buffer()
+
+    def received(self, size: int) -> Iterator[Event]:
+        """So many bytes are in the buffer; yields what they mean, in order.
 
         Raises:
             ProtocolError: These bytes are not what a Pulsar broker sends. The
                 connection is of no more use.
         """
+        self._reader.received(size)
+        return self._events()
+
+    def receive_data(self, data: bytes | memoryview) -> Iterator[Event]:
+        """The same for bytes that are somewhere else."""
         self._reader.receive_data(data)
+        return self._events()
+
+    def _events(self) -> Iterator[Event]:
         while (frame := self._reader.next_frame()) is not None:
             event = self._event(frame)
             if event is not None:

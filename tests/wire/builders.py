@@ -242,3 +242,8 @@ def chunk(
         (29, index),
     )
     return with_headers(metadata, piece)
+
+
+def sized(head: bytes, size: int | None = None) -> bytes:
+    """Metadata of a message in a batch, with its size or a lie about it in front."""
+    return struct.pack(">I", len(head) if size is None else size) + head

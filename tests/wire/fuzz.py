@@ -103,8 +103,7 @@ def _check_entry(entry: Entry) -> int:
     indexes = list(entry.batch_indexes)
     assert indexes == sorted(set(indexes))
     assert all(0 <= index < max(entry.batch_size, 1) for index in indexes)
-    for values in (*entry.fields.values(), indexes):
-        assert len(values) == len(entry)
+    assert len(indexes) == len(entry)
     middle = MessageId(*entry.position, batch_index=len(entry) // 2)
     sides = entry.between(MessageId(0, 0), middle), entry.between(middle, middle)
     assert len(sides[1]) <= len(sides[0]) <= len(entry)

@@ -147,7 +147,49 @@ def test_no_frame_without_data():
     assert reader.next_frame() is None
 
 
+@settings(deadline=None, max_examples=50)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 5000, 65_000, 70_000, 200_000, 600_000])),
+    steps=st.lists(st.integers(1, 300_000), min_size=1, max_size=12),
+)
+def test_what_is_read_into_its_buffers(sizes: list[int], steps: list[int]):
+    """However much of a buffer is filled at a time, frames are whole and stay so."""
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    rest = memoryview(
+        b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
+    )
+    reader = FrameReader()
+    frames = []
+    for step in itertools.cycle(steps):
+        if not rest:
+            break
+        buffer = reader.buffer()
+        assert len(buffer) > 0
+        size = min(len(buffer), len(rest), step)
+        buffer[:size] = rest[:size]
+        rest = rest[size:]
+        reader.received(size)
+        while (frame := reader.next_frame()) is not None:
+            assert frame.payload.readonly
+            frames.append(frame)
+    assert [bytes(split_entry(frame.payload).payload) for frame in frames] == payloads
+
+
 # -- ownership and memory --------------------------------------------------------------
+
+
+def test_a_large_frame_stays_where_it_was_read_to():
+    """Nothing copies it."""
+    reader = FrameReader()
+    message = encode_payload_frame(COMMAND, METADATA, bytes(100_000))
+    reader.receive_data(message[:20])
+    assert reader.next_frame() is None
+    buffer = reader.buffer()
+    buffer[: len(message) - 20] = message[20:]
+    reader.received(len(message) - 20)
+    frame = reader.next_frame()
+    assert frame is not None
+    assert frame.payload.obj is buffer.obj
 
 
 def test_a_frame_outlives_a_reused_input_buffer():

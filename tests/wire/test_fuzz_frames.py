@@ -43,7 +43,7 @@ def outcome(data: bytes, pieces: list[bytes]) -> list[object]:
                 events.append(entry_of(frame.payload))
                 events.append(command_of(frame.command))
             # Less than a frame is left whenever the reader asks for more.
-            assert reader._buffered < MAX_FRAME_BYTES
+            assert reader._end - reader._start < MAX_FRAME_BYTES
     except ProtocolError as error:
         events.append(str(error))
     return events

@@ -19,6 +19,7 @@ from pulsar_spark.wire.entries import (
 )
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery
 from tests.wire import builders
+from tests.wire.fields import fields_of
 
 FOLDER = Path(__file__).parent.parent / "golden"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.hex"))
@@ -91,10 +92,9 @@ def rows(name: str) -> list[dict[str, Any]]:
     found = []
     for entry in entries(name):
         broker = entry.broker_metadata
-        for number, (index, payload) in enumerate(
-            zip(entry.batch_indexes, entry.payloads, strict=True)
+        for index, payload, field in zip(
+            entry.batch_indexes, entry.payloads, fields_of(entry), strict=True
         ):
-            field = {key: values[number] for key, values in entry.fields.items()}
             numbered = None
             if broker is not None:
                 numbered = broker.index - max(entry.batch_size, 1) + 1 + index

@@ -17,7 +17,6 @@ from pulsar_spark.wire.chunks import ChunkAssembler
 from pulsar_spark.wire.commands import TxnId, decode_command
 from pulsar_spark.wire.compression import CompressionType
 from pulsar_spark.wire.entries import (
-    FIELDS,
     StoredEntry,
     decode_entry,
     read_stored_entry,
@@ -29,6 +28,7 @@ from pulsar_spark.wire.outgoing import (
     SendFrame,
     unbatched,
 )
+from tests.wire.fields import column_of
 
 MIB = 1 << 20
 NOW_MS = 1_760_000_000_123
@@ -334,10 +334,10 @@ def test_any_message_in_chunks(
             answer = assembler.add(stored)
         assert isinstance(answer, StoredEntry)
         whole = answer
-    entry = decode_entry(whole, fields=FIELDS)
+    entry = decode_entry(whole)
     assert entry.payloads == [value]
-    assert entry.fields["partition_key"] == [key]
-    assert entry.fields["sequence_id"] == [sequence_id]
+    assert column_of(entry, "partition_key") == [key]
+    assert column_of(entry, "sequence_id") == [sequence_id]
 
 
 @settings(deadline=None)
@@ -360,7 +360,7 @@ def test_any_batch(values: list[bytes], codec: CompressionType, first: int, gap:
     assert entry.payloads == values
     assert entry.metadata.publish_time == NOW_MS
     ids = range(first, last + 1) if not gap else [first] * len(values)
-    assert entry.fields["sequence_id"] == list(ids)
+    assert column_of(entry, "sequence_id") == list(ids)
 
 
 # -- out of a batch --------------------------------------------------------------------

@@ -1,0 +1,83 @@
+# The types of messages.py, for Cython.
+
+cimport cython
+
+cdef unsigned long long _MASK_32
+cdef unsigned long long _MASK_64
+
+@cython.final
+cdef class MessageTable:
+    cdef readonly Py_ssize_t rows
+    cdef readonly Py_ssize_t pairs
+    cdef readonly unsigned int any_flags
+    cdef readonly unsigned int all_flags
+    cdef readonly int[::1] value_bounds
+    cdef readonly int[::1] key_bounds
+    cdef readonly int[::1] ordering_key_bounds
+    cdef readonly unsigned long long[::1] event_times
+    cdef readonly unsigned long long[::1] sequence_ids
+    cdef readonly int[::1] batch_indexes
+    cdef readonly unsigned char[::1] flags
+    cdef readonly int[::1] pair_ends
+    cdef readonly int[::1] pair_key_bounds
+    cdef readonly int[::1] pair_value_bounds
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _pair_room
+    cdef Py_ssize_t _position
+
+    @cython.locals(
+        size=Py_ssize_t, position=Py_ssize_t, number=Py_ssize_t, index=Py_ssize_t,
+        head_bytes=Py_ssize_t, head_end=Py_ssize_t, payload_size=Py_ssize_t,
+        key_start=Py_ssize_t, key_end=Py_ssize_t,
+        ordering_key_start=Py_ssize_t, ordering_key_end=Py_ssize_t,
+        end=Py_ssize_t, step=Py_ssize_t, row=Py_ssize_t,
+        pairs=Py_ssize_t, pairs_before=Py_ssize_t,
+        has_size=bint, is_removed=bint, is_base64=bint, is_null=bint,
+        has_key=bint, has_ordering_key=bint, has_sequence_id=bint,
+        tag=cython.ulonglong, kind=cython.uint, value=cython.ulonglong,
+        own_time=cython.ulonglong, own_sequence_id=cython.ulonglong,
+        flags=cython.uint, any_flags=cython.uint, all_flags=cython.uint,
+        value_bounds=cython.int[::1], key_bounds=cython.int[::1],
+        ordering_key_bounds=cython.int[::1], batch_indexes=cython.int[::1],
+        event_times=cython.ulonglong[::1], sequence_ids=cython.ulonglong[::1],
+        flags_column=cython.uchar[::1], pair_ends=cython.int[::1],
+    )
+    cpdef append_batch(
+        self,
+        const unsigned char[::1] payload,
+        Py_ssize_t base,
+        Py_ssize_t count,
+        object retained,
+        unsigned long long event_time,
+        unsigned long long sequence_id,
+        unsigned long long sequence_step,
+    )
+
+    @cython.locals(
+        position=Py_ssize_t, size=cython.ulonglong,
+        tag=cython.ulonglong, kind=cython.uint,
+        key_start=Py_ssize_t, key_end=Py_ssize_t,
+        value_start=Py_ssize_t, value_end=Py_ssize_t,
+    )
+    cdef int _read_pair(
+        self,
+        const unsigned char[::1] payload,
+        Py_ssize_t base,
+        Py_ssize_t start,
+        Py_ssize_t end,
+        Py_ssize_t pair,
+        Py_ssize_t number,
+        Py_ssize_t count,
+    ) except -1
+
+    @cython.locals(
+        position=Py_ssize_t, value=cython.ulonglong, byte=cython.ulonglong,
+        shift=cython.uint,
+    )
+    cdef inline unsigned long long _varint(
+        self,
+        const unsigned char[::1] payload,
+        Py_ssize_t end,
+        Py_ssize_t number,
+        Py_ssize_t count,
+    ) except? 0

@@ -1,0 +1,65 @@
+"""What a decoded entry says of each of its messages, as plain Python values."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from pulsar_spark.wire import messages
+from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.messages import MessageTable
+
+
+def fields_of(entry: Entry) -> list[dict[str, Any]]:
+    """By the protocol's names; None for what a message does not have.
+
+    ``partition_key`` is str, or bytes where it came in base64 or is not UTF-8;
+    ``properties`` is a dict of such, in which of a repeated key the last value counts.
+    """
+    payload = bytes(entry.segment.payload)
+    rows = range(entry.first_row, entry.last_row)
+    return [fields_of_row(entry.segment.table, payload, row) for row in rows]
+
+
+def column_of(entry: Entry, name: str) -> list[Any]:
+    """One of these fields of all messages."""
+    return [fields[name] for fields in fields_of(entry)]
+
+
+def fields_of_row(table: MessageTable, payload: bytes, row: int) -> dict[str, Any]:
+    """The same for a row of a table, and the payload that it was read from."""
+    flags = table.flags[row]
+
+    def part(bounds: Any, number: int) -> bytes:
+        return payload[bounds[2 * number] : bounds[2 * number + 1]]
+
+    key: Any = None
+    if flags & messages.KEY_IS_BASE64:
+        key = base64.b64decode(part(table.key_bounds, row), validate=True)
+    elif flags & messages.HAS_KEY:
+        key = _text(part(table.key_bounds, row))
+    pairs = range(table.pair_ends[row], table.pair_ends[row + 1])
+    return {
+        "partition_key": key,
+        "ordering_key": part(table.ordering_key_bounds, row)
+        if flags & messages.HAS_ORDERING_KEY
+        else None,
+        "event_time": table.event_times[row]
+        if flags & messages.HAS_EVENT_TIME
+        else None,
+        "sequence_id": table.sequence_ids[row],
+        "properties": {
+            _text(part(table.pair_key_bounds, pair)): _text(
+                part(table.pair_value_bounds, pair)
+            )
+            for pair in pairs
+        }
+        or None,
+    }
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

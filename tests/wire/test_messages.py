@@ -1,0 +1,266 @@
+"""The kernel in all of its forms, beside protobuf's own parser, on any bytes."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.wire import messages
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.protobuf import UNREADABLE
+from tests.support import kernels
+from tests.wire.builders import Sent, batch_payload, proto, sized
+from tests.wire.fields import fields_of_row
+
+CASES = 3_000
+GROUP = 3  # a wire type
+
+
+@pytest.fixture(params=kernels.FORMS, scope="module")
+def kernel(request: pytest.FixtureRequest) -> Any:
+    """The module in one of its forms."""
+    return kernels.load(request.param)
+
+
+def rows_of(kernel: Any, payload: bytes, count: int, base: int = 0) -> list[Any]:
+    """What a batch of so many messages holds: its rows as Python values."""
+    table = kernel.MessageTable()
+    table.append_batch(memoryview(payload), base, count, None, 0, 40, 1)
+    padded = bytes(base) + payload
+    return [
+        (
+            table.batch_indexes[row],
+            None
+            if table.flags[row] & messages.IS_NULL
+            else padded[table.value_bounds[2 * row] : table.value_bounds[2 * row + 1]],
+            fields_of_row(table, padded, row),
+        )
+        for row in range(table.rows)
+    ]
+
+
+# -- beside protobuf -------------------------------------------------------------------
+
+
+class UnreadableError(Exception):
+    """What protobuf's parser, or the rules of a batch, refuse."""
+
+
+class GroupsError(Exception):
+    """Groups, which protobuf passes over and no client sends."""
+
+
+def expected(payload: bytes, count: int) -> list[Any]:
+    """The same by protobuf's parser, message by message."""
+    rows: list[Any] = []
+    position = 0
+    for number in range(count):
+        if position + 4 > len(payload):
+            raise UnreadableError
+        start = position + 4
+        end = start + struct.unpack_from(">I", payload, position)[0]
+        if end > len(payload):
+            raise UnreadableError
+        single = pb.SingleMessageMetadata()
+        try:
+            single.ParseFromString(payload[start:end])
+        except UNREADABLE:
+            raise UnreadableError from None
+        if _has_group(single):
+            raise GroupsError
+        position = end + single.payload_size
+        if not single.HasField("payload_size") or not end <= position <= len(payload):
+            raise UnreadableError
+        if single.compacted_out and not single.payload_size:
+            continue
+        value = payload[end:position]
+        is_null = single.null_value and not value
+        rows.append((number, None if is_null else value, _fields(single, number)))
+    if position != len(payload):
+        raise UnreadableError
+    return rows
+
+
+def _has_group(message: Any) -> bool:
+    parts = [message, *getattr(message, "properties", ())]
+    return any(f.wire_type == GROUP for part in parts for f in UnknownFieldSet(part))
+
+
+def _fields(single: pb.SingleMessageMetadata, number: int) -> dict[str, Any]:
+    key: Any = single.partition_key if single.HasField("partition_key") else None
+    if single.partition_key_b64_encoded:
+        key = "base64"  # whether it is, is not the kernel's business
+    return {
+        "partition_key": key,
+        "ordering_key": single.ordering_key
+        if single.HasField("ordering_key")
+        else None,
+        "event_time": single.event_time or None,
+        "sequence_id": single.sequence_id
+        if single.HasField("sequence_id")
+        else (40 + number),
+        "properties": {pair.key: pair.value for pair in single.properties} or None,
+    }
+
+
+def damaged_batches(seed: int) -> Iterator[tuple[bytes, int]]:
+    """Batches of which about half are damaged somewhere in their metadata."""
+    dice = random.Random(seed)
+    numbers = (0, 1, 127, 128, 2**31 - 1, 2**31, 2**32, 2**63, 2**64 - 1)
+    texts = (b"", b"k", "größe".encode(), b"\xff\xfe", b"x" * 200)
+
+    def field() -> bytes:
+        number = dice.choice((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 2**29 - 1))
+        kind = dice.randrange(12)
+        if kind < 5:
+            return proto((number, dice.choice(numbers)))
+        if kind < 10:
+            return proto((number, dice.choice(texts)))
+        tag = proto((number, 0))[:-1]
+        width = 8 if kind == 10 else 4
+        last = tag[-1]  # of one byte, the wire type is in its low bits
+        other = bytes((last & ~7 | (1 if kind == 10 else 5),)) if len(tag) == 1 else tag
+        return other + dice.randbytes(width)
+
+    def head(value: bytes) -> bytes:
+        fields = [
+            proto((1, proto((1, dice.choice(texts)), (2, dice.choice(texts)))))
+            for _ in range(dice.randrange(3))
+        ]
+        fields += [field() for _ in range(dice.randrange(3))]
+        fields.append(proto((3, len(value))))
+        if dice.random() < 0.3:
+            dice.shuffle(fields)
+        data = bytearray(b"".join(fields))
+        for _ in range(dice.choice((0, 0, 0, 0, 1, 2))):
+            place = dice.randrange(len(data))
+            if dice.random() < 0.5:
+                data[place] = dice.randrange(256)
+            else:
+                data[place : place + dice.randrange(3)] = dice.randbytes(
+                    dice.randrange(12)
+                )
+        return bytes(data)
+
+    while True:
+        parts = []
+        for _ in range(dice.randrange(1, 4)):
+            value = dice.choice((b"", b"v", bytes(300)))
+            parts += [sized(head(value)), value]
+        yield b"".join(parts), len(parts) // 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_as_protobuf(kernel: Any, seed: int):
+    """Any batch gives what protobuf reads in it, or is refused as protobuf does."""
+    outcomes = {"rows": 0, "refused": 0}
+    for case, (payload, count) in zip(
+        range(CASES), damaged_batches(seed), strict=False
+    ):
+        try:
+            wanted = expected(payload, count)
+        except GroupsError:
+            continue
+        except UnreadableError:
+            with pytest.raises(CorruptEntryError):
+                rows_of(kernel, payload, count)
+            outcomes["refused"] += 1
+            continue
+        for _, _, fields in wanted:
+            if fields["partition_key"] == "base64":
+                break
+        else:
+            assert rows_of(kernel, payload, count) == wanted, f"{seed}/{case}"
+            outcomes["rows"] += len(wanted)
+    assert min(outcomes.values()) > CASES // 10, outcomes
+
+
+# -- by itself -------------------------------------------------------------------------
+
+
+def test_places_count_from_the_base(kernel: Any):
+    """What lies before a payload moves all of its places, and nothing else."""
+    sent = [Sent(b"v", key="k", properties=[("a", "b")]), Sent(None), Sent(b"")]
+    payload = batch_payload(sent)
+    assert rows_of(kernel, payload, 3, base=1000) == rows_of(kernel, payload, 3)
+
+
+def test_batches_one_after_the_other(kernel: Any):
+    """A table keeps what it has, also when its columns grow."""
+    table = kernel.MessageTable()
+    payload = batch_payload(
+        [Sent(b"%d" % n, properties=[("n", "1")]) for n in range(5)]
+    )
+    for number in range(50):
+        table.append_batch(payload, number * len(payload), 5, None, 7, 0, 0)
+    assert (table.rows, table.pairs) == (250, 250)
+    whole = payload * 50
+    for row in range(250):
+        start, end = table.value_bounds[2 * row], table.value_bounds[2 * row + 1]
+        assert whole[start:end] == b"%d" % (row % 5)
+        assert fields_of_row(table, whole, row)["properties"] == {"n": "1"}
+        assert table.event_times[row] == 7
+
+
+def test_a_bad_batch_leaves_no_trace(kernel: Any):
+    """A table is as it was before what it refused, and takes more."""
+    good = batch_payload([Sent(b"good", properties=[("a", "b")])])
+    bad = batch_payload([Sent(b"bad", properties=[("c", "d")]), Sent()])[:-1]
+    table = kernel.MessageTable()
+    table.append_batch(good, 0, 1, None, 0, 0, 0)
+    with pytest.raises(CorruptEntryError, match=r"message 1 of 2 .* runs past"):
+        table.append_batch(bad, len(good), 2, None, 0, 0, 0)
+    assert (table.rows, table.pairs, table.any_flags) == (1, 1, 0)
+    table.append_batch(good, len(good), 1, None, 0, 0, 0)
+    fields = [fields_of_row(table, good + good, row) for row in range(2)]
+    assert fields[0] == fields[1]
+    assert fields[1]["properties"] == {"a": "b"}
+
+
+def test_flags(kernel: Any):
+    """What some messages have and what all have is known of the whole table."""
+    table = kernel.MessageTable()
+    sent = [Sent(key="a", event_time=1), Sent(key="b"), Sent(key=b"c")]
+    payload = batch_payload(sent)
+    table.append_batch(payload, 0, 3, None, 0, 0, 1)
+    assert table.any_flags & messages.HAS_KEY
+    assert table.all_flags & messages.HAS_KEY
+    assert table.any_flags & messages.KEY_IS_BASE64
+    assert not table.all_flags & messages.KEY_IS_BASE64
+    assert table.any_flags & messages.HAS_EVENT_TIME
+    assert not table.all_flags & messages.HAS_EVENT_TIME
+    assert not table.any_flags & messages.HAS_SEVERAL_PROPERTIES
+
+
+def test_every_truncation(kernel: Any):
+    """A batch that ends early is refused wherever it ends."""
+    payload = batch_payload(
+        [Sent(b"v", key="k", event_time=2**40), Sent(properties=[("a", "b")])]
+    )
+    for size in range(len(payload)):
+        with pytest.raises(CorruptEntryError):
+            rows_of(kernel, payload[:size], 2)
+
+
+def test_groups_are_refused(kernel: Any):
+    """They left protobuf before Pulsar began: whatever holds one is no metadata."""
+    for depth in (1, 20_000):
+        group = b"\x9b\x06" * depth + b"\x9c\x06" * depth
+        with pytest.raises(CorruptEntryError, match=r"message 0 of 1 .* damaged"):
+            rows_of(kernel, sized(proto((3, 0)) + group), 1)
+
+
+def test_all_places_of_retained_messages(kernel: Any):
+    """Compaction's numbers are taken as they are, and number the messages' ids."""
+    table = kernel.MessageTable()
+    payload = batch_payload([Sent(), Sent(), Sent(sequence_id=5)])
+    table.append_batch(payload, 0, 3, [1, 4, 2**31 - 1], 0, 2**64 - 2, 1)
+    assert list(table.batch_indexes[:3]) == [1, 4, 2**31 - 1]
+    # Ids count on beyond 64 bits as the protocol's numbers do: from 0 again.
+    assert list(table.sequence_ids[:3]) == [2**64 - 1, 2, 5]
