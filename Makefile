@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PROTO := proto/pulsar_api.proto
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
-CODE := pulsar_spark pyspark_pulsar.py tests examples
+CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -30,8 +30,8 @@ class BuildKernel(build_ext):
                 raise
             sys.stderr.write(
                 f"pulsar-spark: the kernel is not compiled ({error}).\n"
-                "pulsar-spark: reads work without, but slower. A C compiler and the "
-                "headers of this Python are needed; install again when they are there.\n"
+                "pulsar-spark: reads work without it, but slower. Install again where "
+                "there are a C compiler and this Python's headers.\n"
             )
 
 
@@ -44,7 +44,7 @@ def extensions() -> list[Extension]:
     kernel = Extension(
         "pulsar_spark.wire.messages",
         ["pulsar_spark/wire/messages.py"],
-        extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
+        extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-g0"],
         optional=not KERNEL,  # nothing that is missing is copied, either
     )
     is_checked = KERNEL == "checked"

@@ -208,12 +208,17 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number of a message id is longer than 64 bits")
 
 
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
+
 def encode_varint(value: int) -> bytes:
     """A number in protobuf's form: 7 bits a byte, lowest first, the top bit for more.
 
     Args:
         value: At most 64 bits; -1 travels as 2^64-1.
     """
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     value &= 2**64 - 1
     out = bytearray()
     while value >= 0x80:

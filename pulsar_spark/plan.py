@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, MessageId
@@ -56,11 +57,14 @@ class TopicRange:
         start: First message; a batch index of -1 stands for the whole entry. EARLIEST
             only for compacted topics, which may begin before their first entry.
         end: Last message; likewise.
+        is_start_known: Whether the entry of ``start`` was there when the range was
+            planned, though it may be one that nobody may see.
     """
 
     topic_partition: str
     start: MessageId
     end: MessageId
+    is_start_known: bool = False
 
     @property
     def partition(self) -> int:
@@ -72,6 +76,68 @@ class TopicRange:
     def is_empty(self) -> bool:
         """Whether no message can be in it."""
         return is_after(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class ColumnTest:
+    """A comparison of a column with a value, as SQL makes it of texts and numbers.
+
+    Attributes:
+        column: ``__topic`` or ``__partition``.
+        name: One of the keys of ``COMPARISONS``.
+        value: What to compare with; for ``in`` a tuple.
+        is_negated: Whether rows are wanted for which it does not hold.
+    """
+
+    column: str
+    name: str
+    value: Any
+    is_negated: bool = False
+
+    def holds(self, found: str | int) -> bool:
+        """Whether rows with this in the column can be wanted."""
+        return COMPARISONS[self.name](found, self.value) is not self.is_negated
+
+
+#: How a column is compared with a value.
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "in": lambda found, values: found in values,
+    "startswith": lambda found, value: found.startswith(value),
+    "endswith": lambda found, value: found.endswith(value),
+    "contains": lambda found, value: value in found,
+}
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a query does not want, so that it need not be read.
+
+    Attributes:
+        tests: What is true of the topic partition of each wanted row.
+        published_from_ms: No wanted row was published before, in ms since 1970.
+        published_to_ms: No wanted row was published after.
+    """
+
+    tests: tuple[ColumnTest, ...] = ()
+    published_from_ms: int | None = None
+    published_to_ms: int | None = None
+
+    def keeps(self, range_: TopicRange) -> bool:
+        """Whether rows of a topic partition can be wanted."""
+        found: dict[str, str | int] = {"__topic": range_.topic_partition}
+        # Where the topic has no partitions it is NULL, of which there is no telling.
+        if range_.partition >= 0:
+            found["__partition"] = range_.partition
+        return all(
+            test.holds(found[test.column])
+            for test in self.tests
+            if test.column in found
+        )
 
 
 def is_after(start: MessageId, end: MessageId) -> bool:

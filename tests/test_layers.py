@@ -51,9 +51,11 @@ LAYERS = {
     "stream_offsets": Layer(
         ("errors", "message_id", "topics", "offsets", "plan"), (), _NETWORK + _CLOCK
     ),
+    "split": Layer(("message_id", "plan"), (), _NETWORK + _CLOCK),
     "admission": Layer((), (), _NETWORK + _CLOCK),
     "commit_log": Layer(("errors",), (), _NETWORK + _CLOCK),
     "wire": Layer(("errors", "message_id"), ("google", "crc32c"), _NETWORK + _CLOCK),
+    "wire.messages": Layer(("errors",), (), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
         ("errors",), ("google", "crc32c", "lz4", "pyarrow"), _NETWORK + _CLOCK
@@ -70,6 +72,7 @@ LAYERS = {
             "options",
             "plan",
             "stream_offsets",
+            "split",
             "admission",
             "commit_log",
             "wire",
@@ -92,7 +95,15 @@ LAYERS = {
     ),
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
-        ("errors", "message_id", "topics", "offsets", "options", "spark")
+        (
+            "errors",
+            "message_id",
+            "topics",
+            "offsets",
+            "options",
+            "wire.messages",
+            "spark",
+        )
     ),
     "pyspark_pulsar": Layer(("__init__",)),
 }

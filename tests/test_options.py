@@ -20,6 +20,7 @@ from pulsar_spark.options import (
     METADATA_COLUMNS_DEFAULT,
     OPTIONS,
     ClientOptions,
+    FilterPushdown,
     ReadOptions,
     Scope,
     Support,
@@ -111,6 +112,13 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     ),
     "startingTime": ("starting_times", "1970-01-02", TimesSpec(86_400_000)),
     "endingTime": ("ending_times", '{"t":5}', TimesSpec(None, {T: 5})),
+    "minPartitions": ("min_partitions", "8", 8),
+    "maxRecordsPerPartition": ("max_records_per_partition", "100000", 100_000),
+    "filterPushdown": (
+        "filter_pushdown",
+        "true, 10m",
+        FilterPushdown(600.0),
+    ),
     "metadataColumns": ("metadata_columns", "none", ()),
     "pulsar.reader.receiverQueueSize": ("receiver_queue_size", "7", 7),
     "pulsar.reader.readCompacted": ("read_compacted", "true", True),
@@ -470,6 +478,12 @@ def test_bad_values(name: str, text: str, part: str) -> None:
     ("name", "text", "part"),
     [
         ("partitionDiscoveryIntervalMs", "-1", "must be between 0 and 86400000"),
+        ("minPartitions", "0", "must be between 1 and 2147483647, not 0"),
+        ("maxRecordsPerPartition", "0", "must be between 1 and 9223372036854775807"),
+        ("filterPushdown", "maybe", "must be true or false"),
+        ("filterPushdown", "false,5m", "must be false or true, such as true,10m"),
+        ("filterPushdown", "true,", "must be a duration such as 500ms"),
+        ("filterPushdown", "true,2d3h", "must be a duration"),
         ("maxRowsPerTrigger", "0", "must be between 1 and 9223372036854775807, not 0"),
         ("maxRowsPerTrigger", str(2**63), "must be between 1 and"),
         ("minRowsPerTrigger", "0", "must be between 1 and"),
@@ -567,6 +581,24 @@ def test_most_rows_are_not_below_fewest() -> None:
 def test_durations(text: str, delay_s: float) -> None:
     """Durations are what Spark writes, or plain milliseconds."""
     assert read(streaming=True, maxTriggerDelay=text).max_trigger_delay_s == delay_s
+
+
+@pytest.mark.parametrize(
+    ("text", "pushdown"),
+    [
+        ("false", None),
+        (" FALSE ", None),
+        ("true", FilterPushdown(300.0)),
+        ("True ,500", FilterPushdown(0.5)),
+        ("true,0ms", FilterPushdown(0.0)),
+    ],
+)
+def test_filter_pushdown(text: str, pushdown: FilterPushdown | None) -> None:
+    """A switch, and how far publish times may be off."""
+    for streaming in (False, True):
+        assert read(streaming=streaming, filterPushdown=text).filter_pushdown == (
+            pushdown
+        )
 
 
 @pytest.mark.parametrize(
@@ -750,7 +782,7 @@ def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -
     """A process warns once, and lists the options together."""
     given = BASE | {
         "pulsar.client.numiothreads": "4",
-        "minpartitions": "8",
+        "columnnameofcorruptrecord": "c",
         "pulsar.admin.authparams": SECRET,
     }
     for _ in range(3):
@@ -760,13 +792,14 @@ def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         "These options have no effect on this read, and are ignored"
-        ": minPartitions, pulsar.admin.authparams, pulsar.client.numIoThreads"
+        ": columnNameOfCorruptRecord, pulsar.admin.authparams,"
+        " pulsar.client.numIoThreads"
     )
 
 
 def test_no_warning_beside_an_error(caplog: pytest.LogCaptureFixture) -> None:
     """While something is wrong, only that is reported."""
-    problems(BASE | {"minPartitions": "8", "zzz": ""})
+    problems(BASE | {"columnNameOfCorruptRecord": "c", "zzz": ""})
     assert not caplog.records
 
 

@@ -75,6 +75,7 @@ class RecordBatchBuilder:
         self._columns = [
             _column(name, topic_partition, partition) for name in schema.names
         ]
+        self._collecting = [c for c in self._columns if c.collects]
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._clear()
@@ -99,9 +100,10 @@ class RecordBatchBuilder:
             CorruptEntryError: A value does not fit its column.
         """
         for piece in self._pieces(entry):
-            if self._rows and not self._has_room_for(piece):
+            size_bytes = piece.size_bytes
+            if self._rows and not self._has_room_for(len(piece), size_bytes):
                 yield self.finish()
-            self._append(piece)
+            self._append(piece, size_bytes)
 
     def finish(self) -> pa.RecordBatch:
         """Everything collected so far, as one RecordBatch; the builder is empty then.
@@ -118,18 +120,18 @@ class RecordBatchBuilder:
         self._clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: Entry, size_bytes: int) -> None:
         self._entries.append((self._rows, entry.position))
         self._rows += len(entry)
-        self._size_bytes += entry.size_bytes
+        self._size_bytes += size_bytes
         self._messages.append(entry)
-        for column in self._columns:
+        for column in self._collecting:
             column.append(entry)
 
-    def _has_room_for(self, entry: Entry) -> bool:
+    def _has_room_for(self, rows: int, size_bytes: int) -> bool:
         return (
-            self._rows + len(entry) <= self._max_rows
-            and self._size_bytes + entry.size_bytes <= self._max_bytes
+            self._rows + rows <= self._max_rows
+            and self._size_bytes + size_bytes <= self._max_bytes
         )
 
     def _pieces(self, entry: Entry) -> Iterable[Entry]:
@@ -232,6 +234,9 @@ class _Messages:
 class _Column:
     """Collects plain Python values; one conversion to Arrow at the end."""
 
+    #: Whether it wants to be told of each entry.
+    collects = True
+
     def __init__(self, type_: pa.DataType, read: Callable[[Entry], Any]) -> None:
         self._type = type_
         self._read = read
@@ -268,14 +273,13 @@ def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 class _MessageColumn(_Column):
     """A value of its own for each message, made for all messages in one go."""
 
+    collects = False
+
     def __init__(
         self, type_: pa.DataType, make: Callable[[_Messages], pa.Array]
     ) -> None:
         super().__init__(type_, lambda entry: ())
         self._make = make
-
-    def append(self, entry: Entry) -> None:
-        pass
 
     def array(self, rows: int, messages: _Messages) -> pa.Array:
         return self._make(messages) if rows else pa.array([], self._type)
@@ -319,13 +323,18 @@ class _EntryColumn(_Column):
 class _ConstantColumn(_Column):
     """The same value in each row of the reader."""
 
+    collects = False
+
     def __init__(self, type_: pa.DataType, value: Any) -> None:
         super().__init__(type_, lambda entry: ())
         self._scalar = pa.scalar(value, type_)
+        self._repeated = pa.repeat(self._scalar, 0)
 
     def array(self, rows: int, messages: _Messages) -> pa.Array:
         del messages
-        return pa.repeat(self._scalar, rows)
+        if rows > len(self._repeated):  # kept: most RecordBatches are of one size
+            self._repeated = pa.repeat(self._scalar, rows)
+        return self._repeated.slice(0, rows)
 
 
 class _MessageIdColumn(_Column):

@@ -51,6 +51,9 @@ _TICK_S = 1.0
 #: Where the handshake waits among the requests, whose own ids start at 1.
 _CONNECT = 0
 
+#: Requests that go out with one call of the system: some ten kilobytes.
+_REQUESTS_TOGETHER = 256
+
 _AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
 
 
@@ -165,19 +168,37 @@ class Connection:
             A future of the reply's message. It raises a BrokerError for a refusal and a
             TransportError if the connection breaks first.
         """
-        request_id = next(self._request_ids)
-        frame = build(request_id=request_id)
-        future: Future[Any] = Future()
-        with self._lock:
-            if self._error is not None:
-                future.set_exception(copy.copy(self._error))
-                return future
-            self._requests[request_id] = future
-        try:
-            self.send(frame)
-        except PulsarSparkError as error:
-            self._fail(error)
+        (future,) = self.request_all([build])
         return future
+
+    def request_all(self, builds: Sequence[Callable[..., bytes]]) -> list[Future[Any]]:
+        """Sends many requests, each as ``request`` does, with few calls of the system.
+
+        One call for each of ten thousand would take longer than everything else: it
+        wakes the broker, and then the reading thread, for a few bytes.
+        """
+        futures: list[Future[Any]] = []
+        for first in range(0, len(builds), _REQUESTS_TOGETHER):
+            requests: dict[int, Future[Any]] = {}
+            frames = []
+            for build in builds[first : first + _REQUESTS_TOGETHER]:
+                request_id = next(self._request_ids)
+                frames.append(build(request_id=request_id))
+                requests[request_id] = Future()
+            futures += requests.values()
+            with self._lock:
+                error = self._error
+                if error is None:
+                    self._requests |= requests
+            if error is not None:
+                for future in requests.values():
+                    future.set_exception(copy.copy(error))
+                continue
+            try:
+                self.send(b"".join(frames))
+            except PulsarSparkError as failure:
+                self._fail(failure)
+        return futures
 
     def wait(self, future: Future[Any], timeout_s: float, what: str) -> Any:
         """The reply, within ``timeout_s`` seconds.

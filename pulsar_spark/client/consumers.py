@@ -11,14 +11,11 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.lookup import TopicLookup, gather
+from pulsar_spark.client.lookup import Request, TopicLookup, gather, send_all
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.protocol import Delivery
-
-#: Makes a frame, given the request id.
-Request = Callable[..., bytes]
 
 
 class TopicConsumer:
@@ -141,14 +138,11 @@ class ConsumerGroup(Generic[C]):
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """As ``step``, but gives errors among the replies, and nobody drops out."""
-        sent = {}
+        requests = {}
         for topic in list(self.members) if topics is None else topics:
             if (member := self.members.get(topic)) is not None:
-                sent[topic] = (
-                    member.connection,
-                    member.connection.request(request(member)),
-                )
-        return gather(sent, timeout_s or self._timeout_s, what)
+                requests[topic] = member.connection, request(member)
+        return gather(send_all(requests), timeout_s or self._timeout_s, what)
 
     def drop(self, topic: str, error: PulsarSparkError) -> None:
         """Gives a member up."""

@@ -20,8 +20,8 @@ from typing import Any
 
 from pulsar_spark.admission import EntrySize
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerGroup, Request, TopicConsumer
-from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
+from pulsar_spark.client.lookup import Request, TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
 from pulsar_spark.client.retry import Retry, ask_all

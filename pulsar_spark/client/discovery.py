@@ -69,20 +69,20 @@ def _match(
     # The list has each partition by itself, and may lack those nobody has used yet: so
     # partitions are counted by the topic's metadata.
     counts = lookup.partition_counts({topic.base.full_name for topic in listed})
-    found = {
+    found = [
         partition
         for name, count in counts.items()
         if count
         for partition in _partitions(TopicName.parse(name), count)
-    }
+    ]
     # Beside those there are topics without partitions, and some that only look like a
     # partition.
-    found.update(
+    found += (
         topic
         for topic in listed
         if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
     )
-    return sorted(found), None
+    return _in_order(found), None
 
 
 def _expand(
@@ -91,17 +91,26 @@ def _expand(
     counts = lookup.partition_counts({topic.full_name for topic in topics})
     uncounted = {name for name, count in counts.items() if count is None}
     missing = sorted(uncounted - lookup.counted_partitions(uncounted))
-    found: set[TopicName] = set()
-    for name, count in counts.items():
-        if name not in missing:
-            found.update(_partitions(TopicName.parse(name), count or 0))
+    found = _in_order(
+        partition
+        for name, count in counts.items()
+        if name not in missing
+        for partition in _partitions(TopicName.parse(name), count or 0)
+    )
     if not missing:
-        return sorted(found), None
-    return sorted(found), TopicNotFoundError(
+        return found, None
+    return found, TopicNotFoundError(
         f"{list_names(missing)} does not exist. Correct the name, create the topic "
         "(reading never does), or set `waitingForNonExistedTopic` to true.",
         code="TopicNotFound",
     )
+
+
+def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:
+    """Each of them once, sorted."""
+    # Partitions come in order already. A dict keeps that and a set would not, and what
+    # is in order nearly is sorted in a tenth of the time.
+    return sorted(dict.fromkeys(topics))
 
 
 def _partitions(topic: TopicName, count: int) -> list[TopicName]:

@@ -6,7 +6,7 @@ that a thousand partitions cost a few round trips.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,9 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 K = TypeVar("K")
+
+#: Makes a frame, given the request id.
+Request = Callable[..., bytes]
 
 #: How finely silence is measured: this many steps make a timeout.
 _STEPS = 10
@@ -139,12 +142,13 @@ class TopicLookup:
             }
         )
         service = self._service() if len(connections) < len(asking) else None
-        sent: dict[str, _Pending | PulsarSparkError] = {}
+        requests: dict[str, tuple[Connection, Request]] = {}
+        failed: dict[str, PulsarSparkError] = {}
         for topic, question in asking.items():
             connection = connections.get(topic) or service
             if not isinstance(connection, Connection):
                 assert connection is not None
-                sent[topic] = connection
+                failed[topic] = connection
                 continue
             build = partial(
                 commands.lookup,
@@ -152,8 +156,10 @@ class TopicLookup:
                 authoritative=question.authoritative,
                 advertised_listener_name=self._options.listener_name or "",
             )
-            sent[topic] = connection, connection.request(build)
-        return gather(sent, self._options.lookup_timeout_s, "LOOKUP")
+            requests[topic] = connection, build
+        return gather(
+            {**send_all(requests), **failed}, self._options.lookup_timeout_s, "LOOKUP"
+        )
 
     def _broker(self, answer: Any) -> BrokerAddress | _Question | PulsarSparkError:
         if isinstance(answer, PulsarSparkError):
@@ -177,10 +183,7 @@ class TopicLookup:
         connection = self._service()
         if not isinstance(connection, Connection):
             return dict.fromkeys(builds, connection)
-        sent: dict[K, _Pending | PulsarSparkError] = {
-            key: (connection, connection.request(build))
-            for key, build in builds.items()
-        }
+        sent = send_all({key: (connection, build) for key, build in builds.items()})
         return gather(sent, self._options.lookup_timeout_s, what)
 
     def _service(self) -> Connection | PulsarSparkError:
@@ -202,6 +205,25 @@ class _Question:
 
 
 _Pending = tuple[Connection, Future[Any]]
+
+
+def send_all(requests: Mapping[K, tuple[Connection, Request]]) -> dict[K, _Pending]:
+    """Sends many requests, those for one broker together.
+
+    Args:
+        requests: Whom to ask, and what.
+    """
+    by_connection: dict[Connection, list[K]] = {}
+    for key, (connection, _) in requests.items():
+        by_connection.setdefault(connection, []).append(key)
+    sent: dict[K, _Pending] = {}
+    for connection, keys in by_connection.items():
+        futures = connection.request_all([requests[key][1] for key in keys])
+        sent.update(
+            (key, (connection, future))
+            for key, future in zip(keys, futures, strict=True)
+        )
+    return sent
 
 
 def gather(
@@ -233,9 +255,12 @@ def gather(
 
 def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
     """Waits until all are done, or none became so for ``timeout_s``."""
-    pending = set(futures)
+    futures = list(futures)
     step_s = timeout_s / _STEPS
-    silent_steps = 0
+    # The last reply most often comes last, and a wait for one is cheaper than for all.
+    wait(futures[-1:], step_s)
+    pending = {future for future in futures if not future.done()}
+    silent_steps = int(len(pending) == len(futures))
     while pending and silent_steps < _STEPS:
         done, pending = wait(pending, step_s)
         silent_steps = 0 if done else silent_steps + 1

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import math
+
 from pulsar_spark.client.discovery import find_topic_partitions
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.client.splits import split_ranges
 from pulsar_spark.client.starts import find_starts, times_for
 from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.offsets import Position
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.plan import TopicRange, assign_offsets, is_after, range_between
+from pulsar_spark.plan import (
+    Pruning,
+    TopicPositions,
+    TopicRange,
+    assign_offsets,
+    is_after,
+    range_between,
+)
 from pulsar_spark.topics import TopicName
 
 
-def plan_batch(pool: ConnectionPool, options: ReadOptions) -> list[TopicRange]:
+def plan_batch(
+    pool: ConnectionPool, options: ReadOptions, pruning: Pruning | None = None
+) -> list[TopicRange]:
     """One range for each topic partition that has rows to read, in order of topics.
 
-    Both ends are fixed here, once; rows that arrive later are not in them.
+    Or several, see ``client.splits``. Both ends are fixed here, once; rows that arrive
+    later are not in them.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        pruning: What of that is not wanted.
 
     Raises:
         OptionError: Offsets or times do not fit the topics.
@@ -26,7 +44,8 @@ def plan_batch(pool: ConnectionPool, options: ReadOptions) -> list[TopicRange]:
         DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    return _BatchPlanner(pool, options).plan()
+    ranges = _BatchPlanner(pool, options).plan(pruning or Pruning())
+    return split_ranges(pool, options, ranges)
 
 
 class _BatchPlanner:
@@ -39,7 +58,7 @@ class _BatchPlanner:
             read_compacted=options.read_compacted,
         )
 
-    def plan(self) -> list[TopicRange]:
+    def plan(self, pruning: Pruning) -> list[TopicRange]:
         topics = find_topic_partitions(self._topic_lookup, self._options)
         offsets = assign_offsets(
             self._options.starting_offsets, topics, option="startingOffsets"
@@ -52,9 +71,45 @@ class _BatchPlanner:
             name = topic.full_name
             first, found = starts[name]
             range_ = range_between(name, first, ends.get(name), found.last)
-            if range_ is not None:
+            if range_ is not None and pruning.keeps(range_):
                 ranges.append(range_)
-        return ranges
+        return self._narrowed(ranges, pruning)
+
+    def _narrowed(self, ranges: list[TopicRange], pruning: Pruning) -> list[TopicRange]:
+        """The parts of the ranges where rows of the wanted time of publishing can be.
+
+        Entries are in the order in which they were stored, not published, and brokers
+        seek by bisection. With each publish time at most w away from the storing, an
+        entry published before t was stored before t + w, and so was what lies before
+        it; that was published before t + 2w. So a seek to t, wherever it ends, passes
+        over nothing that was published from t + 2w on; and so from the other side.
+        """
+        pushdown = self._options.filter_pushdown
+        if pushdown is None or self._options.read_compacted:
+            return ranges
+        margin_ms = math.ceil(2000 * pushdown.clocks_within_s)
+        names = [range_.topic_partition for range_ in ranges]
+        firsts: dict[str, TopicPositions] = {}
+        ends: dict[str, TopicPositions] = {}
+        if pruning.published_from_ms is not None:
+            at_ms = max(0, pruning.published_from_ms - margin_ms)
+            firsts = self._positions.from_times(dict.fromkeys(names, at_ms))
+        if pruning.published_to_ms is not None:
+            at_ms = max(0, pruning.published_to_ms + margin_ms + 1)
+            ends = self._positions.from_times(dict.fromkeys(names, at_ms))
+        narrowed = []
+        for range_ in ranges:
+            start, end = range_.start, range_.end
+            first = firsts.get(range_.topic_partition)
+            if first is not None and first.first.position > start.position:
+                start = first.first
+            last = ends.get(range_.topic_partition)
+            if last is not None and last.before.position < end.position:
+                end = last.before
+            one = TopicRange(range_.topic_partition, start, end)
+            if not one.is_empty:
+                narrowed.append(one)
+        return narrowed
 
     def _ends(self, topics: list[TopicName]) -> dict[str, MessageId]:
         """The last message of each that does not simply go to the end."""

@@ -174,6 +174,8 @@ class RangeReader:
         if not self._settings.reader.read_compacted:
             # What begins behind the range proves nothing: all of it may be gone.
             reaches = found.first.position <= self._range.end.position
+            # Nor is a ledger read to its end that is known to have had the start.
+            reaches = reaches and not self._range.is_start_known
             check_start(
                 self._range.topic_partition,
                 start,

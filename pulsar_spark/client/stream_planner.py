@@ -22,6 +22,7 @@ from pulsar_spark.client.discovery import (
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.client.splits import split_ranges
 from pulsar_spark.client.starts import find_starts
 from pulsar_spark.errors import DataLossError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, MessageId
@@ -184,6 +185,9 @@ class StreamPlanner:
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
         """What the micro-batch between two offsets reads, which depends on these alone.
 
+        Where ranges are split, the parts depend on what is stored between the offsets,
+        too, see ``client.splits``; the rows do not.
+
         Spark has recorded ``end``. So this is when the subscription comes into being,
         and no earlier: a query that dies before that leaves nothing behind.
 
@@ -194,7 +198,7 @@ class StreamPlanner:
         if self._subscription is None:
             self._settle(end)
             self._visit({name: end.begin(start, name) for name in end.last_read})
-        return batch_ranges(start, end)
+        return split_ranges(self._pool, self._options, batch_ranges(start, end))
 
     def commit(self, end: StreamOffset) -> None:
         """Acknowledges what Spark has committed, where that was not done yet."""

@@ -13,6 +13,7 @@ from pulsar_spark.options.model import (
     METADATA_COLUMNS_DEFAULT,
     ClientOptions,
     DeliveryGuarantee,
+    FilterPushdown,
     ReadOptions,
     WriteOptions,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "OPTIONS",
     "ClientOptions",
     "DeliveryGuarantee",
+    "FilterPushdown",
     "OptionSpec",
     "ReadOptions",
     "Scope",

@@ -76,6 +76,20 @@ class ClientOptions:
 
 
 @dataclass(frozen=True)
+class FilterPushdown:
+    """Filters may prune a plan: each loaded frame serves one query.
+
+    See ``spark.pushdown`` for why.
+
+    Attributes:
+        clocks_within_s: How far, at most, a publish time is from the time at which its
+            message was stored, in seconds.
+    """
+
+    clocks_within_s: float
+
+
+@dataclass(frozen=True)
 class ReadOptions:
     """What to read and how. Durations are seconds.
 
@@ -103,6 +117,11 @@ class ReadOptions:
             None for no limit.
         min_rows_per_trigger: Rows that a micro-batch waits for, None for none.
         max_trigger_delay_s: Longest such wait.
+        min_partitions: Input partitions wanted at least, None for one for each topic
+            partition.
+        max_records_per_partition: Rows wanted in an input partition at most, None for
+            any number.
+        filter_pushdown: What filters may prune, None for nothing.
         metadata_columns: Metadata columns in the order of the schema.
         rows_per_arrow_batch: Most rows of one RecordBatch.
         bytes_per_arrow_batch: Bytes after which a RecordBatch is handed on.
@@ -140,6 +159,9 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     min_rows_per_trigger: int | None = None
     max_trigger_delay_s: float = 900.0
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    filter_pushdown: FilterPushdown | None = None
     metadata_columns: tuple[str, ...] = METADATA_COLUMNS_DEFAULT
     rows_per_arrow_batch: int = 10_000
     bytes_per_arrow_batch: int = 4 << 20

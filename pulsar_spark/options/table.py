@@ -261,6 +261,32 @@ MAX_TRIGGER_DELAY = OptionSpec(
     Scope.STREAM,
     values.duration(max_days=365),
 )
+MIN_PARTITIONS = OptionSpec(
+    "minPartitions",
+    "",
+    "Input partitions wanted at least, a hint: where topic partitions are fewer, the"
+    " largest are split between entries.",
+    Scope.READ,
+    values.integer(1, values.MAX_INT),
+)
+MAX_RECORDS_PER_PARTITION = OptionSpec(
+    "maxRecordsPerPartition",
+    "",
+    "Most rows of an input partition, a hint: by the average of a few entries, and"
+    " never less than one entry.",
+    Scope.READ,
+    values.integer(1, values.MAX_LONG),
+)
+FILTER_PUSHDOWN = OptionSpec(
+    "filterPushdown",
+    "false",
+    "Whether filters on `__partition`, `__topic` and `__publishTime` prune the plan of"
+    " a batch read, one query for each `load()`: see"
+    " [Filters](#filters-that-prune-the-plan). `true,10m` is for publish times that are"
+    " off by up to 10 minutes; `true` alone says 5.",
+    Scope.READ,
+    values.filter_pushdown,
+)
 METADATA_COLUMNS = OptionSpec(
     "metadataColumns",
     ",".join(METADATA_COLUMNS_DEFAULT),
@@ -591,6 +617,9 @@ _HONOURED: tuple[OptionSpec[Any], ...] = (
     MAX_BYTES_PER_TRIGGER,
     MIN_ROWS_PER_TRIGGER,
     MAX_TRIGGER_DELAY,
+    MIN_PARTITIONS,
+    MAX_RECORDS_PER_PARTITION,
+    FILTER_PUSHDOWN,
     METADATA_COLUMNS,
     ROWS_PER_ARROW_BATCH,
     BYTES_PER_ARROW_BATCH,
@@ -672,21 +701,12 @@ _IGNORED = Support.IGNORED
 
 # Schemas come later. Values that ask for nothing pass already.
 _LATER = (
-    *_others(
-        "allowDifferentTopicSchemas filterPushdown",
-        Scope.READ,
-        _REFUSED,
-        harmless=["false"],
-    ),
+    *_others("allowDifferentTopicSchemas", Scope.READ, _REFUSED, harmless=["false"]),
     *_others("schemaVersion", Scope.READ, _REFUSED, harmless=["latest"]),
     *_others("mode", Scope.READ, _REFUSED, harmless=["failfast"]),
     *_others("encryption.privateKeys", Scope.READ, _REFUSED),
-    # Hints about the number of tasks, and the name of a column that `mode` would add.
-    *_others(
-        "minPartitions maxRecordsPerPartition columnNameOfCorruptRecord",
-        Scope.READ,
-        _IGNORED,
-    ),
+    # The name of a column that `mode` would add.
+    *_others("columnNameOfCorruptRecord", Scope.READ, _IGNORED),
 )
 # On a read these are a mistake in any version. Names below `pulsar.producer` are those
 # of Java's ProducerConfigurationData 4.0.

@@ -25,6 +25,7 @@ from pulsar_spark.options.model import (
     DEFAULT_PORT,
     METADATA_COLUMNS_ALL,
     DeliveryGuarantee,
+    FilterPushdown,
 )
 from pulsar_spark.topics import TopicName, TopicsPattern, compile_topics_pattern
 
@@ -157,6 +158,22 @@ def duration(max_days: int) -> Callable[[str, str], float]:
         return total_ms / 1000
 
     return parse
+
+
+#: How far publish times may be off where nothing is said of it, in seconds. Far more
+#: than clocks that are kept in step, and a producer's longest try to send.
+_CLOCKS_WITHIN_S = 300.0
+
+
+def filter_pushdown(text: str, option: str) -> FilterPushdown | None:
+    """``false``, or ``true`` with the accuracy of publish times behind it."""
+    switch, comma, accuracy = text.strip().lower().partition(",")
+    if boolean(switch.strip(), option):
+        within = duration(max_days=365)(accuracy, option) if comma else _CLOCKS_WITHIN_S
+        return FilterPushdown(within)
+    if comma:
+        raise OptionError(f"{option} must be false or true, such as true,10m.")
+    return None
 
 
 def word(

@@ -56,7 +56,13 @@ class PulsarDataSource(DataSource):
         """
         from pulsar_spark.spark.reader import PulsarReader
 
-        return PulsarReader(parse_read_options(self.options), schema)
+        options = parse_read_options(self.options)
+        if options.filter_pushdown is None:
+            return PulsarReader(options, schema)
+        # Whoever defines pushFilters cannot be read without Spark's own setting.
+        from pulsar_spark.spark.pushdown import PulsarPushdownReader
+
+        return PulsarPushdownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of a streaming query.

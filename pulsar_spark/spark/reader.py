@@ -17,7 +17,7 @@ from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.range_reader import RangeReader, RangeSettings
 from pulsar_spark.client.reader import ReaderSettings
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.plan import TopicRange
+from pulsar_spark.plan import Pruning, TopicRange
 from pulsar_spark.spark.schema import checked_arrow_schema
 from pulsar_spark.wire.entries import Entry
 
@@ -47,14 +47,18 @@ class PulsarReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = checked_arrow_schema(schema)
+        self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """One input partition for each topic partition that has rows. On the driver.
 
+        Or several, with ``minPartitions`` or ``maxRecordsPerPartition``.
+
         Raises:
             PulsarSparkError: As ``client.planner.plan_batch`` does.
         """
-        ranges = plan_batch(shared_pool(self._options.client), self._options)
+        pool = shared_pool(self._options.client)
+        ranges = plan_batch(pool, self._options, self._pruning)
         return [PulsarInputPartition(range_) for range_ in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

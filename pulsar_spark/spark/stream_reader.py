@@ -91,7 +91,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
-        """One input partition for each topic partition that has rows in the batch."""
+        """One input partition for each topic partition that has rows in the batch.
+
+        Or several, with ``minPartitions`` or ``maxRecordsPerPartition``.
+        """
         ranges = self._plan().ranges(
             StreamOffset.from_json(start), StreamOffset.from_json(end)
         )

@@ -102,9 +102,7 @@ class Segment:
     ) -> None:
         """Takes a message that is not in a batch, as if it were in a batch of one."""
         head = _head_of_single(metadata, len(payload))
-        message = len(head).to_bytes(4, "big") + head
-        if payload:
-            message += payload
+        message = b"".join((len(head).to_bytes(4, "big"), head, payload))
         self.table.append_batch(message, self.size_bytes, 1, None, 0, 0, 0)
         self._append(message)
 

@@ -282,7 +282,7 @@ def test_partitions(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reader_module, "shared_pool", lambda options: None)
     for plan in ([], [RANGE], [RANGE, RANGE]):
         monkeypatch.setattr(
-            reader_module, "plan_batch", lambda pool, options, plan=plan: plan
+            reader_module, "plan_batch", lambda pool, options, pruning, plan=plan: plan
         )
         found = reader().partitions()
         assert type(found) is list

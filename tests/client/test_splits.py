@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client.planner import plan_batch
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.range_reader import RangeReader, RangeSettings
+from pulsar_spark.client.reader import ReaderSettings
+from pulsar_spark.client.splits import split_ranges
+from pulsar_spark.errors import DataLossError, ReadTimeoutError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import parse_read_options
+from pulsar_spark.plan import TopicRange
+from tests.client.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    batch,
+    client_options,
+    cut,
+    silence,
+    single,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+    """Connections with time enough for large plans."""
+    one = ConnectionPool(client_options(scripted.address, lookup_timeout_s=30.0))
+    yield one
+    one.close()
+
+
+def split(
+    pool: ConnectionPool, *ranges: TopicRange, **options: str
+) -> list[tuple[str, str]]:
+    """Start and end of each part."""
+    given: dict[str, Any] = {"service.url": "pulsar://unused:1", "topic": "t"}
+    parts = split_ranges(pool, parse_read_options(given | options), ranges)
+    return [(str(part.start), str(part.end)) for part in parts]
+
+
+def range_of(start: str, end: str, topic: str = TOPIC) -> TopicRange:
+    """A range."""
+    return TopicRange(topic, MessageId.parse_text(start), MessageId.parse_text(end))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"minPartitions": "1"},
+        {
+            "pulsar.reader.readCompacted": "true",
+            "minPartitions": "9",
+            "maxRecordsPerPartition": "1",
+        },
+    ],
+)
+def test_nobody_is_asked_in_vain(
+    scripted: ScriptedBroker, pool: ConnectionPool, options: dict[str, str]
+) -> None:
+    """Nothing is split, and the broker hears nothing."""
+    scripted.add_topic(TOPIC, [single(b"a")] * 4)
+    assert split(pool, range_of("7:0", "7:3"), **options) == [("7:0", "7:3")]
+    assert scripted.connections == 0
+
+
+def test_one_range_in_one_ledger(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Only arithmetic: nothing is to be asked."""
+    assert split(pool, range_of("7:0:3", "7:5:1"), minPartitions="2") == [
+        ("7:0:3", "7:2"),
+        ("7:3", "7:5:1"),
+    ]
+    assert scripted.connections == 0
+
+
+def test_several_ledgers(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Ledgers in between are found; no part ends or starts where no entry is."""
+    scripted.add_topic(TOPIC, [single(b"a")] * 3)
+    ledgers = [LEDGER]
+    for size in (2, 1, 3):
+        ledgers.append(scripted.roll(TOPIC))
+        scripted.append(TOPIC, *[single(b"b")] * size)
+    a, b, c, d = ledgers
+    whole = range_of(f"{a}:0", f"{d}:2")
+    assert split(pool, whole, minPartitions="3") == [
+        (f"{a}:0", f"{a}:2"),
+        (f"{b}:0", f"{c}:0"),
+        (f"{d}:0", f"{d}:2"),
+    ]
+    assert scripted.consumers == []
+    assert scripted.requests["FLOW"] == 0
+
+
+def test_rows_are_seen_in_a_few_entries(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """A limit of rows is one of entries, by the mean of some that are looked at."""
+    scripted.add_topic(TOPIC, [batch([b"a", b"b", b"c"])] * 8)
+    whole = range_of("7:0", "7:7")
+    assert split(pool, whole, maxRecordsPerPartition="12") == [
+        ("7:0", "7:3"),
+        ("7:4", "7:7"),
+    ]
+    assert scripted.requests["FLOW"] == scripted.requests["SUBSCRIBE"] == 4
+    assert scripted.consumers == []
+
+
+@pytest.mark.parametrize("partitions", [2, 100])
+def test_the_number_of_partitions_costs_no_round_trips(
+    scripted: ScriptedBroker, pool: ConnectionPool, partitions: int
+) -> None:
+    """Each step is asked of all at once: the broker waits until it has all of them."""
+    topics = [f"{TOPIC}-partition-{index}" for index in range(partitions)]
+    for topic in topics:
+        scripted.add_topic(topic, [batch([b"a", b"b"])])
+    scripted.answer_together(partitions, "SUBSCRIBE", "GET_LAST_MESSAGE_ID")
+    ranges = [range_of("7:0", "7:0", topic) for topic in topics]
+    assert len(split(pool, *ranges, maxRecordsPerPartition="2")) == partitions
+    assert scripted.connections == 1
+
+
+def test_a_topic_partition_that_is_gone(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """It is left whole: whoever reads it knows what that means."""
+    scripted.add_topic(f"{TOPIC}2", [single(b"a")] * 4)
+    gone, there = range_of("7:0", "9:3"), range_of("7:0", "7:3", f"{TOPIC}2")
+    assert split(pool, gone, there, maxRecordsPerPartition="2") == [
+        ("7:0", "9:3"),
+        ("7:0", "7:1"),
+        ("7:2", "7:3"),
+    ]
+
+
+def test_a_connection_that_breaks(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The look is taken again, so that the parts are the same."""
+    scripted.add_topic(TOPIC, [batch([b"a", b"b"])] * 2)
+    scripted.script("FLOW", cut)
+    parts = split(pool, range_of("7:0", "7:1"), maxRecordsPerPartition="2")
+    assert parts == [("7:0", "7:0"), ("7:1", "7:1")]
+    assert scripted.connections > 1
+
+
+def test_an_entry_that_does_not_come(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """No guess, which a replay might not repeat: an error that names the place."""
+    scripted.add_topic(TOPIC, [single(b"a")] * 2)
+    scripted.always("FLOW", silence)
+    with pytest.raises(ReadTimeoutError, match=rf"{TOPIC} at 7:0 .*pollTimeoutMs"):
+        split(
+            pool,
+            range_of("7:0", "7:1"),
+            maxRecordsPerPartition="1",
+            pollTimeoutMs="50",
+        )
+
+
+def test_places_after_which_nothing_comes(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Nobody waits there: what can be seen elsewhere counts."""
+    scripted.add_topic(TOPIC, [batch([b"a", b"b"])] * 2)
+    parts = split(pool, range_of("7:0", "7:3"), maxRecordsPerPartition="4")
+    assert parts == [("7:0", "7:1"), ("7:2", "7:3")]
+    assert scripted.requests["FLOW"] == 2
+
+
+def test_damaged_entries_count(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Whoever reads a damaged entry says so, not who looks at it."""
+    damaged = single(b"a")
+    frame = type(damaged)(damaged.metadata, damaged.payload, 1, is_damaged=True)
+    scripted.add_topic(TOPIC, [frame] * 2)
+    parts = split(pool, range_of("7:0", "7:1"), maxRecordsPerPartition="1")
+    assert parts == [("7:0", "7:0"), ("7:1", "7:1")]
+
+
+@pytest.mark.parametrize("is_start_known", [False, True])
+def test_a_part_whose_ledger_is_gone(
+    scripted: ScriptedBroker, pool: ConnectionPool, is_start_known: bool
+) -> None:
+    """A ledger that had the part's start was not read to its end, but is lost."""
+    scripted.add_topic(TOPIC, [single(b"a")] * 4)
+    following = scripted.roll(TOPIC)
+    scripted.append(TOPIC, single(b"b"))
+    scripted.trim(TOPIC)
+    part = TopicRange(
+        TOPIC, MessageId(LEDGER, 2), MessageId(following, 0), is_start_known
+    )
+    settings = RangeSettings(ReaderSettings("spark-pulsar"), is_protected=True)
+    entries = RangeReader(pool, part, settings).entries()
+    if is_start_known:
+        with pytest.raises(DataLossError, match="no longer has 7:2"):
+            list(entries)
+    else:
+        assert [entry.position for entry in entries] == [(following, 0)]
+
+
+def test_batch_plans_are_split(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """The plan of a batch read has the parts."""
+    scripted.add_topic(TOPIC, [single(b"a")] * 4)
+    options = parse_read_options(
+        {"service.url": "pulsar://unused:1", "topic": "t", "minPartitions": "2"}
+    )
+    found = plan_batch(pool, options)
+    assert [(str(r.start), str(r.end)) for r in found] == [
+        ("7:0", "7:1"),
+        ("7:2", "7:3"),
+    ]

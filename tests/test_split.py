@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+
+import pytest
+
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.plan import TopicRange
+from pulsar_spark.split import (
+    LedgerSurvey,
+    RangeSize,
+    Run,
+    count_parts,
+    cut,
+    places_of,
+)
+
+T = "persistent://public/default/t"
+
+#: The last entry of each ledger, as in the table of ``client.splits``.
+LEDGERS = {7: 7, 11: 4, 12: 2, 13: 3}
+
+
+def range_of(start: str, end: str) -> TopicRange:
+    """A range of the topic."""
+    return TopicRange(T, MessageId.parse_text(start), MessageId.parse_text(end))
+
+
+def before(ledgers: dict[int, int], asked: tuple[int, int]) -> tuple[int, int]:
+    """What a broker answers: the last entry before a place."""
+    ledger_id, entry_id = asked
+    if ledger_id in ledgers and entry_id > 0:
+        return ledger_id, min(entry_id - 1, ledgers[ledger_id])
+    known = sorted(ledgers)
+    at = bisect_left(known, ledger_id)
+    return (known[at - 1], ledgers[known[at - 1]]) if at else (known[0], -1)
+
+
+def survey(
+    range_: TopicRange, ledgers: dict[int, int], extra: int = 0
+) -> tuple[list[Run], int]:
+    """The runs that are found, and how many rounds of questions that takes."""
+    one = LedgerSurvey(range_)
+    rounds = 0
+    while one.gaps:
+        one.learn({asked: before(ledgers, asked) for asked in one.questions(extra)})
+        rounds += 1
+    return one.runs(), rounds
+
+
+@pytest.mark.parametrize("extra", [0, 1, 3, 32])
+@pytest.mark.parametrize(
+    ("start", "end", "runs"),
+    [
+        ("7:0", "13:3", [(7, 0, 7), (11, 0, 4), (12, 0, 2), (13, 0, 3)]),
+        ("7:5", "13:1", [(7, 5, 7), (11, 0, 4), (12, 0, 2), (13, 0, 1)]),
+        ("7:5:3", "13:1:2", [(7, 5, 7), (11, 0, 4), (12, 0, 2), (13, 0, 1)]),
+        ("-1:-1", "11:2", [(7, 0, 7), (11, 0, 2)]),
+        ("5:0", "11:2", [(7, 0, 7), (11, 0, 2)]),
+        ("5:9", "6:2", []),
+        ("8:3", "12:2", [(11, 0, 4), (12, 0, 2)]),
+        ("7:8", "11:0", [(11, 0, 0)]),
+        ("7:-1", "11:-1", [(7, 0, 7)]),
+        ("7:0", "9:4", [(7, 0, 7)]),
+        ("11:0", "12:99", [(11, 0, 4), (12, 0, 2)]),
+    ],
+)
+def test_ledgers_of_a_range(
+    start: str, end: str, runs: list[tuple[int, int, int]], extra: int
+) -> None:
+    """The runs are the entries that are stored, wherever the ends are."""
+    found, _ = survey(range_of(start, end), LEDGERS, extra)
+    assert [tuple(run) for run in found] == runs
+
+
+def test_one_ledger_needs_no_question() -> None:
+    """Within a ledger a split is arithmetic."""
+    assert survey(range_of("7:2:1", "7:6"), {}) == ([Run(7, 2, 6)], 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_ledgers_are_found_in_few_rounds(seed: int) -> None:
+    """Ledgers whose ids are far apart or close together, a thousand of them."""
+    rng = random.Random(seed)
+    ids = rng.sample(range(10**9), 800) + [5 * 10**8 + 3 * i for i in range(200)]
+    ledgers = {ledger_id: rng.randrange(50_000) for ledger_id in ids}
+    first, last = min(ledgers), max(ledgers)
+    range_ = range_of(f"{first}:0", f"{last}:{ledgers[last]}")
+    found, rounds = survey(range_, ledgers, extra=32)
+    assert {run.ledger_id: run.last for run in found} == ledgers
+    assert rounds <= 16
+
+
+def test_a_topic_that_is_trimmed_meanwhile() -> None:
+    """An answer that begins a later ledger ends the survey."""
+    trimmed = {12: 2, 13: 3}
+    one = LedgerSurvey(range_of("7:0", "13:3"))
+    one.learn({asked: before(LEDGERS, asked) for asked in one.questions(0)})
+    one.learn({asked: before(LEDGERS, asked) for asked in one.questions(0)})
+    assert one.gaps == 1
+    one.learn({asked: before(trimmed, asked) for asked in one.questions(0)})
+    assert one.gaps == 0
+    assert one.runs() == [Run(12, 0, 2), Run(13, 0, 3)]
+
+
+def test_places_of_entries() -> None:
+    """Entries are counted over all runs."""
+    runs = [Run(7, 5, 7), Run(11, 0, 1)]
+    wanted = [(7, 5), (7, 6), (7, 7), (11, 0), (11, 1)]
+    assert places_of(runs, range(5)) == wanted
+    assert places_of(runs, [3, 1]) == [wanted[3], wanted[1]]
+    assert places_of([], []) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_are_the_range(seed: int) -> None:
+    """Parts are disjoint, in order, even, and hold every entry, whatever is asked."""
+    rng = random.Random(seed)
+    runs = [
+        Run(ledger_id, first, first + rng.randrange(1, 9))
+        for ledger_id, first in enumerate([3, 0, 0, 0][: rng.randrange(1, 5)], 7)
+    ]
+    entries = [(r.ledger_id, e) for r in runs for e in range(r.first, r.last + 1)]
+    range_ = TopicRange(
+        T, MessageId(*entries[0], batch_index=2), MessageId(*entries[-1], batch_index=1)
+    )
+    for parts in range(1, len(entries) + 1):
+        pieces = cut(range_, runs, parts)
+        assert len(pieces) == parts
+        assert (pieces[0].start, pieces[-1].end) == (range_.start, range_.end)
+        held = [
+            [e for e in entries if p.start.position <= e <= p.end.position]
+            for p in pieces
+        ]
+        assert [e for some in held for e in some] == entries
+        sizes = {len(some) for some in held}
+        assert max(sizes) - min(sizes) <= 1
+        inner = [p.start for p in pieces[1:]] + [p.end for p in pieces[:-1]]
+        assert all(at.batch_index == -1 for at in inner)
+        assert [p.is_start_known for p in pieces] == [False] + [True] * (parts - 1)
+
+
+def counts(
+    *entries: int, least: int | None = None, most: int | None = None, rows: float = 1.0
+) -> list[int]:
+    """The parts of ranges of so many entries."""
+    sizes = [RangeSize(count, rows) for count in entries]
+    return count_parts(sizes, min_partitions=least, max_records=most)
+
+
+@pytest.mark.parametrize(
+    ("entries", "least", "parts"),
+    [
+        ([100], 1, [1]),
+        ([100], 4, [4]),
+        ([3], 4, [3]),
+        ([0], 4, [1]),
+        ([100, 100], 2, [1, 1]),
+        ([100, 100], 5, [3, 2]),
+        ([900, 100], 10, [9, 1]),
+        ([100, 1, 0], 5, [3, 1, 1]),
+        # What KafkaOffsetRangeCalculator's own tests ask for.
+        ([1, 1_000_000, 1_000_000], 3, [1, 1, 1]),
+        ([1, 1_000_000, 1_000_000], 6, [1, 3, 2]),
+        ([50, 100, 10_000], 10, [1, 1, 8]),
+    ],
+)
+def test_min_partitions(entries: list[int], least: int, parts: list[int]) -> None:
+    """The largest ranges are split first, until there are so many, if there can be."""
+    assert counts(*entries, least=least) == parts
+
+
+@pytest.mark.parametrize(
+    ("entries", "rows", "most", "parts"),
+    [
+        ([100], 1, 100, [1]),
+        ([100], 1, 99, [2]),
+        ([100, 5], 1, 10, [10, 1]),
+        ([100], 10, 1000, [1]),
+        ([100], 10, 999, [2]),
+        ([100], 10, 5, [100]),
+        ([0], 1, 5, [1]),
+        ([100], 0.25, 5, [5]),
+    ],
+)
+def test_max_records(
+    entries: list[int], rows: float, most: int, parts: list[int]
+) -> None:
+    """No part has more rows where entries are alike, and none less than an entry."""
+    assert counts(*entries, rows=rows, most=most) == parts
+
+
+def test_both_hints() -> None:
+    """The number of parts is the larger of what both ask for."""
+    assert counts(100, 10, most=25, least=3) == [4, 1]
+    assert counts(100, 10, most=25, least=8) == [7, 1]
+    assert counts(3, most=1, least=5) == [3]
+
+
+def test_rows_count_not_entries() -> None:
+    """Few entries of many rows are more than many entries of few."""
+    sizes = [RangeSize(100, 1), RangeSize(100, 100)]
+    assert count_parts(sizes, min_partitions=5, max_records=None) == [1, 4]
+
+
+def test_an_empty_range_is_not_cut() -> None:
+    """Without entries the range stays what it is."""
+    range_ = range_of("7:8", "11:-1")
+    assert cut(range_, [], 1) == [range_]
+    assert EARLIEST.position < range_.start.position
