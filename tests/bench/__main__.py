@@ -1,35 +1,39 @@
 """Measures each hop beside its limit: ``make bench``, or this module.
 
-python -m tests.bench --only spark --rows 4000000 --json result.json
+python -m tests.bench --only spark,sink --rows 4000000
+
+The table is printed, and saved with every repeat as build/bench.json, and as a picture
+build/bench.svg; with --save in docs/, from where ``make readme`` takes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from pulsar_spark import __version__
 from tests.bench import (
+    bench_cold,
     bench_decode,
     bench_encode,
     bench_entries,
     bench_frames,
+    bench_memory,
     bench_partition,
     bench_planning,
     bench_sink,
     bench_spark,
     bench_stream,
 )
-from tests.bench.cluster import Cluster, cluster, note, spark_session
-from tests.bench.report import Case, table
+from tests.bench.cluster import ROOT, Cluster, cluster, note, spark_session
+from tests.bench.plot import draw
+from tests.bench.report import Case, Document, table
 from tests.support.embedded_broker import DEFAULT_VERSION
 
 _ALONE: dict[str, Callable[[int], list[Case]]] = {
@@ -47,7 +51,7 @@ _BATCHES = 12
 def main() -> None:
     """Runs the hops asked for and prints the table."""
     arguments = _arguments()
-    before = _machine()
+    before = machine()
     cases: list[Case] = []
     try:
         _run(arguments, cases)
@@ -56,11 +60,11 @@ def main() -> None:
         text = "\n".join(f"{key}: {value}" for key, value in before.items())
         print(f"\n{text}\n{after}, median of {arguments.repeat} repeats or more\n")
         print(table(cases))
-        if arguments.markdown:
-            arguments.markdown.write_text(_markdown(before, cases))
-        if arguments.json:
-            document = {"machine": before, "cases": [case.as_json() for case in cases]}
-            arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+        folder = ROOT / ("docs" if arguments.save else "build")
+        document = Document(before, cases)
+        document.write(folder / "bench.json")
+        draw(folder)
+        note(f"saved {folder}/bench.json and bench.svg")
 
 
 def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
@@ -102,8 +106,10 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
     "spark": _spark,
     "planning": lambda broker, a: bench_planning.run(broker, a.planning, a.repeat),
     "stream": _stream,
+    "cold": lambda broker, a: bench_cold.run(broker, a.rows, a.repeat),
     "producer": lambda broker, a: bench_sink.run_producer(broker, a.rows, a.repeat),
     "sink": _sink,
+    "memory": lambda broker, a: bench_memory.run(broker, *a.memory),
 }
 
 #: Along the path of a row that is read, then of one that is written.
@@ -127,22 +133,25 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--planning",
         type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 10, 100],
-        help="numbers of topic partitions to plan, such as 1,10,100,1000",
+        default=[1, 100, 1000],
+        help="numbers of topic partitions to plan (default 1,100,1000)",
     )
-    parser.add_argument("--json", type=Path, help="write every repeat to this file")
     parser.add_argument(
-        "--markdown",
-        type=Path,
-        help="write the table to this file, for make readme ARGS=<file>",
+        "--memory",
+        type=_few_and_many,
+        default=[1_000_000, 4_000_000],
+        help="few and many rows, for the memory of workers; 1000000,40000000 writes"
+        " about 10 GB (default 1000000,4000000)",
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="in docs/ instead of build/"
     )
     return parser.parse_args()
 
 
-def _markdown(machine: dict[str, Any], cases: list[Case]) -> str:
-    """What the README says of one run."""
-    facts = ", ".join(f"{key} {value}" for key, value in machine.items())
-    return f"One run: {facts}.\n\n{table(cases)}\n"
+def _few_and_many(text: str) -> list[int]:
+    few, many = (int(part) for part in text.split(","))
+    return [few, many]
 
 
 def _hops(text: str) -> list[str]:
@@ -152,7 +161,8 @@ def _hops(text: str) -> list[str]:
     return [hop for hop in HOPS if hop in wanted]
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, str]:
+    """What this run runs on, by name."""
     packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "lz4")
     return {
         "pulsar-spark": __version__,

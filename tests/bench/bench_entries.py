@@ -6,12 +6,9 @@ import struct
 from functools import partial
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.entries import decode_entry
+from pulsar_spark.wire.entries import EntryDecoder
 from tests.bench.report import Case, cpu, in_turns
 from tests.bench.samples import NONE, Batch, make_batches
-
-#: What the six columns of the default need read off each message.
-SIX_COLUMNS_FIELDS = frozenset({"partition_key", "event_time", "properties"})
 
 _CODECS = {"NONE": NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD}
 _CODECS["SNAPPY"] = pb.SNAPPY
@@ -21,7 +18,7 @@ _ENTRIES = 120
 
 
 def parse_only(batches: list[Batch]) -> None:
-    """What no decoder of plain Python can do without: each metadata parsed, dropped."""
+    """Each metadata parsed by protobuf's own runtime, and dropped."""
     read_size = struct.Struct(">I").unpack_from
     single = pb.SingleMessageMetadata()
     parse = single.ParseFromString
@@ -36,7 +33,7 @@ def parse_only(batches: list[Batch]) -> None:
 
 
 def run(repeats: int) -> list[Case]:
-    """Every codec with no field, and with those of the six columns."""
+    """Every codec."""
     plain = make_batches(8, 100)
     cases = []
     for name, codec in _CODECS.items():
@@ -44,24 +41,22 @@ def run(repeats: int) -> list[Case]:
         seconds = in_turns(
             {
                 "parse": cpu(partial(_each, plain)),
-                "value": cpu(partial(_decode, batches, frozenset())),
-                "six": cpu(partial(_decode, batches, SIX_COLUMNS_FIELDS)),
+                "entries": cpu(partial(_decode, batches)),
             },
             max(repeats, 5),
         )
         rows = _ENTRIES * plain[0].rows
-        for key, what in (("value", "value only"), ("six", "fields of six columns")):
-            cases.append(
-                Case(
-                    "entries",
-                    f"{name}, {what}",
-                    rows,
-                    rows * 100,
-                    seconds[key],
-                    "upb parse alone",
-                    seconds["parse"],
-                )
+        cases.append(
+            Case(
+                "entries",
+                name,
+                rows,
+                rows * 100,
+                seconds["entries"],
+                "upb parse alone",
+                seconds["parse"],
             )
+        )
     return cases
 
 
@@ -70,6 +65,7 @@ def _each(batches: list[Batch]) -> None:
         parse_only(batches)
 
 
-def _decode(batches: list[Batch], fields: frozenset[str]) -> None:
+def _decode(batches: list[Batch]) -> None:
+    decoder = EntryDecoder()
     for number in range(_ENTRIES):
-        decode_entry(batches[number % len(batches)].stored(number), fields=fields)
+        decoder.decode(batches[number % len(batches)].stored(number))

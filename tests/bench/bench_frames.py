@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulsar_spark.client.transport import RECEIVE_BYTES
-from pulsar_spark.wire.frames import FrameReader, split_entry
+from pulsar_spark.wire.frames import BUFFER_BYTES, FrameReader, split_entry
 from tests.bench.report import Case, cpu, in_turns
 from tests.bench.samples import Batch, make_batches
 
@@ -22,22 +21,26 @@ def _case(what: str, batches: list[Batch], stream_bytes: int, repeats: int) -> C
     frames = [batch.frame(number) for number, batch in enumerate(batches)]
     rounds = stream_bytes // sum(map(len, frames))
     stream = b"".join(frames * rounds)
-    pieces = [
-        stream[start : start + RECEIVE_BYTES]
-        for start in range(0, len(stream), RECEIVE_BYTES)
-    ]
-    target = bytearray(RECEIVE_BYTES)
+    target = bytearray(BUFFER_BYTES)
 
     def read(verify_checksum: bool = True) -> None:
         reader = FrameReader()
-        for piece in pieces:
-            reader.receive_data(piece)
+        rest = memoryview(stream)
+        while rest:  # as a socket would give it
+            buffer = reader.buffer()
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            rest = rest[size:]
+            reader.received(size)
             while (frame := reader.next_frame()) is not None:
                 split_entry(frame.payload, verify_checksum=verify_checksum)
 
     def copy() -> None:
-        for piece in pieces:
-            target[: len(piece)] = piece
+        rest = memoryview(stream)
+        while rest:
+            size = min(len(target), len(rest))
+            target[:size] = rest[:size]
+            rest = rest[size:]
 
     seconds = in_turns({"copy": cpu(copy), "read": cpu(read)}, max(repeats, 5))
     return Case(

@@ -1,50 +1,134 @@
-"""Planning a read: the time of ``partitions()``, by the number of topic partitions."""
+"""Planning: the time of ``partitions()``, by the number of topic partitions.
+
+A broker plans along with us: it opens a reader for each topic partition. For more of
+them than it can take there are simulated brokers, which answer at once, and of which
+a stream is planned, too, as a query does it: its start, its first micro-batch, which
+makes the subscription, and later ones.
+"""
 
 from __future__ import annotations
 
 from statistics import median
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.options import parse_read_options
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.schema import spark_schema
-from tests.bench.cluster import Cluster
-from tests.bench.report import Case, in_turns, wall
+from pulsar_spark.spark.stream_reader import PulsarStreamReader
+from tests.bench.cluster import Cluster, note
+from tests.bench.report import SECONDS, Case, in_turns, wall
+from tests.bench.simulated import TOPIC, simulated
 
 #: Requests that must follow each other: number of partitions, lookup, SUBSCRIBE, last
 #: message id, CLOSE_CONSUMER.
 _ROUND_TRIPS = 5
 
+#: Simulated topic partitions: so many times what the largest real topic has, up to a
+#: most. And the brokers that they are spread over.
+_TIMES = 100
+_MOST = 10_000
+_BROKERS = 10
+
+#: What planning ``_MOST`` may take.
+_TARGET_S = 5.0
+
 
 def run(cluster: Cluster, counts: list[int], repeats: int) -> list[Case]:
     """One row of the result is one topic partition that was planned."""
-    cases = []
-    for count in counts:
-        topic = cluster.topic(count, 100, partitions=count)
-        options = cluster.options(topic)
-        reader = PulsarReader(options, spark_schema(("value",)))
-        lookup = TopicLookup(shared_pool(options.client))
+    repeats = max(repeats, 5)
+    cases = [_real_case(cluster, count, repeats) for count in counts]
+    return cases + _simulated_cases(min(_TIMES * max(counts), _MOST), repeats)
 
-        def plan(reader: PulsarReader = reader, count: int = count) -> None:
+
+def _real_case(cluster: Cluster, count: int, repeats: int) -> Case:
+    topic = cluster.topic(count, 100, partitions=count)
+    options = cluster.options(topic)
+    reader = PulsarReader(options, spark_schema(("value",)))
+    lookup = TopicLookup(shared_pool(options.client))
+    names = [f"{topic.name}-partition-{i}" for i in range(count)]
+
+    def plan() -> None:
+        assert len(reader.partitions()) == count
+
+    def ask() -> None:
+        for _ in range(_ROUND_TRIPS):
+            lookup.brokers(names)
+
+    seconds = in_turns({"ask": wall(ask), "plan": wall(plan)}, repeats)
+    return Case(
+        "planning",
+        f"{count:,} partitions",
+        count,
+        0,
+        seconds["plan"],
+        f"{_ROUND_TRIPS} lookups of each",
+        seconds["ask"],
+        figure=SECONDS,
+    )
+
+
+def _simulated_cases(count: int, repeats: int) -> list[Case]:
+    note(f"planning {count} simulated partitions")
+    with simulated(count, _BROKERS) as service_url:
+        options = {
+            "service.url": service_url,
+            "topic": TOPIC,
+            "startingOffsets": "earliest",
+        }
+        reader = PulsarReader(parse_read_options(options), spark_schema(("value",)))
+
+        def plan() -> None:
             assert len(reader.partitions()) == count
 
-        def ask(
-            lookup: TopicLookup = lookup, name: str = topic.name, count: int = count
-        ) -> None:
-            names = [f"{name}-partition-{i}" for i in range(count)]
-            for _ in range(_ROUND_TRIPS):
-                lookup.brokers(names)
-
-        seconds = in_turns({"ask": wall(ask), "plan": wall(plan)}, max(repeats, 5))
-        cases.append(
-            Case(
-                "planning",
-                f"{count} partitions, {median(seconds['plan']) * 1e3:.0f} ms",
-                count,
-                0,
-                seconds["plan"],
-                f"{_ROUND_TRIPS} lookups of each",
-                seconds["ask"],
-            )
+        batch = in_turns({"plan": wall(plan)}, repeats)["plan"]
+        streams = [_plan_stream(options, count) for _ in range(repeats)]
+    return [
+        Case(
+            "planning",
+            f"{count:,} simulated partitions, {what}",
+            count,
+            0,
+            seconds,
+            target=_TARGET_S,
+            figure=SECONDS,
         )
-    return cases
+        for what, seconds in (
+            ("a batch", batch),
+            ("a stream's start", [times[0] for times in streams]),
+            ("its first micro-batch", [times[1] for times in streams]),
+            ("its later ones", [median(times[2:]) for times in streams]),
+        )
+    ]
+
+
+def _plan_stream(options: dict[str, str], count: int) -> list[float]:
+    """Seconds for the start of a new query, then for each of its micro-batches."""
+    reader = PulsarStreamReader(
+        parse_read_options(options, streaming=True), spark_schema(("value",))
+    )
+    times: list[float] = []
+    start: dict[str, Any] = {}
+    end: dict[str, Any] = {}
+
+    def begin() -> None:
+        nonlocal start
+        start = reader.initialOffset()
+
+    def plan() -> None:
+        nonlocal end
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert len(reader.partitions(start, end)) == count
+
+    try:
+        times.append(wall(begin)())
+        for _ in range(4):
+            times.append(wall(plan)())
+            reader.commit(start)
+            start = end
+    finally:
+        reader.stop()
+    return times

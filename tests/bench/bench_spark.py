@@ -13,11 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark import PulsarDataSource
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench.bench_decode import COLUMNS
 from tests.bench.cluster import Cluster, Topic, note
 from tests.bench.drain import drain
 from tests.bench.ingest import ReadyBatches
 from tests.bench.report import Case, Measure, in_turns, summed, wall
+from tests.bench.samples import NONE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,22 +36,28 @@ class _Size:
         name: What the table calls it.
         fewer: By how much fewer of them are read than of the smallest.
         columns: Choices of columns to read.
-        to_bound: The agreed ratio to the bound, with all columns.
-        to_drain: The agreed ratio to the null drain by one consumer, likewise.
+        codec: How its entries are compressed, a CompressionType of the protocol.
+        to_bound: The agreed ratio to the bound.
+        to_drain: The agreed ratio to the null drain of the same entries by one
+            consumer.
     """
 
     size_bytes: int
     name: str
     fewer: int
     columns: tuple[str, ...] = ("six columns",)
+    codec: int = NONE
     to_bound: float | None = None
     to_drain: float | None = None
 
 
 _SIZES = (
-    _Size(100, "100 B", 1, ("six columns", "value only"), to_bound=0.5),
-    _Size(1024, "1 KiB", 5, to_drain=0.8),
-    _Size(10240, "10 KiB", 50),
+    _Size(100, "100 B", 1, ("six columns", "value only"), to_bound=0.85),
+    *(
+        _Size(size_bytes, name + of_codec, fewer, codec=codec, to_drain=0.9)
+        for size_bytes, name, fewer in ((1024, "1 KiB", 5), (10240, "10 KiB", 50))
+        for of_codec, codec in (("", NONE), (" LZ4", pb.LZ4), (" ZSTD", pb.ZSTD))
+    ),
 )
 
 
@@ -59,7 +67,7 @@ def run(cluster: Cluster, spark: SparkSession, rows: int, repeats: int) -> list[
     spark.dataSource.register(ReadyBatches)
     cases = []
     for size in _SIZES:
-        topic = cluster.topic(rows // size.fewer, size.size_bytes)
+        topic = cluster.topic(rows // size.fewer, size.size_bytes, codec=size.codec)
         note(f"Spark reads {size.name}")
         seconds = in_turns(_measures(cluster, spark, topic, size), repeats)
         cases += _cases(size, topic, seconds)
@@ -79,7 +87,6 @@ def _cases(size: _Size, topic: Topic, seconds: dict[str, list[float]]) -> list[C
 
     cases = [case("null drain", "drain")]
     for name in size.columns:
-        is_six = name == "six columns"
         cases += [
             case(f"{name}, ready batches", f"ingest {name}"),
             case(
@@ -87,7 +94,7 @@ def _cases(size: _Size, topic: Topic, seconds: dict[str, list[float]]) -> list[C
                 name,
                 limit="bound",
                 limit_seconds=summed(seconds["drain"], seconds[f"ingest {name}"]),
-                target=size.to_bound if is_six else None,
+                target=size.to_bound,
             ),
         ]
     if _ONE in seconds:
@@ -108,7 +115,7 @@ def _measures(
     cluster: Cluster, spark: SparkSession, topic: Topic, size: _Size
 ) -> dict[str, Measure]:
     ranges = cluster.plan(topic)
-    frame = _read(cluster, spark, topic, "six columns")
+    frame = read(cluster, spark, topic, "six columns")
     counted = frame.count()  # a warm-up, too
     assert counted == topic.rows, f"{counted} rows of {topic.rows}"
     measures: dict[str, Measure] = {
@@ -120,22 +127,28 @@ def _measures(
     for name in size.columns:
         # Loaded anew each time: a frame keeps its plan, and planning is to be counted.
         ready = partial(_ready, spark, topic, name)
-        measures[f"ingest {name}"] = wall(partial(_sink, ready))
-        read = partial(_read, cluster, spark, topic, name)
-        measures[name] = wall(partial(_sink, read))
+        measures[f"ingest {name}"] = wall(partial(to_noop, ready))
+        load = partial(read, cluster, spark, topic, name)
+        measures[name] = wall(partial(to_noop, load))
     return measures
 
 
-def _read(
+def read(
     cluster: Cluster, spark: SparkSession, topic: Topic, columns: str
 ) -> DataFrame:
-    return (
-        spark.read.format("pulsar")
-        .option("service.url", cluster.service_url)
-        .option("topic", topic.name)
-        .option("metadataColumns", ",".join(COLUMNS[columns][1:]) or "none")
-        .load()
-    )
+    """The whole topic, with one of the choices of columns."""
+    options = read_options(cluster.service_url, topic.name, columns)
+    return spark.read.format("pulsar").options(**options).load()
+
+
+def read_options(service_url: str, topic: str, columns: str) -> dict[str, str]:
+    """The options that read one of the choices of columns."""
+    metadata_columns = ",".join(COLUMNS[columns][1:]) or "none"
+    return {
+        "service.url": service_url,
+        "topic": topic,
+        "metadataColumns": metadata_columns,
+    }
 
 
 def _ready(spark: SparkSession, topic: Topic, columns: str) -> DataFrame:
@@ -149,5 +162,6 @@ def _ready(spark: SparkSession, topic: Topic, columns: str) -> DataFrame:
     )
 
 
-def _sink(load: Callable[[], DataFrame]) -> None:
+def to_noop(load: Callable[[], DataFrame]) -> None:
+    """Plans and reads all of it, for nothing."""
     load().write.format("noop").mode("overwrite").save()

@@ -17,7 +17,7 @@ from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import ReadOptions, parse_read_options
 from pulsar_spark.plan import TopicRange
 from tests.bench.publish import publish
-from tests.bench.samples import make_batches
+from tests.bench.samples import NONE, make_batches
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 
@@ -56,7 +56,7 @@ class Cluster:
         self.service_url = service_url
         self.admin = Admin(admin_url)
         self.namespace = namespace
-        self._topics: dict[tuple[int, int, int], Topic] = {}
+        self._topics: dict[tuple[int, int, int, int], Topic] = {}
 
     def options(self, topic: Topic, **further: str) -> ReadOptions:
         """The options that read a topic."""
@@ -69,11 +69,14 @@ class Cluster:
         options = self.options(topic)
         return plan_batch(shared_pool(options.client), options)
 
-    def topic(self, rows: int, size_bytes: int, partitions: int = 2) -> Topic:
+    def topic(
+        self, rows: int, size_bytes: int, partitions: int = 2, codec: int = NONE
+    ) -> Topic:
         """A topic with about so many rows; filled once a run."""
-        key = rows, size_bytes, partitions
+        key = rows, size_bytes, partitions, codec
         if key not in self._topics:
-            name = f"persistent://{self.namespace}/b{size_bytes}-p{partitions}-r{rows}"
+            parts = f"b{size_bytes}-p{partitions}-r{rows}-c{codec}"
+            name = f"persistent://{self.namespace}/{parts}"
             note(
                 f"writing {rows:,} rows of {size_bytes} bytes, {partitions} partitions"
             )
@@ -81,7 +84,7 @@ class Cluster:
             each = publish(
                 self.service_url,
                 [f"{name}-partition-{i}" for i in range(partitions)],
-                make_batches(8, size_bytes),
+                make_batches(8, size_bytes, codec=codec),
                 rows // partitions,
             )
             self._topics[key] = Topic(name, partitions, each * partitions, size_bytes)

@@ -119,6 +119,6 @@ def ready_batch(columns: tuple[str, ...], size_bytes: int) -> pa.RecordBatch:
     number = 0
     while True:
         stored = batches[number % len(batches)].stored(number)
-        for full in builder.add(decode_entry(stored, fields=builder.fields)):
+        for full in builder.add(decode_entry(stored)):
             return full
         number += 1

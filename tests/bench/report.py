@@ -3,14 +3,18 @@
 Machines differ, and one machine differs from minute to minute. So whatever is compared
 is taken in turns, in one run: each repeat measures the limit and the thing itself, and
 a ratio is the median of the repeats' own ratios.
+
+A run is saved as a document: {"machine": {name: text}, "cases": [one dict a case]}.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,13 +25,22 @@ _HEADERS = (
     "hop",
     "what",
     "rows/s",
-    "best",
     "MB/s",
     "us/row",
     "limit",
     "its rows/s",
-    "ratio",
+    "reached",
+    "target",
 )
+_LEFT = {"hop", "what", "limit"}  # words to the left, numbers to the right
+
+#: What a target can be about. A ratio is to be that large at least, each of the others
+#: that large at most.
+RATIO = "ratio"
+MICROSECONDS = "us"  # a row
+MORE_MS = "ms more"  # a row, than the limit
+SECONDS = "s"
+MIB = "MiB"
 
 
 @dataclass(frozen=True)
@@ -36,13 +49,15 @@ class Case:
 
     Attributes:
         hop: The part of the path.
-        what: What was measured.
+        what: What was measured; with hop and limit it names the line from run to run.
         rows: How many rows each repeat handled.
         size_bytes: Bytes of all their values.
         seconds: How long each repeat took.
         limit: What it is held against, "" for nothing.
         limit_seconds: How long the limit took for as many rows, repeat by repeat.
-        target: The least ratio that is good enough, None where none was agreed.
+        target: How much ``figure`` must reach, None where nothing was agreed.
+        figure: What counts here: RATIO, MICROSECONDS, MORE_MS, SECONDS or MIB.
+        mib: Of memory, repeat by repeat.
     """
 
     hop: str
@@ -53,6 +68,8 @@ class Case:
     limit: str = ""
     limit_seconds: list[float] | None = None
     target: float | None = None
+    figure: str = RATIO
+    mib: list[float] | None = None
 
     @property
     def rows_per_s(self) -> float:
@@ -67,6 +84,30 @@ class Case:
         pairs = zip(self.limit_seconds, self.seconds, strict=True)
         return median(limit / own for limit, own in pairs)
 
+    @property
+    def reached(self) -> float | None:
+        """The figure that counts, None for a ratio to nothing."""
+        if self.figure == RATIO:
+            return self.ratio
+        if self.figure == MICROSECONDS:
+            return median(self.seconds) / self.rows * 1e6
+        if self.figure == SECONDS:
+            return median(self.seconds)
+        if self.figure == MIB:
+            return median(self.mib or [0])
+        assert self.limit_seconds is not None
+        pairs = zip(self.seconds, self.limit_seconds, strict=True)
+        return median(own - limit for own, limit in pairs) / self.rows * 1e3
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is; None where there is none."""
+        if self.target is None or self.reached is None:
+            return None
+        if self.figure == RATIO:
+            return self.reached >= self.target
+        return self.reached <= self.target
+
     def cells(self) -> tuple[str, ...]:
         """The texts of its line."""
         middle = median(self.seconds)
@@ -74,52 +115,116 @@ class Case:
             self.hop,
             self.what,
             _number(self.rows / middle),
-            _number(self.rows / min(self.seconds)),
             _number(self.size_bytes / middle / 1e6),
             f"{middle / self.rows * 1e6:.2f}",
             self.limit,
             _number(self.rows / median(self.limit_seconds))
             if self.limit_seconds
             else "",
-            self._ratio_text(),
+            self.reached_text(),
+            self.target_text(),
         )
 
-    def _ratio_text(self) -> str:
-        ratio = self.ratio
-        if ratio is None:
+    def reached_text(self) -> str:
+        """Such as "0.87" or "+31 ms"."""
+        if self.reached is None:
             return ""
+        if self.figure == MORE_MS:
+            return f"{self.reached:+.0f} ms"
+        if self.figure == MIB:
+            return f"{self.reached:.0f} MiB"
+        return f"{self.reached:.2f} {self.figure.replace(RATIO, '')}".strip()
+
+    def target_text(self) -> str:
+        """Such as ">= 0.85: ok" or "<= 50 ms: MISSED"."""
         if self.target is None:
-            return f"{ratio:.2f}"
-        word = "ok" if ratio >= self.target else "MISSED"
-        return f"{ratio:.2f} (>= {self.target}: {word})"
+            return ""
+        sign, unit = "<=", f" {self.figure.removesuffix(' more')}"
+        if self.figure == RATIO:
+            sign, unit = ">=", ""
+        return f"{sign} {self.target:g}{unit}: {'ok' if self.is_met else 'MISSED'}"
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for ``--json``."""
-        return {**asdict(self), "rows_per_s": self.rows_per_s, "ratio": self.ratio}
+        """Everything, as documents have it."""
+        return {
+            **asdict(self),
+            "rows_per_s": self.rows_per_s,
+            "reached": self.reached,
+            "is_met": self.is_met,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Case:
+        """The case of ``as_json``."""
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Document:
+    """A run.
+
+    Attributes:
+        machine: What it ran on, by name.
+        cases: What was measured, in order.
+    """
+
+    machine: Mapping[str, str]
+    cases: list[Case]
+
+    @classmethod
+    def read(cls, file: Path) -> Document:
+        """The run that a file holds.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        content = json.loads(file.read_text())
+        return cls(content["machine"], [*map(Case.from_json, content["cases"])])
+
+    def write(self, file: Path) -> None:
+        """Saves it, every repeat of it; the folder is made where it is missing."""
+        content = {
+            "machine": dict(self.machine),
+            "cases": [case.as_json() for case in self.cases],
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content, indent=1) + "\n")
+
+    def markdown(self) -> str:
+        """What the README says of it: what a target was agreed for."""
+        facts = ", ".join(f"{key} {value}" for key, value in self.machine.items())
+        cases = [case for case in self.cases if case.target is not None]
+        return f"One run: {facts}.\n\n{table(cases)}\n"
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def table(cases: list[Case]) -> str:
+def table(cases: Iterable[Case]) -> str:
     """The cases as an aligned Markdown table, to be read here and pasted elsewhere."""
-    rows = [_HEADERS, *(case.cells() for case in cases)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADERS))]
-    left = {0, 1, 6}  # words to the left, numbers to the right
+    return aligned(_HEADERS, [case.cells() for case in cases], _LEFT)
 
-    def line(cells: tuple[str, ...]) -> str:
+
+def aligned(
+    headers: tuple[str, ...], rows: Iterable[tuple[str, ...]], left: set[str]
+) -> str:
+    """An aligned Markdown table; the columns named in ``left`` are aligned there."""
+    lines = [headers, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
+
+    def text(cells: tuple[str, ...]) -> str:
         padded = (
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            cell.ljust(width) if header in left else cell.rjust(width)
+            for header, cell, width in zip(headers, cells, widths, strict=True)
         )
         return f"| {' | '.join(padded)} |"
 
     ruler = "|".join(
-        "-" * (width + 2) if i in left else "-" * (width + 1) + ":"
-        for i, width in enumerate(widths)
+        "-" * (width + 2) if header in left else "-" * (width + 1) + ":"
+        for header, width in zip(headers, widths, strict=True)
     )
-    return "\n".join([line(_HEADERS), f"|{ruler}|", *(line(row) for row in rows[1:])])
+    return "\n".join([text(headers), f"|{ruler}|", *map(text, lines[1:])])
 
 
 def in_turns(

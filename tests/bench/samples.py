@@ -59,7 +59,12 @@ class Batch:
 
 
 def make_batches(
-    count: int, size_bytes: int, *, rows: int | None = None, codec: int = NONE
+    count: int,
+    size_bytes: int,
+    *,
+    rows: int | None = None,
+    codec: int = NONE,
+    is_varied: bool = False,
 ) -> list[Batch]:
     """Batches of messages with a key and an event time each.
 
@@ -68,25 +73,43 @@ def make_batches(
         size_bytes: Of each value.
         rows: Messages in a batch; None for what the official clients would send.
         codec: How to compress them, a CompressionType of the protocol.
+        is_varied: Whether sizes are anything from 0.6 to 1.4 of that one, and every
+            fourth message has two properties.
     """
     rng = random.Random(SEED + size_bytes)
     words = [rng.randbytes(rng.randrange(1, 4)).hex() for _ in range(500)]
     each = rows or max(1, BATCH_BYTES // (size_bytes + 35))
-    return [_batch(rng, words, each, size_bytes, codec) for _ in range(count)]
+    return [
+        _batch(rng, words, each, size_bytes, codec, is_varied) for _ in range(count)
+    ]
 
 
 def _batch(
-    rng: random.Random, words: list[str], rows: int, size_bytes: int, codec: int
+    rng: random.Random,
+    words: list[str],
+    rows: int,
+    size_bytes: int,
+    codec: int,
+    is_varied: bool,
 ) -> Batch:
     parts = []
+    value_bytes = 0
     for number in range(rows):
-        value = _value(rng, words, size_bytes)
-        single = pb.SingleMessageMetadata(
+        size = size_bytes
+        if is_varied:
+            size = rng.randint(size_bytes * 6 // 10, size_bytes * 14 // 10)
+        value = _value(rng, words, size)
+        value_bytes += len(value)
+        message = pb.SingleMessageMetadata(
             partition_key=f"key-{rng.randrange(10_000)}",
             payload_size=len(value),
             event_time=FIRST_EVENT_MS + rng.randrange(86_400_000),
             sequence_id=number,
-        ).SerializeToString()
+        )
+        if is_varied and number % 4 == 0:
+            message.properties.add(key="source", value="bench")
+            message.properties.add(key="row", value=str(number))
+        single = message.SerializeToString()
         parts += [struct.pack(">I", len(single)), single, value]
     payload = b"".join(parts)
     metadata = pb.MessageMetadata(
@@ -99,7 +122,7 @@ def _batch(
         metadata.compression = codec
         metadata.uncompressed_size = len(payload)
         payload = bytes(compress(codec, payload))
-    return Batch(metadata, payload, rows, rows * size_bytes, codec)
+    return Batch(metadata, payload, rows, value_bytes, codec)
 
 
 def _value(rng: random.Random, words: list[str], size_bytes: int) -> bytes:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench import (
+    bench_decode,
     bench_encode,
+    bench_memory,
     bench_partition,
     bench_planning,
     bench_sink,
@@ -16,8 +22,21 @@ from tests.bench import (
     bench_stream,
 )
 from tests.bench.cluster import Cluster
-from tests.bench.report import Case, in_turns, summed, table
+from tests.bench.compare import compare
+from tests.bench.plot import draw, plot
+from tests.bench.report import (
+    MIB,
+    MICROSECONDS,
+    MORE_MS,
+    SECONDS,
+    Case,
+    Document,
+    in_turns,
+    summed,
+    table,
+)
 from tests.bench.samples import make_batches
+from tests.support.readme import replace_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +55,88 @@ def test_ratio_is_the_median_of_the_repeats() -> None:
     case = Case("hop", "what", 100, 0, [2.0, 4.0, 30.0], "limit", [1.0, 1.0, 3.0], 0.5)
     assert case.ratio == 0.25
     assert case.rows_per_s == 25
-    assert "0.25 (>= 0.5: MISSED)" in table([case])
+    assert "|    0.25 | >= 0.5: MISSED |" in table([case])
+
+
+@pytest.mark.parametrize(
+    ("figure", "met", "missed", "text"),
+    [
+        (MICROSECONDS, 20_000.0, 19_999.0, "20000.00 us"),
+        (SECONDS, 2.0, 1.9, "2.00 s"),
+        (MORE_MS, 10.0, 9.0, "+10 ms"),
+        (MIB, 7.0, 6.0, "7 MiB"),
+    ],
+)
+def test_costs_are_met_from_below(
+    figure: str, met: float, missed: float, text: str
+) -> None:
+    """What was reached is the median, and less than the target is as good."""
+    for target, word in ((met, "ok"), (missed, "MISSED")):
+        case = Case(
+            *("hop", "what", 100, 0, [1.0, 2.0, 4.0], "limit", [1.0, 1.0, 1.0]),
+            target=target,
+            figure=figure,
+            mib=[3.0, 7.0, 9.0],
+        )
+        assert case.reached_text() == text
+        assert case.target_text().endswith(word)
+        assert case.is_met is (word == "ok")
+
+
+READ = Case("spark", "100 B & more", 100, 0, [2.0], "bound", [1.0], 0.85)
+COST = Case("decode", "six", 100, 0, [6e-5], target=0.5, figure=MICROSECONDS)
+PEER = Case("peer", "100 B & more", 100, 0, [2.0], "Scala connector", [4.0], 2.2)
+RUN = Document({"python": "3"}, [READ, COST])
+
+
+def test_documents_are_read_back(tmp_path: Path) -> None:
+    """All of a run is in its file."""
+    RUN.write(tmp_path / "new" / "bench.json")
+    assert Document.read(tmp_path / "new" / "bench.json") == RUN
+
+
+def test_the_readme_shows_what_has_a_target() -> None:
+    """Machine and figures; lines without a target are left out."""
+    other = Case("frames", "copies", 1, 0, [1.0])
+    text = Document(RUN.machine, [*RUN.cases, other]).markdown()
+    assert "python 3" in text
+    words = " ".join(text.split())
+    assert "| 0.50 | >= 0.85: MISSED |" in words
+    assert "| 0.60 us | <= 0.5 us: MISSED |" in words
+    assert "copies" not in text
+    before = "a\n<!-- bench: begin -->\nold\n<!-- bench: end -->\nb"
+    after = replace_between(before, "bench", text)
+    assert "python 3" in after
+    assert "old" not in after
+
+
+def test_picture(tmp_path: Path) -> None:
+    """Bars are as long as what was reached, the rival's as in the run beside it."""
+    RUN.write(tmp_path / "bench.json")
+    Document({}, [PEER]).write(tmp_path / "bench-peer.json")
+    draw(tmp_path)
+    text = (tmp_path / "bench.svg").read_text()
+    widths: dict[str, list[float]] = {}
+    for box in ET.fromstring(text):
+        if box.tag.endswith("rect") and box.get("height") != "10":  # not the legend's
+            width = float(box.get("width", ""))
+            widths.setdefault(box.get("class", ""), []).append(width)
+    full = widths["limit"][0]
+    assert widths["ours"] == [full * 0.5, full * 1.2]
+    assert widths["rival"] == [full * 0.25]
+    assert "Scala connector" not in plot(RUN)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_two_runs_beside_each_other() -> None:
+    """Only what has a target is judged, and a tenth is allowed."""
+    other = Case("frames", "copies", 1, 0, [1.0])
+    old = Document({}, [READ, COST, other])
+    for seconds, apart in ((2.1, []), (2.5, ["spark, 100 B & more, bound"])):
+        new = [replace(READ, seconds=[seconds]), COST, replace(other, seconds=[9.0])]
+        text, found = compare(old, Document({}, new))
+        assert found == apart
+        assert "0.11" in text  # of the copies' rows a second
 
 
 def test_in_turns() -> None:
@@ -61,12 +161,36 @@ def test_samples_are_the_same_each_time() -> None:
     assert first[0].payload != first[1].payload
 
 
+def test_varied_samples() -> None:
+    """Sizes from 0.6 to 1.4 of the one asked for, some messages with properties."""
+    (batch,) = make_batches(1, 100, is_varied=True)
+    messages = []
+    left = batch.payload
+    while left:
+        end = 4 + int.from_bytes(left[:4], "big")
+        messages.append(pb.SingleMessageMetadata.FromString(left[4:end]))
+        left = left[end + messages[-1].payload_size :]
+    sizes = [message.payload_size for message in messages]
+    assert set(sizes) == set(range(60, 141))
+    assert sum(sizes) == batch.value_bytes
+    properties = [{p.key: p.value for p in message.properties} for message in messages]
+    assert properties[4] == {"source": "bench", "row": "4"}
+    assert sum(map(bool, properties)) == -(-batch.rows // 4)
+
+
 def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case makes frames of all rows; the benchmark itself counts them."""
     monkeypatch.setattr(bench_encode, "ROWS", 200)
     monkeypatch.setattr(bench_sink, "ROWS", 200)
     cases = bench_encode.run(1) + bench_sink.run_frames(1)
     assert {case.hop for case in cases} == {"encode"}
+
+
+def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages of the targets, and those of a fixed size."""
+    monkeypatch.setattr(bench_decode, "_ENTRIES", 8)
+    cases = bench_decode.run(1)
+    assert [case.target for case in cases] == [0.2, 0.35, None, None, None, None]
 
 
 def test_hops_with_a_broker(cluster: Cluster) -> None:
@@ -89,6 +213,14 @@ def test_micro_batches_written(cluster: Cluster, spark: SparkSession) -> None:
     """With each guarantee, and with none of a sink at all."""
     cases = bench_sink.run_batches(cluster, spark, 1, 1)
     assert len(cases) == 5
+
+
+@pytest.mark.slow
+def test_memory(cluster: Cluster) -> None:
+    """Of the workers alone, each time of new ones."""
+    cases = bench_memory.run(cluster, 1000, 2000)
+    assert len(cases) == 6
+    assert all(case.is_met for case in cases)
 
 
 @pytest.mark.slow

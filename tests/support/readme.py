@@ -1,17 +1,18 @@
 """Puts generated tables between their markers in README.md.
 
-python -m tests.support.readme               the options
-python -m tests.support.readme bench.md      and what a file holds, as the figures
+The options, and the figures of the runs that ``make bench ARGS=--save`` and
+``make bench-peer ARGS=--save`` left in docs/.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from pulsar_spark.options import options_table_markdown
+from tests.bench.report import Document
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 
 
 def replace_between(text: str, name: str, content: str) -> str:
@@ -25,13 +26,15 @@ def replace_between(text: str, name: str, content: str) -> str:
     return f"{text[:first]}\n{content.strip()}\n\n{text[last:]}"
 
 
-def main(*figures: str) -> None:
+def main() -> None:
     """Rewrites README.md."""
     text = replace_between(README.read_text(), "options", options_table_markdown())
-    for file in figures:
-        text = replace_between(text, "bench", Path(file).read_text())
+    for name in ("bench", "bench-peer"):
+        file = ROOT / "docs" / f"{name}.json"
+        if file.exists():
+            text = replace_between(text, name, Document.read(file).markdown())
     README.write_text(text)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

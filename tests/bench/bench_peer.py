@@ -1,0 +1,242 @@
+"""The Scala connector beside ours: ``make bench-peer PEER_JAR=<its jar>``.
+
+Both read the same topic of the same broker in turns, each in its own Spark: ours in
+that of the virtual environment, the other one in a JVM of its own with the Spark that
+it was made for. Its jar is not ours to bring along: it is to be there already. The
+table is saved as build/bench-peer.json, with --save in docs/, from where the picture of
+``make bench`` takes the rival's bars.
+
+Ends with 1, and says so, where the jar, Maven or a JDK is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from pulsar_spark import PulsarDataSource
+from tests.bench.__main__ import machine
+from tests.bench.bench_cold import cold_read
+from tests.bench.bench_decode import COLUMNS
+from tests.bench.bench_sink import (
+    new_topic,
+    row_expressions,
+    rows_to_write,
+    save,
+    sink_options,
+)
+from tests.bench.bench_spark import read, to_noop
+from tests.bench.cluster import ROOT, Cluster, Topic, cluster, note, spark_session
+from tests.bench.plot import draw
+from tests.bench.report import Case, Document, Measure, in_turns, table, wall
+
+_RIVAL = "Scala connector"
+
+#: What we must reach of it.
+_READ_TARGETS = {"six columns": 2.2, "value only": 3.0}
+_WRITE_TARGET = 2.0
+_COLD_TARGET = 1.0
+
+_PARTITIONS = 2
+_SIZE_BYTES = 100
+
+_FOLDER = ROOT / "build" / "peer"
+_HERE = Path(__file__).parent
+
+#: What Spark 3 reaches for inside the JDK.
+_ADD_OPENS = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+
+class Peer:
+    """The other connector in a JVM of its own, which ends with the ``with`` block.
+
+    Args:
+        jar: The connector with what it needs besides Spark.
+    """
+
+    def __init__(self, jar: Path) -> None:
+        self._stack = contextlib.ExitStack()
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(dir=_FOLDER))
+        log = self._stack.enter_context((_FOLDER / "peer.log").open("a"))
+        opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _ADD_OPENS]
+        class_path = os.pathsep.join([str(_FOLDER), str(jar), _spark_class_path()])
+        # More heap than our Spark has, for what is in Python workers there.
+        command = ["java", "-Xmx2g", *opens, "-cp", class_path]
+        self._process = self._stack.enter_context(
+            subprocess.Popen(
+                [*command, "Peer", folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            )
+        )
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()  # closes its input, which ends it, and waits
+
+    def ask(self, *words: object) -> float:
+        """Has a command of Peer.java carried out; its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("peer "):
+                return float(line.split()[1])
+        raise RuntimeError(f"it ended; its last words are in {_FOLDER}/peer.log")
+
+
+def _prepare() -> None:
+    """What is not to be counted."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    command = ["javac", "-cp", _spark_class_path(), "-d", str(_FOLDER)]
+    subprocess.run([*command, str(_HERE / "Peer.java")], check=True)
+
+
+def _spark_class_path() -> str:
+    """Of Spark's jars, resolved by Maven once."""
+    answer = _FOLDER / "spark.classpath"
+    pom = _HERE / "peer_pom.xml"
+    if not answer.exists() or answer.stat().st_mtime < pom.stat().st_mtime:
+        note("resolving the jars of its Spark")
+        command = ["mvn", "--batch-mode", "--quiet", f"--file={pom}"]
+        output = f"-Dmdep.outputFile={answer}"
+        subprocess.run(
+            [*command, output, "dependency:build-classpath"],
+            stdout=sys.stderr,
+            check=True,
+        )
+        answer.touch()  # the plugin leaves a file alone that would not change
+    return answer.read_text().strip()
+
+
+def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
+    """First reads, reads and writes: ours, each beside that of the other one."""
+    topic = broker.topic(rows, _SIZE_BYTES, _PARTITIONS)
+    yield from _cold(broker, jar, topic, repeats)
+    with Peer(jar) as peer, spark_session() as spark:
+        spark.dataSource.register(PulsarDataSource)
+        counted = peer.ask("count", broker.service_url, topic.name)
+        assert counted == topic.rows, f"{counted} rows of {topic.rows}"
+        measures: dict[str, Measure] = {}
+        for name, columns in COLUMNS.items():
+            words = "read", broker.service_url, topic.name, ",".join(columns)
+            measures[f"peer {name}"] = partial(peer.ask, *words)
+            load = partial(read, broker, spark, topic, name)
+            measures[name] = wall(partial(to_noop, load))
+        note("both read")
+        seconds = in_turns(measures, repeats)
+        for name, target in _READ_TARGETS.items():
+            yield _case(
+                topic, f"100 B, {name}", seconds[name], seconds[f"peer {name}"], target
+            )
+        with broker.further_namespace() as namespace:
+            note("both write")
+            expressions = row_expressions(_SIZE_BYTES)
+            peer.ask("rows", topic.rows, _PARTITIONS, *expressions)
+            frame = rows_to_write(spark, topic.rows, _SIZE_BYTES).cache()
+            assert frame.count() == topic.rows
+            own, other = (new_topic(broker, namespace, _PARTITIONS) for _ in range(2))
+            options = sink_options(broker, own)
+            seconds = in_turns(
+                {
+                    "peer": partial(peer.ask, "write", broker.service_url, other),
+                    "ours": wall(partial(save, frame, "pulsar", options)),
+                },
+                repeats,
+            )
+        what = "100 B, at-least-once"
+        yield _case(topic, what, seconds["ours"], seconds["peer"], _WRITE_TARGET)
+
+
+def _cold(broker: Cluster, jar: Path, topic: Topic, repeats: int) -> Iterator[Case]:
+    note("both read in fresh processes")
+    columns = ",".join(COLUMNS["six columns"])
+    ours, others = [], []
+    for _ in range(repeats):
+        began = time.monotonic()
+        with Peer(jar) as peer:
+            seconds = peer.ask("read", broker.service_url, topic.name, columns)
+            others.append((time.monotonic() - began, seconds))
+        ours.append(cold_read(broker, topic))
+    for number, what in enumerate(("from its process on", "its read")):
+        yield _case(
+            topic,
+            f"cold, 100 B, six columns, {what}",
+            [both[number] for both in ours],
+            [both[number] for both in others],
+            _COLD_TARGET,
+        )
+
+
+def _case(
+    topic: Topic, what: str, ours: list[float], other: list[float], target: float
+) -> Case:
+    return Case(
+        "peer", what, topic.rows, topic.value_bytes, ours, _RIVAL, other, target
+    )
+
+
+def main() -> None:
+    """Runs both and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--jar", type=Path, default=os.environ.get("PEER_JAR"), help="or $PEER_JAR"
+    )
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="in docs/, not in build/")
+    arguments = parser.parse_args()
+    if not arguments.jar or not arguments.jar.is_file():
+        sys.exit("No jar of the Scala connector: make bench-peer PEER_JAR=<its jar>")
+    for program in ("mvn", "java", "javac"):
+        if not shutil.which(program):
+            sys.exit(f"No {program}: its Spark needs Maven and a JDK 17.")
+    _prepare()
+    before = {**machine(), "beside": arguments.jar.name}
+    with cluster() as broker:
+        repeats = arguments.repeat
+        cases = [*run(broker, arguments.jar, arguments.rows, repeats)]
+    print(table(cases))
+    folder = ROOT / ("docs" if arguments.save else "build")
+    Document(before, cases).write(folder / "bench-peer.json")
+    if (folder / "bench.json").exists():
+        draw(folder)
+
+
+if __name__ == "__main__":
+    main()
