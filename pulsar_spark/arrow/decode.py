@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.message_ids import batch_ids, is_whole_batch, message_ids
 from pulsar_spark.arrow.schema import COLUMN_TYPES, STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.message_id import MessageId, encode_message_id, encode_varint
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import Entry, Segment
 from pulsar_spark.wire.messages import (
     HAS_EVENT_TIME,
@@ -338,16 +337,7 @@ class _ConstantColumn(_Column):
 
 
 class _MessageIdColumn(_Column):
-    """What the Java client's ``MessageId.toByteArray()`` gives for each message.
-
-    ::
-
-        ledger entry [partition] | batch_index   | batch_size
-        head, one an entry       | one an index  | tail, one an entry
-
-    The ids of a whole batch are one join; their offsets are those of every other batch
-    of that size.
-    """
+    """The ids: those of a whole batch at a time where they can be had so."""
 
     def __init__(self, type_: pa.DataType, partition: int) -> None:
         super().__init__(type_, lambda entry: ())
@@ -358,17 +348,11 @@ class _MessageIdColumn(_Column):
         self._values: list[bytes] = []  # that are not in an array yet
 
     def append(self, entry: Entry) -> None:
-        size = entry.batch_size
-        if not len(entry) == size <= _INDEXES_KEPT:
-            self._values += _message_ids(self._partition, entry)
-            return
-        self._close()
-        head, tail = _id_head(self._partition, entry), _id_tail(size)
-        data = head + (tail + head).join(_id_indexes()[:size]) + tail
-        offsets = _id_offsets(len(head) + len(tail))
-        self._arrays.append(
-            pa.Array.from_buffers(self._type, size, [None, offsets, pa.py_buffer(data)])
-        )
+        if is_whole_batch(entry):
+            self._close()
+            self._arrays.append(batch_ids(self._partition, entry))
+        else:
+            self._values += message_ids(self._partition, entry)
 
     def _close(self) -> None:
         if self._values:
@@ -527,63 +511,6 @@ def _column(name: str, topic_partition: str, partition: int) -> _Column:
     if name in _MAKERS:
         return _MessageColumn(type_, _MAKERS[name])
     return _Column(type_, _indexes)
-
-
-def _message_ids(partition: int, entry: Entry) -> list[bytes]:
-    """Ids of the messages of any entry, each by itself."""
-    if entry.first_chunk:
-        first = MessageId(*entry.first_chunk, partition=partition)
-        last = MessageId(*entry.position, partition=partition, first_chunk=first)
-        return [encode_message_id(last, java=True)] * len(entry)
-    head, tail = _id_head(partition, entry), _id_tail(entry.batch_size)
-    if not entry.batch_size:
-        return [head + tail] * len(entry)
-    return [
-        head + b"\x20" + encode_varint(index) + tail for index in entry.batch_indexes
-    ]
-
-
-def _id_head(partition: int, entry: Entry) -> bytes:
-    return (
-        _encoded_ledger(entry.ledger_id)
-        + b"\x10"
-        + encode_varint(entry.entry_id)
-        + _encoded_part(partition=partition)
-    )
-
-
-def _id_tail(batch_size: int) -> bytes:
-    return _encoded_part(batch_size=batch_size)
-
-
-@lru_cache(maxsize=16)
-def _encoded_ledger(ledger_id: int) -> bytes:
-    return b"\x08" + encode_varint(ledger_id)
-
-
-@lru_cache(maxsize=4096)
-def _encoded_part(**field: Any) -> bytes:
-    """One field of a message id alone, to be appended to those before it."""
-    with_field = encode_message_id(MessageId(0, 0, **field), java="batch_size" in field)
-    return with_field[len(encode_message_id(MessageId(0, 0))) :]
-
-
-#: Of larger batches nothing is kept. Clients make batches of up to 1000 messages,
-#: unless they are told otherwise.
-_INDEXES_KEPT = 10_000
-
-
-@lru_cache(maxsize=1)
-def _id_indexes() -> list[bytes]:
-    """The field ``batch_index``, encoded, of each index that is kept."""
-    return [b"\x20" + encode_varint(index) for index in range(_INDEXES_KEPT)]
-
-
-@lru_cache(maxsize=16)
-def _id_offsets(other_bytes: int) -> pa.Buffer:
-    """Where the ids of a batch begin and end that have ``other_bytes`` besides."""
-    sizes = (other_bytes + len(index) for index in _id_indexes())
-    return pa.py_buffer(array("i", accumulate(sizes, initial=0)))
 
 
 def _schema_version(entry: Entry) -> int | None:

@@ -20,6 +20,7 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import Pruning, TopicRange
 from pulsar_spark.spark.schema import checked_arrow_schema
 from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.messages import KERNEL
 
 logger = logging.getLogger("pulsar_spark.spark")
 
@@ -130,13 +131,15 @@ class _Statistics:
     def log(self) -> None:
         reader = self._ranged.reader
         logger.info(
-            "%s: %d rows, %d bytes in %.1f s, of which %.1f s waiting; %d reconnects",
+            "%s: %d rows, %d bytes in %.1f s, of which %.1f s waiting; %d reconnects; "
+            "kernel: %s",
             reader.topic_partition,
             self._rows,
             self._size_bytes,
             time.monotonic() - self._began,
             reader.waited_s,
             reader.reconnects,
+            KERNEL,
         )
 
 
