@@ -22,6 +22,7 @@ import pytest
 from tests.support.admin import Admin
 from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
+from tests.support.standing import SITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +183,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    before = filter(None, [os.environ.get("PYTHONPATH")])
+    paths = [str(SITE), str(ROOT), *before]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     folder = tmp_path_factory.mktemp("spark")
     session = (

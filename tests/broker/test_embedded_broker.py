@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,10 @@ from tests.support.embedded_broker import (
     EmbeddedBroker,
     resolve_classpath,
 )
+from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.support.link_proxy import LinkProxy
 
@@ -36,7 +36,7 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 @contextlib.contextmanager
 def client(url: str) -> Iterator[pulsar.Client]:
     """The official client."""
-    one = pulsar.Client(url, operation_timeout_seconds=10, logger=QUIET)
+    one = pulsar.Client(url, operation_timeout_seconds=60, logger=QUIET)
     try:
         yield one
     finally:
@@ -68,14 +68,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def await_true(condition: Callable[[], bool], timeout: float = 20.0) -> None:
-    """Wait for a condition, and fail the test if it does not come true."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_healthy(broker: EmbeddedBroker, admin: Admin, topic: str) -> None:

@@ -62,7 +62,7 @@ def test_memory_does_not_grow_with_the_topic(
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
-        timeout=120,
+        timeout=600,
     ).stdout
     admin.delete(topic)
     report = json.loads(output)

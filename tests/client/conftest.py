@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests: a scripted broker, and nothing left behind."""
+"""Fixtures of the client's tests: a scripted broker, a clock, nothing left behind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,37 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from tests.client.scripted_broker import ScriptedBroker, client_options, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        """As ``time.monotonic``."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """As ``time.sleep``, but at once."""
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time that retries see."""
+    one = Clock()
+    monkeypatch.setattr(retry, "time", one)
+    return one
 
 
 def open_files() -> int:

@@ -50,7 +50,7 @@ from pulsar_spark.wire.protocol import NO_REQUEST
 
 LOOPBACK = "127.0.0.1"
 LEDGER = 7
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 #: What one read of a real broker brings at most.
 _READ_ENTRIES = 100

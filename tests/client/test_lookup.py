@@ -77,6 +77,7 @@ class TestPartitionCounts:
         assert lookup.partition_counts([TOPIC]) == {TOPIC: 0}
         assert scripted.requests["PARTITIONED_METADATA"] == 4
 
+    @pytest.mark.usefixtures("clock")
     def test_not_for_ever(
         self, scripted: ScriptedBroker, impatient: TopicLookup
     ) -> None:

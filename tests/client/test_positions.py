@@ -108,6 +108,7 @@ def test_a_missing_topic_is_final(
     assert scripted.requests["SUBSCRIBE"] == 1
 
 
+@pytest.mark.usefixtures("clock")
 def test_trouble_that_lasts_names_the_topic(
     scripted: ScriptedBroker, impatient: PositionLookup
 ) -> None:

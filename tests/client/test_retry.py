@@ -2,38 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_spark.client import retry as module
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from tests.client.conftest import Clock
 from tests.client.scripted_broker import client_options
 
 FINAL = BrokerError("no", code="NotAllowedError")
 BUSY = BrokerError("later", code="TooManyRequests")
-
-
-class Clock:
-    """Time that passes only in pauses."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.pauses: list[float] = []
-
-    def monotonic(self) -> float:
-        """As ``time.monotonic``."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """As ``time.sleep``, but at once."""
-        self.pauses.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time that retries see."""
-    one = Clock()
-    monkeypatch.setattr(module, "time", one)
-    return one
 
 
 def retry(timeout_s: float = 100.0) -> Retry:

@@ -153,6 +153,7 @@ class TestBegin:
             txn = client.begin(TTL_MS)
             assert txn in other.transactions
 
+    @pytest.mark.usefixtures("clock")
     def test_trouble_that_lasts(
         self, scripted: ScriptedBroker, impatient: TransactionClient
     ) -> None:
@@ -397,6 +398,7 @@ class TestEnd:
         assert code(client.end([txn], COMMIT)[txn]) == "TransactionNotFound"
         assert scripted.ended == [(txn, COMMIT)]
 
+    @pytest.mark.usefixtures("clock")
     def test_trouble_that_lasts(
         self, scripted: ScriptedBroker, impatient: TransactionClient
     ) -> None:

@@ -27,6 +27,7 @@ from tests.client.scripted_broker import (
     silence,
     single,
 )
+from tests.support.standing import SITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -351,9 +352,9 @@ class TestSecrets:
             [sys.executable, __file__, scripted.url],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}"},
             cwd=tmp_path,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         output = done.stdout.decode(errors="replace")
@@ -394,6 +395,7 @@ def main(url: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(
             "spark.driver.extraJavaOptions",
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
             f"-Dlog4j2.configurationFile={Path('log4j2.properties').absolute()}",
         )
         .getOrCreate()

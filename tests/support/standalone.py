@@ -59,8 +59,9 @@ def install(folder: Path, *others: str) -> Path:
     )
     shutil.copytree(ROOT, source, ignore=unwanted)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    wheel = [*pip, "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), str(source)]
-    subprocess.run(wheel, check=True)
+    # Without PYTHONPATH: pip would find the checkout there and install nothing.
+    run = partial(subprocess.run, check=True, env=environment(Path(sys.executable)))
+    run([*pip, "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), str(source)])
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
     (packages,) = home.glob("lib/python*/site-packages")
@@ -70,10 +71,11 @@ def install(folder: Path, *others: str) -> Path:
     (packages / "dependencies.pth").write_text(f"{site_packages}\n")
     (built,) = wheels.iterdir()
     into = [*pip, "--python", str(python), "install", "-q", "--no-compile"]
-    subprocess.run([*into, "--no-deps", "--no-index", str(built)], check=True)
+    run([*into, "--no-deps", "--no-index", str(built)])
+    assert (packages / "pyspark_pulsar.py").exists(), "the wheel is not installed"
     if others:
         # pip complains of packages beside it that would rather have older versions.
-        subprocess.run([*into, *others], check=True, stderr=subprocess.DEVNULL)
+        run([*into, *others], stderr=subprocess.DEVNULL)
     return python
 
 

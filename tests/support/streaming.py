@@ -263,9 +263,7 @@ class Job:
 
     def __enter__(self) -> Job:
         self._output = self._log.open("ab")
-        paths = [str(ROOT)]
-        if self._stand:
-            paths.insert(0, str(SITE))
+        stand = {STAND: f"{self._stand}@{self._standing}"} if self._stand else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *self._queries],
             # It ends when this does, or the process that it belongs to.
@@ -274,8 +272,8 @@ class Job:
             stderr=self._output,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                STAND: f"{self._stand}@{self._standing}",
+                **stand,
+                "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",

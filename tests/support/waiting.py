@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def await_true(
-    condition: Callable[[], bool], what: str = "it", timeout: float = 20.0
+    condition: Callable[[], bool], what: str = "it", timeout: float = 120.0
 ) -> None:
     """Wait for a condition, and fail the test if it does not come true.
 

@@ -1,4 +1,11 @@
-"""Python imports this as it starts, see ``tests.support.standing``."""
+"""Python imports this as it starts, where it is in PYTHONPATH.
+
+Spark starts many Python processes. They find pyspark in a zip file first, where each of
+them compiles what it imports, and that takes most of a second. So here they find what
+is installed, the same and compiled, before that.
+
+The rest is for ``tests.support.standing``.
+"""
 
 import importlib.abc
 import importlib.util
@@ -8,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 _MODULE = "pulsar_spark.client.exactly_once"
+
+sys.path.sort(key=lambda path: path.endswith(".zip") and "pyspark" in path)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -35,4 +44,5 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-sys.meta_path.insert(0, _Finder())
+if "PULSAR_SPARK_TEST_STAND" in os.environ:
+    sys.meta_path.insert(0, _Finder())
