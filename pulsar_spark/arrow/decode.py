@@ -34,9 +34,9 @@ from pulsar_spark.wire.messages import (
     HAS_EVENT_TIME,
     HAS_KEY,
     HAS_ORDERING_KEY,
-    HAS_SEVERAL_PROPERTIES,
     IS_NULL,
     KEY_IS_BASE64,
+    MAY_REPEAT_PROPERTIES,
     MessageTable,
 )
 
@@ -432,25 +432,12 @@ def _properties_of(run: _Run) -> pa.MapArray:
         pa.int32(), rows + 1, [None, pa.py_buffer(table.pair_ends)], offset=run.first
     )
     offsets = pc.subtract(ends, pa.scalar(first, pa.int32()))
-    if table.any_flags & HAS_SEVERAL_PROPERTIES:
-        return _without_repeats(offsets, keys, items)
-    return pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
-
-
-def _without_repeats(
-    offsets: pa.Int32Array, keys: pa.StringArray, items: pa.StringArray
-) -> pa.MapArray:
-    """Maps with each key once: its last value counts, as in the official clients."""
     maps = pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
-    lists = pa.ListArray.from_arrays(offsets, keys)
-    names = keys.dictionary_encode()
-    count = pa.scalar(len(names.dictionary), pa.int64())
-    row_and_name = pc.add(
-        pc.multiply(pc.list_parent_indices(lists).cast(pa.int64()), count),
-        names.indices.cast(pa.int64()),
-    )
-    if pc.count_distinct(row_and_name).as_py() == len(keys):
-        return maps
+    return _without_repeats(maps) if table.any_flags & MAY_REPEAT_PROPERTIES else maps
+
+
+def _without_repeats(maps: pa.MapArray) -> pa.MapArray:
+    """Each key once: its last value counts, as in the official clients."""
     return pa.array(
         [list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type
     )

@@ -2,6 +2,7 @@
 
 cimport cython
 
+cdef Py_ssize_t _MAX_COMPARED
 cdef unsigned long long _MASK_32
 cdef unsigned long long _MASK_64
 
@@ -33,7 +34,7 @@ cdef class MessageTable:
         end=Py_ssize_t, step=Py_ssize_t, row=Py_ssize_t,
         pairs=Py_ssize_t, pairs_before=Py_ssize_t,
         has_size=bint, is_removed=bint, is_base64=bint, is_null=bint,
-        has_key=bint, has_ordering_key=bint, has_sequence_id=bint,
+        has_key=bint, has_ordering_key=bint, has_sequence_id=bint, may_repeat=bint,
         tag=cython.ulonglong, kind=cython.uint, value=cython.ulonglong,
         own_time=cython.ulonglong, own_sequence_id=cython.ulonglong,
         flags=cython.uint, any_flags=cython.uint, all_flags=cython.uint,
@@ -68,6 +69,18 @@ cdef class MessageTable:
         Py_ssize_t pair,
         Py_ssize_t number,
         Py_ssize_t count,
+    ) except -1
+
+    @cython.locals(
+        bounds=cython.int[::1], start=Py_ssize_t, size=Py_ssize_t, begin=Py_ssize_t,
+        other=Py_ssize_t, same=Py_ssize_t,
+    )
+    cdef bint _is_repeated(
+        self,
+        const unsigned char[::1] payload,
+        Py_ssize_t base,
+        Py_ssize_t first,
+        Py_ssize_t pair,
     ) except -1
 
     @cython.locals(

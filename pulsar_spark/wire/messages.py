@@ -33,10 +33,13 @@ KEY_IS_BASE64 = 2
 HAS_ORDERING_KEY = 4
 HAS_EVENT_TIME = 8
 IS_NULL = 16  # its value is
-HAS_SEVERAL_PROPERTIES = 32
+MAY_REPEAT_PROPERTIES = 32  # a name comes twice, or there are too many to tell
 
 #: The least that a message takes: its size, and metadata with nothing but payload_size.
 MIN_MESSAGE_BYTES = 6
+
+#: So many properties of a message are compared with each other.
+_MAX_COMPARED = 16
 
 _MASK_32 = 0xFFFF_FFFF
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -137,7 +140,7 @@ class MessageTable:
             head_end = position + head_bytes
             key_start = key_end = ordering_key_start = ordering_key_end = position
             has_size = is_removed = is_base64 = is_null = False
-            has_key = has_ordering_key = has_sequence_id = False
+            has_key = has_ordering_key = has_sequence_id = may_repeat = False
             own_time = own_sequence_id = payload_size = 0
             pairs = pairs_before
             while position < head_end:
@@ -185,6 +188,11 @@ class MessageTable:
                         self._read_pair(
                             payload, base, position, end, pairs, number, count
                         )
+                        if pairs > pairs_before and not may_repeat:
+                            may_repeat = (
+                                pairs - pairs_before >= _MAX_COMPARED
+                                or self._is_repeated(payload, base, pairs_before, pairs)
+                            )
                         pairs += 1
                     elif tag == 0x3A:  # ordering_key
                         ordering_key_start, ordering_key_end = position, end
@@ -222,7 +230,7 @@ class MessageTable:
                 own_sequence_id = sequence_id + sequence_step * index
             if is_null and payload_size == 0:
                 flags |= 16
-            if pairs - pairs_before > 1:
+            if may_repeat:
                 flags |= 32
             value_bounds[2 * row] = base + head_end
             value_bounds[2 * row + 1] = base + position
@@ -289,6 +297,23 @@ class MessageTable:
         self.pair_key_bounds[2 * pair + 1] = base + key_end
         self.pair_value_bounds[2 * pair] = base + value_start
         self.pair_value_bounds[2 * pair + 1] = base + value_end
+
+    def _is_repeated(
+        self, payload: memoryview | bytes, base: int, first: int, pair: int
+    ) -> bool:
+        """Whether one of the pairs from ``first`` on has the name of this later one."""
+        bounds = self.pair_key_bounds
+        start = bounds[2 * pair] - base
+        size = bounds[2 * pair + 1] - base - start
+        for other in range(first, pair):
+            begin = bounds[2 * other] - base
+            if bounds[2 * other + 1] - base - begin == size:
+                same = 0
+                while same < size and payload[begin + same] == payload[start + same]:
+                    same += 1
+                if same == size:
+                    return True
+        return False
 
     def _varint(
         self, payload: memoryview | bytes, end: int, number: int, count: int

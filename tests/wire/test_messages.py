@@ -235,7 +235,30 @@ def test_flags(kernel: Any):
     assert not table.all_flags & messages.KEY_IS_BASE64
     assert table.any_flags & messages.HAS_EVENT_TIME
     assert not table.all_flags & messages.HAS_EVENT_TIME
-    assert not table.any_flags & messages.HAS_SEVERAL_PROPERTIES
+    assert not table.any_flags & messages.MAY_REPEAT_PROPERTIES
+
+
+@pytest.mark.parametrize(
+    ("names", "may_repeat"),
+    [
+        ("", False),
+        ("a", False),
+        ("ab", False),
+        ("aba", True),
+        ("abb", True),
+        ("abcdefghijklmnop", False),
+        ("abcdefghijklmnoa", True),
+        ("abcdefghijklmnopq", True),  # seventeen are not looked at
+    ],
+)
+def test_repeated_properties(kernel: Any, names: str, may_repeat: bool):
+    """Names that come twice in one message are told of, also far down in a batch."""
+    table = kernel.MessageTable()
+    others = [Sent(properties=[("a", ""), ("x" * n, "")]) for n in range(2, 30)]
+    sent = [*others, Sent(properties=[(name, "1") for name in names])]
+    table.append_batch(batch_payload(sent), 7, len(sent), None, 0, 0, 0)
+    assert bool(table.any_flags & messages.MAY_REPEAT_PROPERTIES) is may_repeat
+    assert bool(table.flags[len(others)] & messages.MAY_REPEAT_PROPERTIES) is may_repeat
 
 
 def test_every_truncation(kernel: Any):
