@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from pulsar_spark import __version__
+from pulsar_spark import __version__, kernel
 from tests.bench import (
     bench_cold,
     bench_decode,
@@ -166,6 +166,7 @@ def machine() -> dict[str, str]:
     packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "lz4")
     return {
         "pulsar-spark": __version__,
+        "kernel": kernel,
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
         "java": _java(),
