@@ -387,16 +387,12 @@ def _keys(messages: _Messages) -> pa.BinaryArray:
             ],
             pa.binary(),
         )
-    if messages.all_have(HAS_KEY):
-        return keys
-    return _with_nulls(keys, messages.have(HAS_KEY))
+    return _null_without(HAS_KEY, keys, messages)
 
 
 def _ordering_keys(messages: _Messages) -> pa.BinaryArray:
     keys = messages.gathered("ordering_key_bounds")
-    if messages.all_have(HAS_ORDERING_KEY):
-        return keys
-    return _with_nulls(keys, messages.have(HAS_ORDERING_KEY))
+    return _null_without(HAS_ORDERING_KEY, keys, messages)
 
 
 def _event_times(messages: _Messages) -> pa.TimestampArray:
@@ -467,9 +463,16 @@ def _even_numbers(count: int) -> pa.Int32Array:
     return pa.array(range(0, 2 * count, 2), pa.int32())
 
 
-def _with_nulls(values: pa.BinaryArray, valid: pa.BooleanArray | None) -> pa.Array:
-    if valid is None:
+def _null_without(
+    flag: int, values: pa.BinaryArray, messages: _Messages
+) -> pa.BinaryArray:
+    """The values, those null whose messages do not have the flag."""
+    if messages.all_have(flag):
         return values
+    return _with_nulls(values, messages.have(flag))
+
+
+def _with_nulls(values: pa.BinaryArray, valid: pa.BooleanArray) -> pa.BinaryArray:
     _, offsets, data = values.buffers()
     return pa.Array.from_buffers(
         values.type, len(values), [valid.buffers()[1], offsets, data]
