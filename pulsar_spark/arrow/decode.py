@@ -1,16 +1,9 @@
 """Messages -> RecordBatches, a column at a time and an entry at a time.
 
 A builder collects entries, and each column turns what they hold into one Arrow array: a
-value for all messages of an entry is repeated, what each message has of its own is
-gathered from the payloads a segment at a time. A column that nobody asked for costs
-nothing.
-
-How bytes are gathered: the places in a :class:`MessageTable` are read as the offsets of
-an array over the payload itself, of which every other element is a value::
-
-    payload   ~~ metadata ~~ value 0 ~~ metadata ~~ value 1 ~~ metadata ~~ value 2
-    offsets                 ^       ^              ^       ^              ^       ^
-    elements                0   1                  2   3                  4
+value for all messages of an entry is repeated; what each message has of its own lies in
+a :class:`MessageTable` as Arrow wants it, and is not copied where all entries of a
+RecordBatch share one table. A column that nobody asked for costs nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +12,16 @@ import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.message_ids import batch_ids, is_whole_batch, message_ids
+from pulsar_spark.arrow.message_ids import append_message_ids
 from pulsar_spark.arrow.schema import COLUMN_TYPES, STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.wire.entries import Entry, Segment
+from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.messages import (
     HAS_EVENT_TIME,
     HAS_KEY,
@@ -38,6 +30,7 @@ from pulsar_spark.wire.messages import (
     KEY_IS_BASE64,
     MAY_REPEAT_PROPERTIES,
     MessageTable,
+    Texts,
 )
 
 #: The values of one column for the messages of one entry.
@@ -162,20 +155,27 @@ class RecordBatchBuilder:
 _MISFITS = (pa.ArrowException, OverflowError, binascii.Error)
 
 
-class _Run(NamedTuple):
-    """Rows of a segment, the last one exclusive."""
+def new_table(schema: pa.Schema) -> MessageTable:
+    """A table with what the columns of a schema need, in memory of Arrow's."""
+    return MessageTable(
+        [_TEXTS[name] for name in schema.names if name in _TEXTS], _allocate
+    )
 
-    segment: Segment
+
+def _allocate(size: int) -> memoryview:
+    return memoryview(pa.allocate_buffer(size)).cast("B")
+
+
+class _Run(NamedTuple):
+    """Rows of a table, the last one exclusive."""
+
+    table: MessageTable
     first: int
     last: int
 
-    @property
-    def table(self) -> MessageTable:
-        return self.segment.table
-
 
 class _Messages:
-    """The messages of the entries collected, as runs of rows of their segments."""
+    """The messages of the entries collected, as runs of rows of their tables."""
 
     def __init__(self, runs: Iterable[_Run] = ()) -> None:
         self.runs = list(runs)
@@ -183,33 +183,33 @@ class _Messages:
 
     def append(self, entry: Entry) -> None:
         """Takes those of one more entry."""
-        run = _Run(entry.segment, entry.first_row, entry.last_row)
+        run = _Run(entry.table, entry.first_row, entry.last_row)
         if self.runs:
-            segment, first, last = self.runs[-1]
-            if segment is run.segment and last == run.first:
+            table, first, last = self.runs[-1]
+            if table is run.table and last == run.first:
                 self.runs.pop()
-                run = _Run(segment, first, run.last)
+                run = _Run(table, first, run.last)
         self.runs.append(run)
 
     def numbers(self, column: str, type_: pa.DataType) -> pa.Array:
         """A column of their tables that has a number for each message."""
-        return pa.concat_arrays(
+        return _joined(
             [
                 pa.Array.from_buffers(
                     type_,
                     run.last - run.first,
-                    [None, pa.py_buffer(getattr(run.table, column))],
+                    [None, _buffer(getattr(run.table, column), run.last)],
                     offset=run.first,
                 )
                 for run in self.runs
             ]
         )
 
-    def gathered(self, column: str) -> pa.BinaryArray:
-        """The bytes between the bounds in a column of their tables."""
-        return pa.concat_arrays(
+    def texts(self, column: str) -> pa.BinaryArray:
+        """A column of their tables that has bytes for each message."""
+        return _joined(
             [
-                _gathered(run.segment, getattr(run.table, column), run.first, run.last)
+                _bytes(getattr(run.table, column), run.first, run.last)
                 for run in self.runs
             ]
         )
@@ -222,11 +222,11 @@ class _Messages:
         return pc.not_equal(found, _NO_FLAG)
 
     def any_has(self, flag: int) -> bool:
-        """Whether one of them may have it: one of their segments does."""
+        """Whether one of them may have it: one of their tables does."""
         return any(run.table.any_flags & flag for run in self.runs)
 
     def all_have(self, flag: int) -> bool:
-        """Whether all of their segments have it throughout."""
+        """Whether all of their tables have it throughout."""
         return all(run.table.all_flags & flag for run in self.runs)
 
 
@@ -288,7 +288,7 @@ class _MessageColumn(_Column):
         for run in messages.runs:
             for row in range(run.first, run.last):
                 try:
-                    self._make(_Messages([_Run(run.segment, row, row + 1)]))
+                    self._make(_Messages([_Run(run.table, row, row + 1)]))
                 except _MISFITS:
                     return number
                 number += 1
@@ -337,39 +337,32 @@ class _ConstantColumn(_Column):
 
 
 class _MessageIdColumn(_Column):
-    """The ids: those of a whole batch at a time where they can be had so."""
+    """The ids, written by the kernel as well."""
 
     def __init__(self, type_: pa.DataType, partition: int) -> None:
         super().__init__(type_, lambda entry: ())
         self._partition = partition
+        self._rows = 0
+        self._ids = Texts(_allocate)
 
     def clear(self) -> None:
-        self._arrays: list[pa.BinaryArray] = []
-        self._values: list[bytes] = []  # that are not in an array yet
+        self._ids = self._ids.another(self._rows)
+        self._rows = 0
 
     def append(self, entry: Entry) -> None:
-        if is_whole_batch(entry):
-            self._close()
-            self._arrays.append(batch_ids(self._partition, entry))
-        else:
-            self._values += message_ids(self._partition, entry)
-
-    def _close(self) -> None:
-        if self._values:
-            self._arrays.append(pa.array(self._values, self._type))
-            self._values = []
+        append_message_ids(self._ids, self._rows, self._partition, entry)
+        self._rows += len(entry)
 
     def array(self, rows: int, messages: _Messages) -> pa.Array:
         del messages
-        self._close()
-        return pa.concat_arrays(self._arrays) if rows else pa.array([], self._type)
+        return _bytes(self._ids, 0, rows)
 
 
 # -- what each message has of its own --------------------------------------------------
 
 
 def _payloads(messages: _Messages) -> pa.BinaryArray:
-    payloads = messages.gathered("value_bounds")
+    payloads = messages.texts("values")
     if not messages.any_has(IS_NULL):
         return payloads
     return _with_nulls(payloads, pc.invert(messages.have(IS_NULL)))
@@ -377,7 +370,7 @@ def _payloads(messages: _Messages) -> pa.BinaryArray:
 
 def _keys(messages: _Messages) -> pa.BinaryArray:
     """As bytes; those that were sent as base64, because they are bytes, decoded."""
-    keys = messages.gathered("key_bounds")
+    keys = messages.texts("keys")
     if messages.any_has(KEY_IS_BASE64):
         is_base64 = messages.have(KEY_IS_BASE64).to_pylist()
         keys = pa.array(
@@ -391,7 +384,7 @@ def _keys(messages: _Messages) -> pa.BinaryArray:
 
 
 def _ordering_keys(messages: _Messages) -> pa.BinaryArray:
-    keys = messages.gathered("ordering_key_bounds")
+    keys = messages.texts("ordering_keys")
     return _null_without(HAS_ORDERING_KEY, keys, messages)
 
 
@@ -410,7 +403,7 @@ def _sequence_ids(messages: _Messages) -> pa.Int64Array:
 
 def _properties(messages: _Messages) -> pa.MapArray:
     """Never null: a message without properties has an empty map."""
-    return pa.concat_arrays([_properties_of(run) for run in messages.runs])
+    return _joined([_properties_of(run) for run in messages.runs])
 
 
 def _properties_of(run: _Run) -> pa.MapArray:
@@ -421,11 +414,15 @@ def _properties_of(run: _Run) -> pa.MapArray:
         return pa.MapArray.from_arrays(offsets, _NO_TEXT, _NO_TEXT, STRING_MAP)
     first, last = table.pair_ends[run.first], table.pair_ends[run.last]
     keys, items = (
-        _gathered(run.segment, bounds, first, last).cast(pa.string())
-        for bounds in (table.pair_key_bounds, table.pair_value_bounds)
+        # Cast, not declared to be: so that it is seen where it is not UTF-8.
+        _bytes(texts, first, last).cast(pa.string())
+        for texts in (table.pair_keys, table.pair_values)
     )
     ends = pa.Array.from_buffers(
-        pa.int32(), rows + 1, [None, pa.py_buffer(table.pair_ends)], offset=run.first
+        pa.int32(),
+        rows + 1,
+        [None, _buffer(table.pair_ends, run.last + 1)],
+        offset=run.first,
     )
     offsets = pc.subtract(ends, pa.scalar(first, pa.int32()))
     maps = pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
@@ -439,28 +436,23 @@ def _without_repeats(maps: pa.MapArray) -> pa.MapArray:
     )
 
 
-def _gathered(
-    segment: Segment, bounds: Sequence[int], first: int, last: int
-) -> pa.BinaryArray:
-    """What lies between the bounds ``first`` to ``last``, the last one exclusive."""
-    if first == last:
-        return pa.array([], pa.binary())
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(segment.payload)]
-    count = last - first
-    elements = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, buffers, offset=2 * first
+def _bytes(texts: Texts | None, first: int, last: int) -> pa.BinaryArray:
+    """The rows ``first`` to ``last``, the last one exclusive."""
+    assert texts is not None, "the table was made for other columns"
+    offsets = _buffer(texts.offsets, last + 1)
+    data = _buffer(texts.data, texts.offsets[last])
+    return pa.Array.from_buffers(
+        pa.binary(), last - first, [None, offsets, data], offset=first
     )
-    return elements.take(_every_other(count))
 
 
-def _every_other(count: int) -> pa.Int32Array:
-    """0, 2, 4 and so on."""
-    return _even_numbers(max(1024, 1 << (count - 1).bit_length())).slice(0, count)
+def _buffer(column: Sequence[int], length: int) -> pa.Buffer:
+    """The beginning of a column of a table, not copied."""
+    return pa.py_buffer(memoryview(column)[:length])  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=32)
-def _even_numbers(count: int) -> pa.Int32Array:
-    return pa.array(range(0, 2 * count, 2), pa.int32())
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _null_without(
@@ -474,6 +466,8 @@ def _null_without(
 
 def _with_nulls(values: pa.BinaryArray, valid: pa.BooleanArray) -> pa.BinaryArray:
     _, offsets, data = values.buffers()
+    if values.offset:  # of all buffers alike
+        offsets = offsets.slice(4 * values.offset)
     return pa.Array.from_buffers(
         values.type, len(values), [valid.buffers()[1], offsets, data]
     )
@@ -533,6 +527,14 @@ _MAKERS: dict[str, Callable[[_Messages], pa.Array]] = {
     "__messageProperties": _properties,
     "__orderingKey": _ordering_keys,
     "__sequenceId": _sequence_ids,
+}
+
+#: The columns of a table that these are made of.
+_TEXTS = {
+    "value": "values",
+    "__key": "keys",
+    "__orderingKey": "ordering_keys",
+    "__messageProperties": "properties",
 }
 
 #: Columns with one value for all messages of an entry.

@@ -28,7 +28,14 @@ from pulsar_spark.wire.chunks import (
     ChunkAssembler,
     MissingChunks,
 )
-from pulsar_spark.wire.entries import Entry, EntryDecoder, StoredEntry
+from pulsar_spark.wire.entries import (
+    DEFAULT_TABLE_BYTES,
+    DEFAULT_TABLE_ROWS,
+    Entry,
+    EntryDecoder,
+    StoredEntry,
+)
+from pulsar_spark.wire.messages import MessageTable
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -54,6 +61,7 @@ class RangeSettings:
         is_protected: Whether a durable subscription keeps the range from retention.
         max_pending_chunked_messages: Chunked messages collected at a time.
         expire_chunks_ms: Age at which an incomplete one is put aside.
+        table_rows, table_bytes: Messages, and bytes of them, that a table holds.
     """
 
     reader: ReaderSettings
@@ -61,6 +69,8 @@ class RangeSettings:
     is_protected: bool = False
     max_pending_chunked_messages: int = DEFAULT_MAX_PENDING
     expire_chunks_ms: int = DEFAULT_EXPIRE_MS
+    table_rows: int = DEFAULT_TABLE_ROWS
+    table_bytes: int = DEFAULT_TABLE_BYTES
 
 
 class RangeReader:
@@ -70,6 +80,7 @@ class RangeReader:
         pool: The cluster's connections.
         range_: What to read.
         settings: How to read it.
+        table: Where the first messages go, see ``EntryDecoder``.
 
     Attributes:
         reader: The entries underneath, with their counters.
@@ -80,13 +91,19 @@ class RangeReader:
         pool: ConnectionPool,
         range_: TopicRange,
         settings: RangeSettings,
+        table: MessageTable | None = None,
     ) -> None:
         self._pool = pool
         self._range = range_
         self._settings = settings
         self._max_bytes = pool.options.memory_limit_bytes
         self._chunks = self._assembler()
-        self._decoder = EntryDecoder(self._max_bytes)
+        self._decoder = EntryDecoder(
+            self._max_bytes,
+            table,
+            table_rows=settings.table_rows,
+            table_bytes=settings.table_bytes,
+        )
         self._known_end: MessageId | None = None
         self.reader = EntryReader(
             pool,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
 from pulsar_spark.client.planner import plan_batch
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.range_reader import RangeReader, RangeSettings
@@ -100,7 +100,8 @@ def read_range(
         max_bytes=options.bytes_per_arrow_batch,
     )
     settings = range_settings(options, is_protected=is_protected)
-    ranged = RangeReader(shared_pool(options.client), range_, settings)
+    pool = shared_pool(options.client)
+    ranged = RangeReader(pool, range_, settings, new_table(schema))
     stats = _Statistics(ranged, options.client.stats_interval_s)
     for entry in ranged.entries():
         stats.count(entry)
@@ -159,4 +160,7 @@ def range_settings(
         is_protected=is_protected,
         max_pending_chunked_messages=options.max_pending_chunked_message,
         expire_chunks_ms=int(options.expire_incomplete_chunk_s * 1000),
+        # So that a RecordBatch is a table, and nothing of it has to be put together.
+        table_rows=options.rows_per_arrow_batch,
+        table_bytes=options.bytes_per_arrow_batch,
     )

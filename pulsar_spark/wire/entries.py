@@ -29,99 +29,25 @@ from pulsar_spark.wire.protobuf import UNREADABLE
 if TYPE_CHECKING:
     from pulsar_spark.message_id import MessageId
 
-#: Small entries share a segment of at most so many bytes.
-_SEGMENT_BYTES = 64 * 1024
+#: What a table holds unless told otherwise.
+DEFAULT_TABLE_ROWS = 10_000
+DEFAULT_TABLE_BYTES = 4 * 1024 * 1024
 
-#: The places of a segment are numbers of 32 bits, as Arrow's offsets are.
-_MAX_SEGMENT_BYTES = 2**31 - 1
-
-
-class Segment:
-    """Payloads back to back, of one entry or of several small ones, and their messages.
-
-    What is done for each segment rather than for each entry costs topics of small
-    entries, or of messages that are not in batches, less.
-
-    Attributes:
-        table: The messages; places in it count from the first payload on.
-        size_bytes: Of all payloads.
-    """
-
-    __slots__ = ("_pieces", "size_bytes", "table")
-
-    def __init__(self) -> None:
-        self.table = MessageTable()
-        self.size_bytes = 0
-        self._pieces: list[bytes | memoryview] = []
-
-    def has_room_for(self, size_bytes: int) -> bool:
-        """Whether an entry of this size may join those that are here."""
-        return self.size_bytes + size_bytes <= _SEGMENT_BYTES
-
-    @property
-    def payload(self) -> bytes | memoryview:
-        """All payloads, back to back."""
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
-        return self._pieces[0]
-
-    def append_batch(
-        self, payload: bytes | memoryview, metadata: pb.MessageMetadata
-    ) -> None:
-        """Takes a batch: the messages of an entry with this metadata.
-
-        Raises:
-            CorruptEntryError: It is not what the metadata promises.
-        """
-        retained = _retained(metadata)
-        count = metadata.num_messages_in_batch if retained is None else len(retained)
-        if (
-            metadata.num_messages_in_batch < 0
-            or count > len(payload) // MIN_MESSAGE_BYTES
-        ):
-            raise CorruptEntryError(
-                f"its metadata promises a batch of {metadata.num_messages_in_batch} "
-                f"messages in {len(payload)} bytes."
-            )
-        first, last = metadata.sequence_id, metadata.highest_sequence_id
-        # Where the ids of a batch have gaps, its first one has to do for all of them.
-        has_no_gaps = last == first + metadata.num_messages_in_batch - 1
-        self.table.append_batch(
-            payload,
-            self.size_bytes,
-            count,
-            retained,
-            metadata.event_time,
-            first,
-            int(has_no_gaps),
-        )
-        self._append(payload)
-
-    def append_single(
-        self, payload: bytes | memoryview, metadata: pb.MessageMetadata
-    ) -> None:
-        """Takes a message that is not in a batch, as if it were in a batch of one."""
-        head = _head_of_single(metadata, len(payload))
-        message = b"".join((len(head).to_bytes(4, "big"), head, payload))
-        self.table.append_batch(message, self.size_bytes, 1, None, 0, 0, 0)
-        self._append(message)
-
-    def _append(self, payload: bytes | memoryview) -> None:
-        self._pieces.append(payload)
-        self.size_bytes += len(payload)
+#: The most: places in a table's columns of bytes are numbers of 32 bits.
+_MAX_TABLE_BYTES = 2**31 - 1
 
 
 @dataclass(slots=True)
 class Entry:
-    """The messages of one entry: some rows of a segment.
+    """The messages of one entry: some rows of a table.
 
     Attributes:
         ledger_id, entry_id: Where the entry is stored; for a chunked message, where its
             last chunk is.
         metadata: The entry's own metadata (of the last chunk for a chunked message).
         batch_size: Messages the entry was written with; 0 where it is not a batch.
-        segment: Where its messages are, among those of other entries.
-        first_row, last_row: Which of the segment's rows are its own, the last one
+        table: Where its messages are, among those of other entries.
+        first_row, last_row: Which of the table's rows are its own, the last one
             exclusive.
         broker_metadata: What the broker stamped on the entry, where it exposes that.
         redelivery_count: How often the broker had delivered it before.
@@ -132,7 +58,7 @@ class Entry:
     entry_id: int
     metadata: pb.MessageMetadata
     batch_size: int
-    segment: Segment
+    table: MessageTable
     first_row: int
     last_row: int
     broker_metadata: pb.BrokerEntryMetadata | None = None
@@ -150,29 +76,28 @@ class Entry:
     @property
     def batch_indexes(self) -> Sequence[int]:
         """For each message its place in the batch as written; 0 in no batch."""
-        table = self.segment.table
-        return list(table.batch_indexes[self.first_row : self.last_row])
+        return list(self.table.batch_indexes[self.first_row : self.last_row])
 
     @property
     def payloads(self) -> list[bytes | None]:
-        """The bytes of each message, or None for a null value."""
-        table, data = self.segment.table, memoryview(self.segment.payload)
-        bounds, flags = table.value_bounds, table.flags
+        """The bytes of each message, or None for a null value.
+
+        Of a table that has values.
+        """
+        values, flags = self.table.values, self.table.flags
+        assert values is not None
+        data, offsets = values.data, values.offsets
         return [
             None
             if flags[row] & IS_NULL
-            else bytes(data[bounds[2 * row] : bounds[2 * row + 1]])
+            else bytes(data[offsets[row] : offsets[row + 1]])
             for row in range(self.first_row, self.last_row)
         ]
 
     @property
     def size_bytes(self) -> int:
         """Uncompressed size of the messages, their metadata included."""
-        return self._end_of(self.last_row) - self._end_of(self.first_row)
-
-    def _end_of(self, row: int) -> int:
-        """Where the messages before this row of the segment end."""
-        return self.segment.table.value_bounds[2 * row - 1] if row else 0
+        return self.table.size_bytes(self.first_row, self.last_row)
 
     def between(self, start: MessageId, end: MessageId) -> Entry:
         """Keeps the messages from ``start`` to ``end``, both inclusive.
@@ -285,15 +210,27 @@ def read_stored_entry(
 
 
 class EntryDecoder:
-    """Unpacks the entries of a topic partition.
+    """Unpacks the entries of a topic partition into tables.
 
     Args:
         max_bytes: The largest uncompressed payload to make room for.
+        table: The first table; the others are of its kind.
+        table_rows: Messages after which a new one begins.
+        table_bytes: Bytes of messages after which a new one begins.
     """
 
-    def __init__(self, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES) -> None:
+    def __init__(
+        self,
+        max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+        table: MessageTable | None = None,
+        *,
+        table_rows: int = DEFAULT_TABLE_ROWS,
+        table_bytes: int = DEFAULT_TABLE_BYTES,
+    ) -> None:
         self._max_bytes = max_bytes
-        self._segment = Segment()
+        self._table = MessageTable() if table is None else table
+        self._table_rows = table_rows
+        self._table_bytes = min(table_bytes, _MAX_TABLE_BYTES)
 
     def decode(self, stored: StoredEntry) -> Entry:
         """Unpacks an entry into its messages; a marker has none.
@@ -308,7 +245,7 @@ class EntryDecoder:
         """
         metadata = stored.metadata
         if stored.is_marker:
-            return self._entry(stored, self._segment.table.rows)
+            return self._entry(stored, self._table.rows)
         if metadata.encryption_keys:
             name = metadata.encryption_keys[0].key
             raise CorruptEntryError(
@@ -323,20 +260,32 @@ class EntryDecoder:
                 metadata.uncompressed_size,
                 self._max_bytes,
             )
-        size_bytes = len(payload) + stored.metadata_bytes
-        if size_bytes > _MAX_SEGMENT_BYTES:
+        if not metadata.HasField("num_messages_in_batch"):
+            head = _head_of_single(metadata, len(payload))
+            message = b"".join((len(head).to_bytes(4, "big"), head, payload))
+            table = self._table_for(1, len(message))
+            first_row = table.rows
+            table.append_batch(message, 1, None, 0, 0, 0)
+            return self._entry(stored, first_row)
+        table = self._table_for(metadata.num_messages_in_batch, len(payload))
+        first_row = table.rows
+        _append_batch(table, payload, metadata)
+        return self._entry(stored, first_row, metadata.num_messages_in_batch)
+
+    def _table_for(self, rows: int, size_bytes: int) -> MessageTable:
+        """The table, or a new one if so much more would be too much for it."""
+        if size_bytes > _MAX_TABLE_BYTES:
             raise CorruptEntryError(
                 f"it has {size_bytes} bytes, more than a row can have: "
-                f"{_MAX_SEGMENT_BYTES}."
+                f"{_MAX_TABLE_BYTES}."
             )
-        if not self._segment.has_room_for(size_bytes):
-            self._segment = Segment()
-        first_row = self._segment.table.rows
-        if not metadata.HasField("num_messages_in_batch"):
-            self._segment.append_single(payload, metadata)
-            return self._entry(stored, first_row)
-        self._segment.append_batch(payload, metadata)
-        return self._entry(stored, first_row, metadata.num_messages_in_batch)
+        table = self._table
+        if table.rows and (
+            table.rows + rows > self._table_rows
+            or table.size_bytes(0, table.rows) + size_bytes > self._table_bytes
+        ):
+            self._table = table.another()
+        return self._table
 
     def _entry(self, stored: StoredEntry, first_row: int, batch_size: int = 0) -> Entry:
         return Entry(
@@ -344,9 +293,9 @@ class EntryDecoder:
             stored.entry_id,
             stored.metadata,
             batch_size,
-            self._segment,
+            self._table,
             first_row,
-            self._segment.table.rows,
+            self._table.rows,
             stored.broker_metadata,
             stored.redelivery_count,
             stored.first_chunk,
@@ -358,6 +307,30 @@ def decode_entry(
 ) -> Entry:
     """Unpacks one entry, as :meth:`EntryDecoder.decode` does."""
     return EntryDecoder(max_bytes).decode(stored)
+
+
+def _append_batch(
+    table: MessageTable, payload: bytes | memoryview, metadata: pb.MessageMetadata
+) -> None:
+    """Puts a batch, the messages of an entry with this metadata, into a table.
+
+    Raises:
+        CorruptEntryError: It is not what the metadata promises.
+    """
+    retained = _retained(metadata)
+    promised = metadata.num_messages_in_batch
+    count = promised if retained is None else len(retained)
+    if promised < 0 or count > len(payload) // MIN_MESSAGE_BYTES:
+        raise CorruptEntryError(
+            f"its metadata promises a batch of {promised} messages in "
+            f"{len(payload)} bytes."
+        )
+    first, last = metadata.sequence_id, metadata.highest_sequence_id
+    # Where the ids of a batch have gaps, its first one has to do for all of them.
+    has_no_gaps = last == first + promised - 1
+    table.append_batch(
+        payload, count, retained, metadata.event_time, first, int(has_no_gaps)
+    )
 
 
 def _head_of_single(metadata: pb.MessageMetadata, payload_size: int) -> bytes:

@@ -1,10 +1,64 @@
 # The types of messages.py, for Cython.
 
 cimport cython
+from libc.string cimport memcpy
 
+cdef bint _IS_COMPILED
+cdef Py_ssize_t _MAX_VARINT_BYTES
 cdef Py_ssize_t _MAX_COMPARED
 cdef unsigned long long _MASK_32
 cdef unsigned long long _MASK_64
+
+@cython.final
+cdef class Texts:
+    cdef readonly unsigned char[::1] data
+    cdef readonly int[::1] offsets
+    cdef object _allocate
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _rows_room
+
+    cpdef Texts another(self, Py_ssize_t rows)
+
+    cdef int _make_row_room(self, Py_ssize_t rows, Py_ssize_t count) except -1
+
+    @cython.locals(
+        data=cython.uchar[::1], offsets=cython.int[::1], most=Py_ssize_t,
+        end=Py_ssize_t, row=Py_ssize_t, value=cython.uint,
+        head_size=Py_ssize_t, tail_size=Py_ssize_t,
+    )
+    cpdef number(
+        self,
+        Py_ssize_t rows,
+        const unsigned char[::1] head,
+        int[::1] numbers,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        const unsigned char[::1] tail,
+    )
+
+    @cython.locals(
+        data=cython.uchar[::1], offsets=cython.int[::1], room=Py_ssize_t,
+        end=Py_ssize_t, number=Py_ssize_t, start=Py_ssize_t, size=Py_ssize_t,
+    )
+    cpdef gather(
+        self,
+        Py_ssize_t rows,
+        const unsigned char[::1] payload,
+        int[::1] bounds,
+        Py_ssize_t count,
+    )
+
+cdef inline int _memcpy(
+    unsigned char[::1] data,
+    Py_ssize_t at,
+    const unsigned char[::1] payload,
+    Py_ssize_t start,
+    Py_ssize_t size,
+) except -1:
+    if size > 0:
+        data[at + size - 1] = payload[start + size - 1]  # for the bounds checks
+        memcpy(&data[at], &payload[start], size)
+    return 0
 
 @cython.final
 cdef class MessageTable:
@@ -12,16 +66,24 @@ cdef class MessageTable:
     cdef readonly Py_ssize_t pairs
     cdef readonly unsigned int any_flags
     cdef readonly unsigned int all_flags
-    cdef readonly int[::1] value_bounds
-    cdef readonly int[::1] key_bounds
-    cdef readonly int[::1] ordering_key_bounds
+    cdef readonly Texts values
+    cdef readonly Texts keys
+    cdef readonly Texts ordering_keys
+    cdef readonly Texts pair_keys
+    cdef readonly Texts pair_values
     cdef readonly unsigned long long[::1] event_times
     cdef readonly unsigned long long[::1] sequence_ids
     cdef readonly int[::1] batch_indexes
     cdef readonly unsigned char[::1] flags
+    cdef readonly long long[::1] ends
     cdef readonly int[::1] pair_ends
-    cdef readonly int[::1] pair_key_bounds
-    cdef readonly int[::1] pair_value_bounds
+    cdef object _allocate
+    cdef int[::1] _value_bounds
+    cdef int[::1] _key_bounds
+    cdef int[::1] _ordering_key_bounds
+    cdef int[::1] _pair_key_bounds
+    cdef int[::1] _pair_value_bounds
+    cdef Py_ssize_t _batch_room
     cdef Py_ssize_t _room
     cdef Py_ssize_t _pair_room
     cdef Py_ssize_t _position
@@ -31,7 +93,8 @@ cdef class MessageTable:
         head_bytes=Py_ssize_t, head_end=Py_ssize_t, payload_size=Py_ssize_t,
         key_start=Py_ssize_t, key_end=Py_ssize_t,
         ordering_key_start=Py_ssize_t, ordering_key_end=Py_ssize_t,
-        end=Py_ssize_t, step=Py_ssize_t, row=Py_ssize_t,
+        end=Py_ssize_t, step=Py_ssize_t, row=Py_ssize_t, taken=Py_ssize_t,
+        end_before=cython.longlong, ends=cython.longlong[::1],
         pairs=Py_ssize_t, pairs_before=Py_ssize_t,
         has_size=bint, is_removed=bint, is_base64=bint, is_null=bint,
         has_key=bint, has_ordering_key=bint, has_sequence_id=bint, may_repeat=bint,
@@ -46,13 +109,18 @@ cdef class MessageTable:
     cpdef append_batch(
         self,
         const unsigned char[::1] payload,
-        Py_ssize_t base,
         Py_ssize_t count,
         object retained,
         unsigned long long event_time,
         unsigned long long sequence_id,
         unsigned long long sequence_step,
     )
+
+    cpdef long long size_bytes(self, Py_ssize_t first_row, Py_ssize_t last_row)
+
+    cdef int _gather(
+        self, const unsigned char[::1] payload, Py_ssize_t count, Py_ssize_t pairs
+    ) except -1
 
     @cython.locals(
         position=Py_ssize_t, size=cython.ulonglong,
@@ -63,7 +131,6 @@ cdef class MessageTable:
     cdef int _read_pair(
         self,
         const unsigned char[::1] payload,
-        Py_ssize_t base,
         Py_ssize_t start,
         Py_ssize_t end,
         Py_ssize_t pair,
@@ -78,7 +145,6 @@ cdef class MessageTable:
     cdef bint _is_repeated(
         self,
         const unsigned char[::1] payload,
-        Py_ssize_t base,
         Py_ssize_t first,
         Py_ssize_t pair,
     ) except -1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
 from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
 from pulsar_spark.wire.entries import EntryDecoder, read_stored_entry
@@ -52,10 +52,11 @@ def _cases(
         entries.append(frame.payload)
 
     def decode(columns: tuple[str, ...]) -> None:
+        schema = arrow_schema(columns)
         builder = RecordBatchBuilder(
-            arrow_schema(columns), _TOPIC, 0, max_rows=10_000, max_bytes=4 << 20
+            schema, _TOPIC, 0, max_rows=10_000, max_bytes=4 << 20
         )
-        decoder = EntryDecoder()
+        decoder = EntryDecoder(table=new_table(schema))
         for number in range(_ENTRIES):
             stored = read_stored_entry(1, number, entries[number % len(entries)])
             for _ in builder.add(decoder.decode(stored)):

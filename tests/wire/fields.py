@@ -7,7 +7,7 @@ from typing import Any
 
 from pulsar_spark.wire import messages
 from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.messages import MessageTable
+from pulsar_spark.wire.messages import MessageTable, Texts
 
 
 def fields_of(entry: Entry) -> list[dict[str, Any]]:
@@ -16,9 +16,8 @@ def fields_of(entry: Entry) -> list[dict[str, Any]]:
     ``partition_key`` is str, or bytes where it came in base64 or is not UTF-8;
     ``properties`` is a dict of such, in which of a repeated key the last value counts.
     """
-    payload = bytes(entry.segment.payload)
     rows = range(entry.first_row, entry.last_row)
-    return [fields_of_row(entry.segment.table, payload, row) for row in rows]
+    return [fields_of_row(entry.table, row) for row in rows]
 
 
 def column_of(entry: Entry, name: str) -> list[Any]:
@@ -26,22 +25,24 @@ def column_of(entry: Entry, name: str) -> list[Any]:
     return [fields[name] for fields in fields_of(entry)]
 
 
-def fields_of_row(table: MessageTable, payload: bytes, row: int) -> dict[str, Any]:
-    """The same for a row of a table, and the payload that it was read from."""
+def text_of(texts: Texts | None, row: int) -> bytes:
+    """A row of a column of bytes."""
+    assert texts is not None
+    return bytes(texts.data[texts.offsets[row] : texts.offsets[row + 1]])
+
+
+def fields_of_row(table: MessageTable, row: int) -> dict[str, Any]:
+    """The same for a row of a table."""
     flags = table.flags[row]
-
-    def part(bounds: Any, number: int) -> bytes:
-        return payload[bounds[2 * number] : bounds[2 * number + 1]]
-
     key: Any = None
     if flags & messages.KEY_IS_BASE64:
-        key = base64.b64decode(part(table.key_bounds, row), validate=True)
+        key = base64.b64decode(text_of(table.keys, row), validate=True)
     elif flags & messages.HAS_KEY:
-        key = _text(part(table.key_bounds, row))
+        key = _text(text_of(table.keys, row))
     pairs = range(table.pair_ends[row], table.pair_ends[row + 1])
     return {
         "partition_key": key,
-        "ordering_key": part(table.ordering_key_bounds, row)
+        "ordering_key": text_of(table.ordering_keys, row)
         if flags & messages.HAS_ORDERING_KEY
         else None,
         "event_time": table.event_times[row]
@@ -49,8 +50,8 @@ def fields_of_row(table: MessageTable, payload: bytes, row: int) -> dict[str, An
         else None,
         "sequence_id": table.sequence_ids[row],
         "properties": {
-            _text(part(table.pair_key_bounds, pair)): _text(
-                part(table.pair_value_bounds, pair)
+            _text(text_of(table.pair_keys, pair)): _text(
+                text_of(table.pair_values, pair)
             )
             for pair in pairs
         }

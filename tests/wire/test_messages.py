@@ -16,7 +16,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protobuf import UNREADABLE
 from tests.support import kernels
 from tests.wire.builders import Sent, batch_payload, proto, sized
-from tests.wire.fields import fields_of_row
+from tests.wire.fields import fields_of_row, text_of
 
 CASES = 3_000
 GROUP = 3  # a wire type
@@ -28,18 +28,15 @@ def kernel(request: pytest.FixtureRequest) -> Any:
     return kernels.load(request.param)
 
 
-def rows_of(kernel: Any, payload: bytes, count: int, base: int = 0) -> list[Any]:
+def rows_of(kernel: Any, payload: bytes, count: int) -> list[Any]:
     """What a batch of so many messages holds: its rows as Python values."""
     table = kernel.MessageTable()
-    table.append_batch(memoryview(payload), base, count, None, 0, 40, 1)
-    padded = bytes(base) + payload
+    table.append_batch(memoryview(payload), count, None, 0, 40, 1)
     return [
         (
             table.batch_indexes[row],
-            None
-            if table.flags[row] & messages.IS_NULL
-            else padded[table.value_bounds[2 * row] : table.value_bounds[2 * row + 1]],
-            fields_of_row(table, padded, row),
+            None if table.flags[row] & messages.IS_NULL else text_of(table.values, row),
+            fields_of_row(table, row),
         )
         for row in range(table.rows)
     ]
@@ -184,28 +181,64 @@ def test_the_same_as_protobuf(kernel: Any, seed: int):
 # -- by itself -------------------------------------------------------------------------
 
 
-def test_places_count_from_the_base(kernel: Any):
-    """What lies before a payload moves all of its places, and nothing else."""
-    sent = [Sent(b"v", key="k", properties=[("a", "b")]), Sent(None), Sent(b"")]
-    payload = batch_payload(sent)
-    assert rows_of(kernel, payload, 3, base=1000) == rows_of(kernel, payload, 3)
-
-
 def test_batches_one_after_the_other(kernel: Any):
-    """A table keeps what it has, also when its columns grow."""
+    """A table keeps what it has, also when its columns grow, and so does another."""
     table = kernel.MessageTable()
-    payload = batch_payload(
-        [Sent(b"%d" % n, properties=[("n", "1")]) for n in range(5)]
-    )
-    for number in range(50):
-        table.append_batch(payload, number * len(payload), 5, None, 7, 0, 0)
-    assert (table.rows, table.pairs) == (250, 250)
-    whole = payload * 50
-    for row in range(250):
-        start, end = table.value_bounds[2 * row], table.value_bounds[2 * row + 1]
-        assert whole[start:end] == b"%d" % (row % 5)
-        assert fields_of_row(table, whole, row)["properties"] == {"n": "1"}
-        assert table.event_times[row] == 7
+    for _ in range(2):
+        for number in range(50):
+            sent = [
+                Sent(b"%d" % n, key=str(n), ordering_key=b"o", properties=[("n", "1")])
+                for n in range(number, number + 5)
+            ]
+            table.append_batch(batch_payload(sent), 5, None, 7, 0, 0)
+        assert (table.rows, table.pairs) == (250, 250)
+        for row in range(250):
+            text = b"%d" % (row // 5 + row % 5)
+            assert text_of(table.values, row) == text
+            fields = fields_of_row(table, row)
+            assert fields["partition_key"] == text.decode()
+            assert fields["ordering_key"] == b"o"
+            assert fields["properties"] == {"n": "1"}
+            assert fields["event_time"] == 7
+        table = table.another()
+        assert (table.rows, table.pairs, table.any_flags) == (0, 0, 0)
+
+
+def test_views_stay_as_they_are(kernel: Any):
+    """What was viewed does not change when more comes, whether or not columns grow."""
+    table = kernel.MessageTable()
+    payload = batch_payload([Sent(b"first", key="k", event_time=5)])
+    table.append_batch(payload, 1, None, 0, 0, 0)
+    for _ in range(100):
+        row = table.rows - 1
+        views = [memoryview(table.values.data), memoryview(table.event_times)]
+        before = bytes(views[0][: table.values.offsets[row + 1]]), views[1][row]
+        table.append_batch(batch_payload([Sent(b"x" * 50)]), 1, None, 0, 0, 0)
+        after = bytes(views[0][: len(before[0])]), views[1][row]
+        assert after == before
+
+
+@pytest.mark.parametrize("text", messages.TEXTS)
+def test_texts_that_are_not_wanted(kernel: Any, text: str):
+    """A column of bytes that is not wanted is not there; nothing else differs."""
+    sent = [Sent(b"v", key="k", ordering_key=b"o", properties=[("a", "b")])]
+    whole, part = kernel.MessageTable(), kernel.MessageTable([text])
+    for table in (whole, part, part.another()):
+        table.append_batch(batch_payload(sent), 1, None, 3, 4, 1)
+    wanted = {
+        "values": ["values"],
+        "keys": ["keys"],
+        "ordering_keys": ["ordering_keys"],
+        "properties": ["pair_keys", "pair_values"],
+    }
+    for name in (name for names in wanted.values() for name in names):
+        if name in wanted[text]:
+            assert text_of(getattr(part, name), 0) == text_of(getattr(whole, name), 0)
+        else:
+            assert getattr(part, name) is None
+    for name in ("rows", "pairs", "any_flags", "all_flags"):
+        assert getattr(part, name) == getattr(whole, name)
+    assert part.ends[1] == whole.ends[1] == len(batch_payload(sent))
 
 
 def test_a_bad_batch_leaves_no_trace(kernel: Any):
@@ -213,12 +246,12 @@ def test_a_bad_batch_leaves_no_trace(kernel: Any):
     good = batch_payload([Sent(b"good", properties=[("a", "b")])])
     bad = batch_payload([Sent(b"bad", properties=[("c", "d")]), Sent()])[:-1]
     table = kernel.MessageTable()
-    table.append_batch(good, 0, 1, None, 0, 0, 0)
+    table.append_batch(good, 1, None, 0, 0, 0)
     with pytest.raises(CorruptEntryError, match=r"message 1 of 2 .* runs past"):
-        table.append_batch(bad, len(good), 2, None, 0, 0, 0)
+        table.append_batch(bad, 2, None, 0, 0, 0)
     assert (table.rows, table.pairs, table.any_flags) == (1, 1, 0)
-    table.append_batch(good, len(good), 1, None, 0, 0, 0)
-    fields = [fields_of_row(table, good + good, row) for row in range(2)]
+    table.append_batch(good, 1, None, 0, 0, 0)
+    fields = [fields_of_row(table, row) for row in range(2)]
     assert fields[0] == fields[1]
     assert fields[1]["properties"] == {"a": "b"}
 
@@ -228,7 +261,7 @@ def test_flags(kernel: Any):
     table = kernel.MessageTable()
     sent = [Sent(key="a", event_time=1), Sent(key="b"), Sent(key=b"c")]
     payload = batch_payload(sent)
-    table.append_batch(payload, 0, 3, None, 0, 0, 1)
+    table.append_batch(payload, 3, None, 0, 0, 1)
     assert table.any_flags & messages.HAS_KEY
     assert table.all_flags & messages.HAS_KEY
     assert table.any_flags & messages.KEY_IS_BASE64
@@ -256,7 +289,7 @@ def test_repeated_properties(kernel: Any, names: str, may_repeat: bool):
     table = kernel.MessageTable()
     others = [Sent(properties=[("a", ""), ("x" * n, "")]) for n in range(2, 30)]
     sent = [*others, Sent(properties=[(name, "1") for name in names])]
-    table.append_batch(batch_payload(sent), 7, len(sent), None, 0, 0, 0)
+    table.append_batch(batch_payload(sent), len(sent), None, 0, 0, 0)
     assert bool(table.any_flags & messages.MAY_REPEAT_PROPERTIES) is may_repeat
     assert bool(table.flags[len(others)] & messages.MAY_REPEAT_PROPERTIES) is may_repeat
 
@@ -283,7 +316,7 @@ def test_all_places_of_retained_messages(kernel: Any):
     """Compaction's numbers are taken as they are, and number the messages' ids."""
     table = kernel.MessageTable()
     payload = batch_payload([Sent(), Sent(), Sent(sequence_id=5)])
-    table.append_batch(payload, 0, 3, [1, 4, 2**31 - 1], 0, 2**64 - 2, 1)
+    table.append_batch(payload, 3, [1, 4, 2**31 - 1], 0, 2**64 - 2, 1)
     assert list(table.batch_indexes[:3]) == [1, 4, 2**31 - 1]
     # Ids count on beyond 64 bits as the protocol's numbers do: from 0 again.
     assert list(table.sequence_ids[:3]) == [2**64 - 1, 2, 5]
