@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,12 +12,18 @@ from google.protobuf.internal import api_implementation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.wire.chunks import ChunkAssembler
-from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
+from pulsar_spark.wire.entries import (
+    Entry,
+    EntryDecoder,
+    StoredEntry,
+    decode_entry,
+    read_stored_entry,
+)
 from tests.wire import builders, test_golden
 from tests.wire.builders import U64_MAX, Outer, Sent, proto
 
@@ -446,6 +452,81 @@ def test_projection(columns: list[str]):
     one.validate(full=True)
     assert one.schema.names == columns
     assert one.num_rows == 2
+
+
+@st.composite
+def stored_entries(draw: st.DrawFn) -> list[bytes]:
+    """Batches and single messages, of which some columns have nothing."""
+    message = st.builds(
+        Sent,
+        payload=st.none() | st.binary(max_size=20),
+        key=st.none() | st.text(max_size=3) | st.binary(min_size=1, max_size=3),
+        ordering_key=st.none() | st.binary(max_size=3),
+        event_time=st.none() | st.integers(1, 10**12),
+        properties=st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2))),
+        removed=st.booleans(),
+    )
+    batches = st.builds(builders.batch, st.lists(message, min_size=1, max_size=6))
+    singles = st.builds(builders.single, message)
+    return draw(st.lists(batches | singles, min_size=1, max_size=12))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    entries=stored_entries(),
+    cuts=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), min_size=12),
+    columns=st.lists(st.sampled_from(ALL), min_size=1, unique=True),
+    table_rows=st.integers(1, 20),
+    table_bytes=st.integers(1, 300),
+    max_rows=st.integers(1, 20),
+    max_bytes=st.integers(1, 300),
+)
+def test_tables_do_not_show(
+    entries: list[bytes],
+    cuts: list[tuple[int, int]],
+    columns: list[str],
+    table_rows: int,
+    table_bytes: int,
+    max_rows: int,
+    max_bytes: int,
+):
+    """However entries share tables, and tables RecordBatches, the rows are the same."""
+    decoder = EntryDecoder(
+        table=new_table(arrow_schema(columns)),
+        table_rows=table_rows,
+        table_bytes=table_bytes,
+    )
+
+    def decoded(decode: Callable[[StoredEntry], Entry]) -> Iterator[Entry]:
+        for number, (data, (first, last)) in enumerate(
+            zip(entries, cuts, strict=False)
+        ):
+            found = decode(read_stored_entry(7, number, memoryview(data)))
+            last = min(last, len(found))
+            yield found.cut(min(first, last), last)
+
+    shared = record_batches(
+        list(decoded(decoder.decode)), columns, max_rows=max_rows, max_bytes=max_bytes
+    )
+    apart = record_batches(list(decoded(decode_entry)), columns)
+    assert [row for one in shared for row in one.to_pylist()] == [
+        row for one in apart for row in one.to_pylist()
+    ]
+
+
+def test_a_record_batch_of_one_table_is_not_copied():
+    """Its values lie where the kernel wrote them."""
+    decoder = EntryDecoder(table=new_table(arrow_schema(["value"])))
+    entries = [
+        decoder.decode(
+            read_stored_entry(7, number, memoryview(builders.batch([Sent(b"v")] * 9)))
+        )
+        for number in range(5)
+    ]
+    (one,) = record_batches(entries, ["value"])
+    written = entries[0].table.values
+    assert written is not None
+    assert one["value"].buffers()[2].address == pa.py_buffer(written.data).address
 
 
 def test_required_columns():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import messages
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protobuf import UNREADABLE
@@ -239,6 +241,20 @@ def test_texts_that_are_not_wanted(kernel: Any, text: str):
     for name in ("rows", "pairs", "any_flags", "all_flags"):
         assert getattr(part, name) == getattr(whole, name)
     assert part.ends[1] == whole.ends[1] == len(batch_payload(sent))
+
+
+def test_numbered_rows(kernel: Any):
+    """Rows of a head, a varint and a tail, behind those that are kept."""
+    texts = kernel.Texts(kernel.new_bytes)
+    numbers = memoryview(array("i", [5, 0, 127, 128, 16383, 16384, 2**31 - 1]))
+    texts.gather(0, b"kept dropped", memoryview(array("i", [0, 4, 5, 12])), 2)
+    texts.number(1, b"head ", numbers, 1, 7, b" tail")
+    texts.number(7, b"", numbers, 0, 1, b"")
+    assert [text_of(texts, row) for row in range(8)] == [
+        b"kept",
+        *(b"head " + encode_varint(number) + b" tail" for number in numbers[1:]),
+        encode_varint(5),
+    ]
 
 
 def test_a_bad_batch_leaves_no_trace(kernel: Any):
