@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -239,7 +240,7 @@ class _Column:
     def __init__(self, type_: pa.DataType, read: Callable[[Entry], Any]) -> None:
         self._type = type_
         self._read = read
-        self._values: list[Any] = []
+        self._values: Any = []
 
     def clear(self) -> None:
         self._values = []
@@ -319,6 +320,24 @@ class _EntryColumn(_Column):
         return self._ends[number - 1] if number else 0
 
 
+class _PublishTimeColumn(_Column):
+    """The same, faster: every entry has one, and nearly every reader wants it."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        super().__init__(type_, lambda entry: ())
+
+    def clear(self) -> None:
+        self._values = array("Q")
+
+    def append(self, entry: Entry) -> None:
+        self._values += array("Q", (entry.metadata.publish_time,)) * len(entry)
+
+    def array(self, rows: int, messages: _Messages) -> pa.Array:
+        del messages
+        buffers = [None, pa.py_buffer(self._values)]
+        return _times(pa.Array.from_buffers(pa.uint64(), rows, buffers))
+
+
 class _ConstantColumn(_Column):
     """The same value in each row of the reader."""
 
@@ -389,11 +408,15 @@ def _ordering_keys(messages: _Messages) -> pa.BinaryArray:
 
 
 def _event_times(messages: _Messages) -> pa.TimestampArray:
-    times = messages.numbers("event_times", pa.uint64())
-    times = times.cast(pa.int64()).cast(_PULSAR_TIME).cast(TIMESTAMP)
+    times = _times(messages.numbers("event_times", pa.uint64()))
     if messages.all_have(HAS_EVENT_TIME):
         return times
     return pc.if_else(messages.have(HAS_EVENT_TIME), times, _NO_TIME)
+
+
+def _times(milliseconds: pa.UInt64Array) -> pa.TimestampArray:
+    """Times as Pulsar keeps them, as Spark does."""
+    return milliseconds.cast(pa.int64()).cast(_PULSAR_TIME).cast(TIMESTAMP)
 
 
 def _sequence_ids(messages: _Messages) -> pa.Int64Array:
@@ -490,6 +513,8 @@ def _column(name: str, topic_partition: str, partition: int) -> _Column:
         return _ConstantColumn(type_, partition if partition >= 0 else None)
     if name == "__messageId":
         return _MessageIdColumn(type_, partition)
+    if name == "__publishTime":
+        return _PublishTimeColumn(type_)
     if name in _ENTRY_READERS:
         return _EntryColumn(type_, _ENTRY_READERS[name])
     if name in _MAKERS:
@@ -539,7 +564,6 @@ _TEXTS = {
 
 #: Columns with one value for all messages of an entry.
 _ENTRY_READERS: dict[str, Callable[[Entry], Any]] = {
-    "__publishTime": lambda entry: entry.metadata.publish_time,
     "__producerName": lambda entry: entry.metadata.producer_name,
     "__schemaVersion": _schema_version,
     "__redeliveryCount": lambda entry: entry.redelivery_count,
