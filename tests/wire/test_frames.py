@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tracemalloc
+from collections import deque
 
 import pytest
 from crc32c import crc32c
@@ -151,15 +152,28 @@ def test_no_frame_without_data():
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 5000, 65_000, 70_000, 200_000, 600_000])),
     steps=st.lists(st.integers(1, 300_000), min_size=1, max_size=12),
+    held=st.lists(st.integers(0, 4), min_size=1, max_size=5),
 )
-def test_what_is_read_into_its_buffers(sizes: list[int], steps: list[int]):
-    """However much of a buffer is filled at a time, frames are whole and stay so."""
+def test_what_is_read_into_its_buffers(
+    sizes: list[int], steps: list[int], held: list[int]
+):
+    """However much of a buffer is filled at a time, frames are whole and stay so.
+
+    Also where those before them are not held any more, so that buffers are used again.
+    """
     payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
     rest = memoryview(
         b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
     )
     reader = FrameReader()
-    frames = []
+    frames: deque[Frame] = deque()
+    holds = itertools.cycle(held)
+    expected = iter(payloads)
+
+    def check_oldest() -> None:
+        found = split_entry(frames.popleft().payload).payload
+        assert bytes(found) == next(expected)
+
     for step in itertools.cycle(steps):
         if not rest:
             break
@@ -172,7 +186,12 @@ def test_what_is_read_into_its_buffers(sizes: list[int], steps: list[int]):
         while (frame := reader.next_frame()) is not None:
             assert frame.payload.readonly
             frames.append(frame)
-    assert [bytes(split_entry(frame.payload).payload) for frame in frames] == payloads
+        most = next(holds)
+        while len(frames) > most:
+            check_oldest()
+    while frames:
+        check_oldest()
+    assert next(expected, None) is None
 
 
 # -- ownership and memory --------------------------------------------------------------
@@ -190,6 +209,35 @@ def test_a_large_frame_stays_where_it_was_read_to():
     frame = reader.next_frame()
     assert frame is not None
     assert frame.payload.obj is buffer.obj
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_buffer_is_used_again(is_held: bool):
+    """As soon as none of its frames is held, and not before."""
+    message = encode_payload_frame(COMMAND, METADATA, bytes(100_000))
+    reader = FrameReader()
+    stream = memoryview(message * 100)
+    buffers: dict[int, object] = {}  # kept, so that their ids are not given again
+    held: list[Frame | None] = []
+    while stream:
+        buffer = reader.buffer()
+        size = min(len(buffer), len(stream), 70_000)
+        buffer[:size] = stream[:size]
+        buffers[id(buffer.obj)] = buffer.obj
+        reader.received(size)
+        stream = stream[size:]
+        while (frame := reader.next_frame()) is not None:
+            held.append(frame if is_held else None)
+    assert len(held) == 100
+    if is_held:
+        assert len(buffers) >= 100 // 5  # so many frames find room in 512 KiB
+        assert all(
+            bytes(frame.payload) == message[-len(frame.payload) :]
+            for frame in held
+            if frame
+        )
+    else:
+        assert len(buffers) <= 3
 
 
 def test_a_frame_outlives_a_reused_input_buffer():
