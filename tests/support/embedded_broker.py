@@ -105,7 +105,9 @@ SETTINGS: Mapping[str, str] = {
     # logs have all of it, which is when one of them is full; an entry log goes when all
     # topics in it are deleted. So they are small, and looked after often.
     "journalMaxSizeMB": "16",
-    "journalMaxBackups": "0",
+    # A crash may leave lastMark at a journal before the one that it should be at; a
+    # bookie that does not find it there does not start.
+    "journalMaxBackups": "2",
     "skipListSizeLimit": str(8 * 1024 * 1024),  # what is not in an entry log yet
     "logSizeLimit": str(16 * 1024 * 1024),
     "gcWaitTime": "2000",
