@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _ONE = "drain by one"
 
+#: How often a row of a topic of one partition is hashed, some microseconds in all.
+_HASHES = 8
+
 
 @dataclass(frozen=True)
 class _Size:
@@ -71,7 +74,42 @@ def run(cluster: Cluster, spark: SparkSession, rows: int, repeats: int) -> list[
         note(f"Spark reads {size.name}")
         seconds = in_turns(_measures(cluster, spark, topic, size), repeats)
         cases += _cases(size, topic, seconds)
-    return cases
+    return [*cases, _split_case(cluster, spark, rows, repeats)]
+
+
+def _split_case(cluster: Cluster, spark: SparkSession, rows: int, repeats: int) -> Case:
+    """What a topic of one partition gains by ``minPartitions``.
+
+    Each row is hashed a few times, as a query would have something to do.
+    """
+    topic = cluster.topic(rows // 2, _SIZES[0].size_bytes, 1)
+    note("Spark reads a topic of one partition")
+    work = "value"
+    for _ in range(_HASHES):
+        work = f"sha2({work}, 512)"
+
+    def load(**options: str) -> DataFrame:
+        return read(cluster, spark, topic, "value only", **options).selectExpr(work)
+
+    found = load(minPartitions="2").count()  # a warm-up, too
+    assert found == topic.rows, f"{found} rows of {topic.rows}"
+    seconds = in_turns(
+        {
+            "whole": wall(partial(to_noop, load)),
+            "split": wall(partial(to_noop, partial(load, minPartitions="2"))),
+        },
+        repeats,
+    )
+    return Case(
+        "spark",
+        f"100 B, hashed {_HASHES} times, 1 partition, minPartitions=2",
+        topic.rows,
+        topic.value_bytes,
+        seconds["split"],
+        "without minPartitions",
+        seconds["whole"],
+        target=1.0,
+    )
 
 
 def _cases(size: _Size, topic: Topic, seconds: dict[str, list[float]]) -> list[Case]:
@@ -134,11 +172,11 @@ def _measures(
 
 
 def read(
-    cluster: Cluster, spark: SparkSession, topic: Topic, columns: str
+    cluster: Cluster, spark: SparkSession, topic: Topic, columns: str, **options: str
 ) -> DataFrame:
     """The whole topic, with one of the choices of columns."""
-    options = read_options(cluster.service_url, topic.name, columns)
-    return spark.read.format("pulsar").options(**options).load()
+    needed = read_options(cluster.service_url, topic.name, columns)
+    return spark.read.format("pulsar").options(**needed, **options).load()
 
 
 def read_options(service_url: str, topic: str, columns: str) -> dict[str, str]:
