@@ -18,6 +18,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 from pulsar_spark._version import __version__
+from pulsar_spark.client.buffers import BufferPool
 from pulsar_spark.client.transport import Transport, open_transport
 from pulsar_spark.errors import (
     AuthError,
@@ -44,6 +45,8 @@ from pulsar_spark.wire.protocol import (
 )
 
 logger = logging.getLogger("pulsar_spark.client")
+
+_buffers = BufferPool()
 
 #: How often the reading thread looks at the clock when nothing arrives, in seconds.
 _TICK_S = 1.0
@@ -127,7 +130,8 @@ class Connection:
             commands.connect(
                 client_version=f"pulsar-spark-{__version__}",
                 proxy_to_broker_url=proxied_broker or "",
-            )
+            ),
+            _buffers.take,
         )
         self._transport: Transport = open_transport(
             address, options.connection_timeout_s

@@ -191,13 +191,18 @@ class ClientProtocol:
 
     Args:
         connect_frame: The CONNECT to open with, see ``wire.commands.connect``.
+        new_buffer: Where what comes in is kept, see :class:`FrameReader`.
     """
 
-    def __init__(self, connect_frame: bytes) -> None:
+    def __init__(
+        self,
+        connect_frame: bytes,
+        new_buffer: Callable[[int], memoryview] | None = None,
+    ) -> None:
         self._state = _State.HANDSHAKE
         self._to_send = [connect_frame]
         self._reader = FrameReader(
-            DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES
+            DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES, new_buffer
         )
 
     def data_to_send(self) -> bytes:
