@@ -29,6 +29,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
+from pulsar_spark.wire.messages import new_bytes
 
 #: Metadata and payload of one entry, when CONNECTED names no other limit. The broker's
 #: maxMessageSize default.
@@ -116,9 +117,9 @@ class FrameReader:
     def __init__(
         self,
         max_frame_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES,
-        new_buffer: Callable[[int], memoryview] | None = None,
+        new_buffer: Callable[[int], memoryview] = new_bytes,
     ) -> None:
-        self._new_buffer = _new_bytes if new_buffer is None else new_buffer
+        self._new_buffer = new_buffer
         self.max_frame_bytes = max_frame_bytes
         self._buffer = memoryview(bytearray())
         self._start = 0  # of what is not used up
@@ -214,10 +215,6 @@ class FrameReader:
                 "damaged, or what answered is not a Pulsar broker port."
             )
         return int(total_size)
-
-
-def _new_bytes(size: int) -> memoryview:
-    return memoryview(bytearray(size))
 
 
 def _refuse_other_protocols(head: bytes) -> None:

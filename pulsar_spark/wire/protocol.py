@@ -23,6 +23,7 @@ from pulsar_spark.wire.frames import (
     Frame,
     FrameReader,
 )
+from pulsar_spark.wire.messages import new_bytes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -197,7 +198,7 @@ class ClientProtocol:
     def __init__(
         self,
         connect_frame: bytes,
-        new_buffer: Callable[[int], memoryview] | None = None,
+        new_buffer: Callable[[int], memoryview] = new_bytes,
     ) -> None:
         self._state = _State.HANDSHAKE
         self._to_send = [connect_frame]
