@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.reader import EntryReader, ReaderSettings
@@ -281,7 +281,8 @@ class RangeReader:
         # Over connections of its own: where the first reader's inbox is full, its
         # connection is not read, so no answer for a second reader would come.
         pool = ConnectionPool(self._pool.options)
-        settings = self._settings.reader
+        # Compaction knows no chunks: it keeps the last one that has a key.
+        settings = replace(self._settings.reader, read_compacted=False)
         reader = EntryReader(
             pool, self._range.topic_partition, EARLIEST, settings, rollback_s=rollback_s
         )

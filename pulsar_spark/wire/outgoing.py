@@ -132,6 +132,9 @@ class EntryEncoder:
             MessageTooLargeError: It does not fit into an entry, and must not be cut.
         """
         body = self._compress(metadata, payload)
+        if metadata.null_value:
+            # Without a size compaction counts the metadata, and takes it for a value.
+            metadata.uncompressed_size = 0
         self._describe(metadata, (sequence_id, sequence_id), publish_time_ms)
         room = self.max_entry_bytes - metadata.ByteSize()
         if self.chunk_bytes and room > 0:

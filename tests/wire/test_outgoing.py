@@ -199,6 +199,17 @@ def test_compressed(codec: CompressionType):
         assert stored.metadata.HasField("uncompressed_size") == is_compressed
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_tombstone_by_itself_has_a_size(codec: CompressionType):
+    """Compaction takes a message without one for a value, of its metadata's size."""
+    one = encoder(compression=codec)
+    tombstone = pb.MessageMetadata(partition_key="k", null_value=True)
+    ((_, stored),) = read(one.single(tombstone, b"", 0, NOW_MS))
+    assert stored.metadata.HasField("uncompressed_size")
+    assert stored.metadata.uncompressed_size == 0
+    assert decode_entry(stored).payloads == [None]
+
+
 # -- how large they are ----------------------------------------------------------------
 
 
