@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -479,6 +480,16 @@ def test_a_scala_checkpoint_goes_on() -> None:
     assert batch_ranges(start, end) == [
         TopicRange(five, MessageId(400, 2), MessageId(400, 3))
     ]
+
+
+def test_an_offset_that_the_scala_connector_wrote() -> None:
+    """The index within the last batch is in it or not; the entry counts as read."""
+    folder = Path(__file__).parent / "golden" / "scala-checkpoint"
+    offset = read((folder / "offsets" / "0").read_text().splitlines()[2])
+    topic = "persistent://public/default/jarcp-7acbb1-partition-"
+    assert offset == StreamOffset(
+        "", {f"{topic}0": MessageId(915, 59), f"{topic}1": MessageId(916, 40)}
+    )
 
 
 @given(st.dictionaries(partitions.map(str), places, max_size=5))

@@ -11,6 +11,7 @@ import json
 import random
 import uuid
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -28,7 +29,6 @@ from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -842,6 +842,89 @@ def write_checkpoint(folder: Path, offset: str) -> None:
     about = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}}
     (folder / "offsets" / "0").write_text(f"v1\n{json.dumps(about)}\n{offset}")
     (folder / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_a_checkpoint_that_the_scala_connector_wrote(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """A job of its version 3.4.1 goes on exactly behind the entries that it had read.
+
+    The checkpoint is the one it left, with a topic and places that this broker has.
+    """
+    one = stream(topic=topic, startingOffsets="latest")
+    copy_of_scala_checkpoint(one.checkpoint)
+    names = partitions_of(topic, 2)
+    admin.create_partitioned(topic, 2)
+    # As it was: batches of nine in one partition, single messages in the other.
+    publish(service_url, names[:1], 0, 900, batch=9)
+    publish(service_url, names[1:], 0, 100)
+    rows = {
+        row.topic: row
+        for row in official.read_back(service_url, topic, partitions=2)
+        if int(row.value or b"") == (539 if row.topic == names[0] else 41)
+    }
+    set_scala_offset(one.checkpoint, {n: rows[n].message_id for n in names})
+    assert one.run() == [360 + 58]
+    assert one.sink.numbers == {
+        names[0]: list(range(540, 900)),
+        names[1]: list(range(42, 100)),
+    }
+    assert min(one.sink.batches) == 1, "the batch recorded there is not run again"
+    # From here on it is a stream of ours.
+    publish(service_url, names, 900, 909, batch=9)
+    assert one.run() == [18]
+    assert {len(found) for found in one.sink.numbers.values()} == {369, 67}
+
+
+def test_what_a_scala_checkpoint_points_to_is_gone(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, namespace: str
+) -> None:
+    """Rows that came next and were removed are an error, as with our checkpoints."""
+    topic = f"persistent://{namespace}/gone"
+    one = stream(topic=topic)
+    names = partitions_of(topic, 2)
+    admin.create_partitioned(topic, 2)
+    publish(service_url, names, 0, 10)
+    copy_of_scala_checkpoint(one.checkpoint)
+    set_scala_offset(
+        one.checkpoint, {name: (0, 5, i, -1) for i, name in enumerate(names)}
+    )
+    expect(one.failure(availableNow=True), "PULSAR_DATA_LOSS", "0:6", topic)
+
+
+SCALA_CHECKPOINT = Path(__file__).parent.parent / "golden" / "scala-checkpoint"
+
+
+def copy_of_scala_checkpoint(folder: Path) -> None:
+    """Puts the golden checkpoint there."""
+    for path in SCALA_CHECKPOINT.rglob("*"):
+        if path.is_file():
+            to = folder / path.relative_to(SCALA_CHECKPOINT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
+
+
+def set_scala_offset(
+    folder: Path, places: dict[str, tuple[int, int, int, int]]
+) -> None:
+    """Puts places into a checkpoint, in the very form that its offset has."""
+    path = folder / "offsets" / "0"
+    *head, offset = path.read_text().splitlines()
+    for given in json.loads(offset).values():
+        found = decode_message_id(bytes(byte & 0xFF for byte in given))
+        assert as_scala(found) == given, "not its form"
+    ids = {
+        name: as_scala(MessageId(ledger, entry, index, partition))
+        for name, (ledger, entry, partition, index) in places.items()
+    }
+    text = json.dumps(ids, separators=(",", ":"))
+    path.write_text("\n".join([*head, text]))
+
+
+def as_scala(message_id: MessageId) -> list[int]:
+    """An id as that connector writes it: Java's bytes, which are signed."""
+    data = encode_message_id(message_id, java=True)
+    return [byte - 256 if byte > 127 else byte for byte in data]
 
 
 # -- columns -------------------------------------------------------------------------
