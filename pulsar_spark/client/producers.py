@@ -271,6 +271,7 @@ class Producers:
 
     Attributes:
         reconnects: How often a producer had to attach again.
+        waited_s: How long it waited for receipts, in seconds.
     """
 
     def __init__(self, pool: ConnectionPool, settings: ProducerSettings) -> None:
@@ -285,6 +286,7 @@ class Producers:
         )
         self._looked = 0.0  # when silence was last looked for
         self.reconnects = 0
+        self.waited_s = 0.0
 
     @property
     def all(self) -> Iterable[TopicProducer]:
@@ -405,7 +407,9 @@ class Producers:
                     if not shared.broken:
                         if is_true():
                             return
+                        began = time.monotonic()
                         shared.changed.wait(_TICK_S)
+                        self.waited_s += time.monotonic() - began
                 if shared.broken:
                     self._mend()
                 else:

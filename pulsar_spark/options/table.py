@@ -586,7 +586,8 @@ MEMORY_LIMIT_BYTES = OptionSpec(
 STATS_INTERVAL_SECONDS = OptionSpec(
     "pulsar.client.statsIntervalSeconds",
     "60",
-    "Seconds between two lines of statistics in the log; 0 for none.",
+    "Seconds between two lines of statistics of a task; 0 for none, and for no line "
+    "about a whole write: see [Statistics](#statistics).",
     Scope.CLIENT,
     values.seconds(1, _DAY_S, minimum=0),
 )

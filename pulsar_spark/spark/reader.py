@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from collections.abc import Iterator
 
@@ -19,10 +17,8 @@ from pulsar_spark.client.reader import ReaderSettings
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import Pruning, TopicRange
 from pulsar_spark.spark.schema import checked_arrow_schema
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.wire.messages import KERNEL
-
-logger = logging.getLogger("pulsar_spark.spark")
 
 
 class PulsarInputPartition(InputPartition):
@@ -92,6 +88,16 @@ def read_range(
     """
     if range_ is None:
         return
+    settings = range_settings(options, is_protected=is_protected)
+    pool = shared_pool(options.client)
+    ranged = RangeReader(pool, range_, settings, new_table(schema))
+
+    def refresh(totals: Totals) -> None:
+        totals.broker_s = ranged.reader.waited_s
+        totals.reconnects = ranged.reader.reconnects
+
+    interval_s = options.client.stats_interval_s
+    stats = TaskStatistics(_READING, range_.topic_partition, interval_s, refresh)
     builder = RecordBatchBuilder(
         schema,
         range_.topic_partition,
@@ -99,49 +105,26 @@ def read_range(
         max_rows=options.rows_per_arrow_batch,
         max_bytes=options.bytes_per_arrow_batch,
     )
-    settings = range_settings(options, is_protected=is_protected)
-    pool = shared_pool(options.client)
-    ranged = RangeReader(pool, range_, settings, new_table(schema))
-    stats = _Statistics(ranged, options.client.stats_interval_s)
+    try:
+        for record_batch in _record_batches(ranged, builder, stats):
+            handed_over = time.monotonic()
+            yield record_batch
+            stats.totals.spark_s += time.monotonic() - handed_over
+    finally:
+        stats.end()
+
+
+_READING = Kind("read", "decoding", f"; kernel: {KERNEL}")
+
+
+def _record_batches(
+    ranged: RangeReader, builder: RecordBatchBuilder, stats: TaskStatistics
+) -> Iterator[pa.RecordBatch]:
     for entry in ranged.entries():
-        stats.count(entry)
+        stats.count(len(entry), entry.size_bytes)
         yield from builder.add(entry)
     if builder.rows:
         yield builder.finish()
-    stats.log()
-
-
-class _Statistics:
-    """What a task has read, as a line in the executor's log now and then."""
-
-    def __init__(self, ranged: RangeReader, interval_s: float) -> None:
-        self._ranged = ranged
-        self._interval_s = interval_s or math.inf
-        self._began = time.monotonic()
-        self._next_line = self._began + self._interval_s
-        self._rows = 0
-        self._size_bytes = 0
-
-    def count(self, entry: Entry) -> None:
-        self._rows += len(entry)
-        self._size_bytes += entry.size_bytes
-        if time.monotonic() >= self._next_line:
-            self._next_line += self._interval_s
-            self.log()
-
-    def log(self) -> None:
-        reader = self._ranged.reader
-        logger.info(
-            "%s: %d rows, %d bytes in %.1f s, of which %.1f s waiting; %d reconnects; "
-            "kernel: %s",
-            reader.topic_partition,
-            self._rows,
-            self._size_bytes,
-            time.monotonic() - self._began,
-            reader.waited_s,
-            reader.reconnects,
-            KERNEL,
-        )
 
 
 def range_settings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
 )
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnId
@@ -43,8 +43,6 @@ from pulsar_spark.wire.outgoing import (
     max_entry_bytes,
     unbatched,
 )
-
-logger = logging.getLogger("pulsar_spark.spark")
 
 #: Rows of one task and micro-batch are numbered from here on, micro-batches apart: the
 #: 2^32 rows are more than a task can hold.
@@ -70,6 +68,9 @@ _ACCESS_MODES = {
     "WaitForExclusive": ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
     "ExclusiveWithFencing": ProducerAccessMode.EXCLUSIVE_WITH_FENCING,
 }
+
+
+_WRITING = Kind("written", "encoding and sending")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,12 @@ class TaskWriter:
         self._targets: dict[str, _Target] = {}  # by name of the topic partition
         self._encoder: RowEncoder | None = None
         self._rows = 0  # taken so far
-        self._began = time.monotonic()
+        self._statistics = TaskStatistics(
+            _WRITING,
+            f"task {task.number}",
+            options.client.stats_interval_s,
+            self._refresh,
+        )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Sends all rows; returns when they are stored, unless nothing is guaranteed.
@@ -165,6 +171,7 @@ class TaskWriter:
                 self._transaction.confirm()
             return self._written()
         finally:
+            self._statistics.end()
             self._producers.close()
             if self._pool is not shared_pool(self._options.client):
                 self._pool.close()
@@ -176,6 +183,8 @@ class TaskWriter:
         asked = time.monotonic()
         for batch in batches:
             waited_s = time.monotonic() - asked
+            self._statistics.totals.spark_s += waited_s
+            self._statistics.count()
             if is_timed and waited_s > self._options.batching_max_publish_delay_s:
                 self._cut_rest()
             yield batch
@@ -360,6 +369,14 @@ class TaskWriter:
                 topic_partition=target.producer.topic,
             ) from None
 
+    def _refresh(self, totals: Totals) -> None:
+        producers = list(self._producers.all)
+        totals.rows = sum(p.stored_rows for p in producers)
+        totals.size_bytes = sum(p.stored_bytes for p in producers)
+        totals.duplicate_rows = sum(p.duplicate_rows for p in producers)
+        totals.broker_s = self._producers.waited_s
+        totals.reconnects = self._producers.reconnects
+
     def _written(self) -> Written:
         producers = list(self._producers.all)
         written = Written(
@@ -370,17 +387,6 @@ class TaskWriter:
         )
         if self._options.guarantee is DeliveryGuarantee.NONE:
             written = replace(written, rows=self._rows)  # as far as we know
-        logger.info(
-            "task %d: %d rows, %d bytes to %d topic partitions in %.1f s; %d rows were "
-            "there already; %d reconnects",
-            self._task.number,
-            written.rows,
-            written.size_bytes,
-            written.topic_partitions,
-            time.monotonic() - self._began,
-            written.duplicate_rows,
-            self._producers.reconnects,
-        )
         return written
 
 

@@ -6,7 +6,6 @@ Spark pickles a writer once for all tasks of a batch query or of a micro-batch, 
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,12 +36,11 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.targets import find_targets
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.spark.statistics import log_summary
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
 from pulsar_spark.spark.write_schema import check_write_schema
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import TxnAction, TxnId
-
-logger = logging.getLogger("pulsar_spark.spark")
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
 #: batch write inside of ``foreachBatch`` is told, too.
@@ -175,19 +173,12 @@ class _Writer:
         self, what: str, messages: Sequence[WriterCommitMessage | None]
     ) -> None:
         """One line in the driver's log for each write."""
-        if not logger.hasHandlers():
-            # The process is one that Spark started for this, and has no logging set up.
-            # Its stderr is in Spark's log.
-            logger.addHandler(logging.StreamHandler())
-            logger.setLevel(logging.INFO)
         written = [m.written for m in messages if isinstance(m, TaskCommit)]
-        logger.info(
-            "%s: %d rows, %d bytes by %d tasks; %d rows were there already",
-            what,
-            sum(w.rows for w in written),
-            sum(w.size_bytes for w in written),
-            len(written),
-            sum(w.duplicate_rows for w in written),
+        log_summary(
+            f"{what}: {sum(w.rows for w in written)} rows, "
+            f"{sum(w.size_bytes for w in written)} bytes by {len(written)} tasks; "
+            f"{sum(w.duplicate_rows for w in written)} rows were there already",
+            self._options.client.stats_interval_s,
         )
 
 

@@ -1,0 +1,100 @@
+"""What somebody sees who runs ``python job.py`` and has set up no logging."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.support import official
+from tests.support.streaming import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Reads, the last of them a while after the first, and writes: without statistics, with
+#: those of the default, and with those of each second.
+JOB = """
+import sys, time
+from pyspark.sql import SparkSession
+
+url, topic = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config(
+        "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    )
+    .getOrCreate()
+)
+for options in {"pulsar.client.statsIntervalSeconds": "0"}, {}:
+    frame = spark.read.format("pulsar").options(**options)
+    rows = frame.option("service.url", url).option("topic", topic).load()
+    assert rows.count() == 100
+    writer = rows.select("value").write.format("pulsar").mode("append")
+    writer = writer.option("service.url", url).option("topic", f"{topic}-copy")
+    writer.options(**options).save()
+options = {"service.url": url, "pulsar.client.statsIntervalSeconds": "1"}
+rows = spark.read.format("pulsar").options(**options, topic=topic).load()
+first = time.monotonic()
+while time.monotonic() < first + 2:
+    assert rows.count() == 100
+assert rows.count() == 100
+spark.stop()
+"""
+
+FIGURES = (
+    r"\d+ bytes read in .* s: .* s waiting for the broker, .* s for Spark, .* s "
+    r"decoding; 0 reconnects; kernel: \w+"
+)
+TIME = r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d"
+TASKS = re.compile(
+    rf"{TIME} INFO pulsar_spark.spark: (\d+) tasks within .* s: (\d+) rows, {FIGURES}"
+)
+TASK = re.compile(
+    rf"{TIME} INFO pulsar_spark.spark: persistent:.*: 100 rows, {FIGURES}"
+)
+WRITE = re.compile(
+    rf"{TIME} INFO pulsar_spark.spark: write: 100 rows, \d+ bytes by 1 tasks; 0 rows "
+    "were there already"
+)
+
+
+def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
+    """Lines about tasks no more often than asked for, and one about each write.
+
+    Spark passes the standard error of its workers on to that of the program.
+    """
+    official.produce(service_url, topic, [b"v"] * 100, batch=10)
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    done = subprocess.run(
+        [sys.executable, str(job), service_url, topic],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == ""
+    shown = [line for line in done.stderr.splitlines() if "pulsar_spark" in line]
+    # One of two writes asked for none.
+    assert len([line for line in shown if WRITE.fullmatch(line)]) == 1, shown
+    sums = [match for match in map(TASKS.fullmatch, shown) if match]
+    assert sums, shown
+    assert all(
+        int(rows) == 100 * int(tasks) for tasks, rows in (s.groups() for s in sums)
+    )
+    # On a slow machine a task may last for a second, and have a line of its own.
+    own = [line for line in shown if TASK.fullmatch(line)]
+    assert len(shown) == 1 + len(sums) + len(own), shown
