@@ -66,6 +66,22 @@ def test_through_spark(
         assert found.count() == rows, condition
 
 
+@pytest.mark.usefixtures("allowed")
+def test_a_pruned_plan_stays_with_its_frame(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """What the README warns of: Spark takes it for later queries of the same load."""
+    admin.create_partitioned(topic, 3)
+    for index in range(3):
+        official.produce(service_url, f"{topic}-partition-{index}", [b"v"] * 10)
+    frame = load(spark, service_url, topic, "true")
+    assert frame.filter("__partition = 1").count() == 10
+    assert frame.count() == 10, "the README says otherwise: Spark plans anew"
+    frame = load(spark, service_url, topic, "true")
+    one, two = (frame.filter(f"__partition = {number}") for number in (1, 2))
+    assert one.union(two).count() == 10, "the README says otherwise: a plan for each"
+
+
 def test_without_the_setting_of_spark(
     spark: SparkSession, service_url: str, topic: str
 ) -> None:

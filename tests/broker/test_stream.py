@@ -484,6 +484,34 @@ def test_subscriptions(
         assert one.sink.numbers == {topic: list(range(20))}
 
 
+@pytest.mark.parametrize("deletes", ["true", "false"])
+def test_the_subscription_of_a_query_that_fails(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    topic: str,
+    deletes: str,
+) -> None:
+    """It goes as with one that is stopped, or it stays for the next run."""
+    publish(service_url, [topic], 0, 20)
+    one = stream(
+        topic=topic, startingOffsets="earliest", deleteSubscriptionOnStop=deletes
+    )
+
+    def fail(batch_id: int) -> None:
+        assert admin.subscriptions(topic)
+        raise ValueError("not this one")
+
+    one.sink.on_batch = fail
+    expect(one.failure(), "not this one")
+    wanted = 1 if deletes == "false" else 0
+
+    def is_so() -> bool:
+        return len(admin.subscriptions(topic)) == wanted
+
+    await_true(is_so, f"{wanted} subscriptions", PATIENCE_S)
+
+
 # -- starts --------------------------------------------------------------------------
 
 

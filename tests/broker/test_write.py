@@ -6,6 +6,7 @@ import base64
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -286,6 +287,27 @@ def _matches(row: Row, one: Sent, name: str) -> bool:
     )
 
 
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_times_at_their_edges(service_url: str, topic: str, batching: str) -> None:
+    """Rounded down to the millisecond; the first one of 1970 is none to every client.
+
+    The last one is the last of the year 9999, where Python's times end.
+    """
+    given = [0, 999, 1000, 1999, 1_699_999_999_999_999, 253_402_300_799_999_999, None]
+    times = pa.array(given, TIMESTAMP)
+    columns = [pa.array(map(str, given)), times, times]
+    rows = pa.RecordBatch.from_arrays(columns, names=["value", "__eventTime", DELIVERY])
+    write(service_url, topic, [rows], p_batchingEnabled=batching)
+    kept = [us and (us // 1000 or None) for us in given[1:]]
+    expected = [None, *kept]
+    assert [row.event_time_ms for row in read_by_both(service_url, topic)] == expected
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    for name in ("__eventTime", DELIVERY):
+        found = [row[name] for row in read_columns(service_url, topic, name)]
+        found_us = [at and (at - epoch) // timedelta(microseconds=1) for at in found]
+        assert found_us == [ms and ms * 1000 for ms in expected], name
+
+
 # -- codecs and batches ----------------------------------------------------------------
 
 
@@ -353,6 +375,29 @@ def test_batches(
     assert [len(entry) for entry in entries] == sizes
     for entry in entries:
         assert [row.message_id[3] for row in entry] == list(range(len(entry)))
+
+
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_the_order_of_rows(
+    service_url: str, admin: Admin, topic: str, batching: str
+) -> None:
+    """Within a topic partition rows of a task come in their own, however routed."""
+    admin.create_partitioned(topic, 3)
+    count = 3000
+    columns: dict[str, list[Any]] = {
+        "value": [str(i) for i in range(count)],
+        "__key": [f"k{i % 7}" if i % 2 else None for i in range(count)],
+        "__partition": [i % 3 if i % 5 == 0 else None for i in range(count)],
+        "__deliverAtTime": [1 if i % 11 == 0 else None for i in range(count)],
+    }
+    rows = table(columns)
+    batches = [rows.slice(start, 700) for start in range(0, count, 700)]
+    write(service_url, topic, batches, p_batchingEnabled=batching)
+    found = partitions_of(service_url, topic)
+    assert sum(map(len, found.values())) == count
+    for number, part in found.items():
+        numbers = [int(value or b"") for value in values_of(part)]
+        assert numbers == sorted(numbers), number
 
 
 @pytest.mark.parametrize("ordering", [False, True], ids=["key", "orderingKey"])

@@ -515,6 +515,10 @@ class TestBatches:
         query.drain()
         assert query.rows[-1] == [(P1, LEDGER, 5, 0)]
         assert list(query.begin().last_read) == [P1]
+        # Its subscription stays, where the last batch with it left off.
+        (left,), (held,) = two.durable(P0), two.durable(P1)
+        assert left.name == held.name
+        assert (left.mark_delete, left.consumer) == ((LEDGER, 4), None)
 
     def test_acknowledged_is_what_spark_has_committed(
         self, two: ScriptedBroker, queries: Any

@@ -170,3 +170,16 @@ def test_spark_evaluates_all_filters(reader_of: Callable[..., Any]) -> None:
     reader = reader_of(filterPushdown="true")
     filters = [EqualTo(PARTITION, 1), EqualTo(("value",), b""), GreaterThan(TIME, NOON)]
     assert list(reader.pushFilters(filters)) == filters
+
+
+def test_a_pruned_plan_is_warned_about(
+    reader_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each time, as Spark keeps it for later queries; one that is whole is not."""
+    reader = reader_of(filterPushdown="true")
+    reader.pushFilters([StringContains(("value",), "x")])
+    assert not caplog.records
+    for _ in range(2):
+        reader.pushFilters([EqualTo(PARTITION, 1)])
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "every query of it" in caplog.text

@@ -101,6 +101,8 @@ def test_no_value():
         ("colour STRING", ("`colour` cannot be written (drop it before)",)),
         ("__messageId BINARY", ("`__messageId` cannot be written",)),
         ("__publishTime TIMESTAMP", ("`__publishTime` cannot be written",)),
+        ("__producerName STRING", ("`__producerName` cannot be written (drop",)),
+        ("__sequenceId BIGINT", ("`__sequenceId` cannot be written (drop it",)),
         ("__key INT", ("`__key` is int, not string or binary (cast it before)",)),
         ("__orderingKey BIGINT", ("`__orderingKey` is bigint, not binary or string",)),
         ("__eventTime BIGINT", ("`__eventTime` is bigint, not timestamp",)),
