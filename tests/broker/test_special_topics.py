@@ -146,6 +146,37 @@ def test_start_at_a_chunked_row(service_url: str, topic: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("by", ["producer", "reader"])
+def test_official_ids_of_chunked_rows(service_url: str, topic: str, by: str) -> None:
+    """They name the first chunk as well; a read starts at such a row, and ends there.
+
+    So do the bytes and the text that ours have for them.
+    """
+    sent = [b"before", os.urandom(6 << 20), b"between", os.urandom(6 << 20), b"after"]
+    with official.client(service_url) as one:
+        producer = one.create_producer(topic, chunking_enabled=True)
+        theirs = [producer.send(value) for value in sent]
+        if by == "reader":
+            reader = one.create_reader(topic, pulsar.MessageId.earliest)
+            theirs = [reader.read_next(20_000).message_id() for _ in sent]
+    ids = [decode_message_id(one.serialize()) for one in theirs]
+    assert [one.first_chunk is not None for one in ids] == [
+        len(value) > 1000 for value in sent
+    ]
+    assert ids[1].first_chunk is not None
+    assert ids[1].first_chunk.position == (ids[0].ledger_id, ids[0].entry_id + 1)
+    again = [decode_message_id(encode_message_id(one)) for one in ids]
+    assert again == ids
+    for form in (
+        [byte - 256 if byte > 127 else byte for byte in theirs[3].serialize()],
+        list(encode_message_id(ids[3])),
+        str(ids[3]),
+    ):
+        offsets = json.dumps({topic: form})
+        assert values(service_url, topic, startingOffsets=offsets) == sent[3:]
+        assert values(service_url, topic, endingOffsets=offsets) == sent[:4]
+
+
 def test_unreadable_before_the_start(service_url: str, topic: str) -> None:
     """What lies between the chunks of the first row is not read, so it may be bad."""
     first, last = chunks(b"1" * 9000, 2, "a")
@@ -294,6 +325,24 @@ def test_damaged_payload(service_url: str, topic: str) -> None:
         values(service_url, topic)
     assert raised.value.message_id == f"{place[0]}:{place[1]}"
     assert raised.value.topic_partition == topic
+
+
+def test_reading_around_a_damaged_message(service_url: str, topic: str) -> None:
+    """The place that the error names is enough to read what lies around it."""
+    with RawPublisher(service_url, topic) as publisher:
+        publisher.send(*message(b"before"))
+        metadata, _ = message(b"x" * 100, compression=1)
+        publisher.send(metadata, b"no such block")
+        publisher.send(*message(b"after"))
+    with pytest.raises(CorruptEntryError) as raised:
+        values(service_url, topic)
+    damaged = MessageId.parse_text(raised.value.message_id)
+    before = f"{damaged.ledger_id}:{damaged.entry_id - 1}"
+    after = f"{damaged.ledger_id}:{damaged.entry_id + 1}"
+    end = {"endingOffsets": json.dumps({topic: before})}
+    assert values(service_url, topic, **end) == [b"before"]
+    start = {"startingOffsets": json.dumps({topic: after})}
+    assert values(service_url, topic, **start) == [b"after"]
 
 
 def test_broker_checks_checksums(service_url: str, topic: str) -> None:
