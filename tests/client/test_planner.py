@@ -9,6 +9,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import DataLossError, OptionError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.plan import Pruning
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -144,6 +145,23 @@ def test_a_start_that_is_gone(scripted: ScriptedBroker, pool: ConnectionPool) ->
         plan(pool, topic="t", startingOffsets=starting)
     (found,) = plan(pool, topic="t", startingOffsets=starting, failOnDataLoss="false")
     assert found.start == MessageId(9, 0)
+
+
+def test_compacted_reads_are_not_pruned_by_time(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Compaction leaves entries of all times anywhere, where a seek misses them."""
+    scripted.add_topic(TOPIC, [single(b"a", publish_time=1)] * 3)
+    url = "pulsar://unused:1"
+    given = {"service.url": url, "topic": "t", "filterPushdown": "true"}
+    late = Pruning(published_from_ms=10**12)
+    assert plan_batch(pool, parse_read_options(given), late) == []
+    assert scripted.requests["SEEK"] > 0
+    scripted.requests.clear()
+    given["pulsar.reader.readCompacted"] = "true"
+    (whole,) = plan_batch(pool, parse_read_options(given), late)
+    assert whole.end.position == (LEDGER, 2)
+    assert scripted.requests["SEEK"] == 0
 
 
 def test_a_missing_topic(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
