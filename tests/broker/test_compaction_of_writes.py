@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
+from pulsar_spark import PulsarDataSource
 from tests.broker.test_write import write
 from tests.support import official, reading
 from tests.support.official import CODECS, Row
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.support.admin import Admin
 
 #: How rows become entries.
@@ -33,6 +37,13 @@ HISTORY: dict[str, list[str | None]] = {
     "only buried": [None],
     "back": ["a", None, "again" * 100],
     "größer": ["a", "b", "c"],
+}
+
+#: What is left of them.
+LAST = {
+    key.encode(): values[-1].encode()
+    for key, values in HISTORY.items()
+    if values[-1] is not None
 }
 
 COMPACTED = {"pulsar.reader.readCompacted": "true"}
@@ -74,13 +85,7 @@ def test_last_values(
     assert len(read_compacted(service_url, topic)) == len(rows["value"])
     admin.compact(topic)
     found = [(row.key, row.value) for row in read_compacted(service_url, topic)]
-    expected = {
-        key.encode(): values[-1].encode()
-        for key, values in HISTORY.items()
-        if values[-1] is not None
-    }
-    assert len(found) == len(expected)
-    assert dict(found) == expected
+    assert sorted(found) == sorted(LAST.items())
 
 
 @pytest.mark.parametrize(("shape", "kept"), [("batched", False), ("unbatched", True)])
@@ -93,6 +98,35 @@ def test_an_empty_last_value(
     admin.compact(topic)
     found = [(row.key, row.value) for row in read_compacted(service_url, topic)]
     assert found == [(b"k", b"v"), *([(b"e", b"")] if kept else [])]
+
+
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_rows_of_transactions(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str, batching: str
+) -> None:
+    """Those that were committed count, markers and what was aborted do not."""
+    spark.dataSource.register(PulsarDataSource)
+    admin.create_topic(topic)
+    options = {
+        "service.url": service_url,
+        "topic": topic,
+        "deliveryGuarantee": "exactly-once",
+        "pulsar.producer.batchingEnabled": batching,
+    }
+    rows = turns(HISTORY)
+    pairs = list(zip(rows["__key"], rows["value"], strict=True))
+    lost = "IF(value = 'lost', raise_error('no good'), value) AS value"
+    for written, value in ((pairs, "value"), ([("last", "x"), ("once", "lost")], lost)):
+        frame = spark.createDataFrame(written, "__key string, value string").coalesce(1)
+        writer = frame.selectExpr("__key", value).write.format("pulsar").mode("append")
+        if value == "value":
+            writer.options(**options).save()
+        else:
+            with pytest.raises(PySparkException, match="no good"):
+                writer.options(**options).save()
+    admin.compact(topic)
+    found = [(row.key, row.value) for row in read_compacted(service_url, topic)]
+    assert sorted(found) == sorted(LAST.items())
 
 
 def test_rows_in_chunks(
