@@ -55,7 +55,7 @@ TASKS = re.compile(
     rf"{TIME} INFO pulsar_spark.spark: (\d+) tasks within .* s: (\d+) rows, {FIGURES}"
 )
 TASK = re.compile(
-    rf"{TIME} INFO pulsar_spark.spark: persistent:.*: 100 rows, {FIGURES}"
+    rf"{TIME} INFO pulsar_spark.spark: persistent:.*: \d+ rows, {FIGURES}"
 )
 WRITE = re.compile(
     rf"{TIME} INFO pulsar_spark.spark: write: 100 rows, \d+ bytes by 1 tasks; 0 rows "
@@ -91,10 +91,10 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     # One of two writes asked for none.
     assert len([line for line in shown if WRITE.fullmatch(line)]) == 1, shown
     sums = [match for match in map(TASKS.fullmatch, shown) if match]
-    assert sums, shown
     assert all(
         int(rows) == 100 * int(tasks) for tasks, rows in (s.groups() for s in sums)
     )
-    # On a slow machine a task may last for a second, and have a line of its own.
+    # On a slow machine a task may last for a second, and have lines of its own.
     own = [line for line in shown if TASK.fullmatch(line)]
+    assert sums or own, shown
     assert len(shown) == 1 + len(sums) + len(own), shown
