@@ -34,8 +34,9 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.commands import ProducerAccessMode
-from pulsar_spark.wire.outgoing import SendFrame
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ProducerAccessMode, TxnId
+from pulsar_spark.wire.outgoing import EntryEncoder, SendFrame
 from pulsar_spark.wire.protocol import Receipt, SendRefused
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -165,6 +166,34 @@ class TopicProducer:
     def connection(self) -> Connection | None:
         """Where it is attached, or was to be; None before that."""
         return None if self.attachment is None else self.attachment.connection
+
+    def plain_entry(
+        self,
+        message: bytes,
+        *,
+        metadata: pb.MessageMetadata | None = None,
+        txn: TxnId | None = None,
+    ) -> SendFrame:
+        """Make an entry of one message, the bytes as they are: no codec, no chunks.
+
+        Args:
+            message: The bytes.
+            metadata: What to say of it; completed here.
+            txn: Transaction that it is part of.
+
+        Raises:
+            MessageTooLargeError: It does not fit into an entry.
+        """
+        encoder = EntryEncoder(
+            self.producer_id, self.name, self.max_message_size_bytes, txn=txn
+        )
+        (frame,) = encoder.single(
+            metadata or pb.MessageMetadata(),
+            message,
+            self.last_sequence_id + 1,
+            time.time_ns() // 1_000_000,
+        )
+        return frame
 
 
 class _Attachment:

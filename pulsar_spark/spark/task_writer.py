@@ -34,7 +34,6 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import (
@@ -195,18 +194,22 @@ class TaskWriter:
             self._end_batch(target)
 
     def _mark(self, topic: str, message: bytes) -> None:
-        # Twice does no harm, so that it may be sent again without any doubt.
-        settings = replace(self._settings, resend=Resend.ALWAYS)
-        producers = Producers(self._pool, settings)
+        # No option that is about rows has a say: all tasks share the topic, and who
+        # reads the message knows of no options. Twice does no harm, so that it may be
+        # sent again without any doubt.
+        settings = replace(
+            self._settings,
+            access_mode=ProducerAccessMode.SHARED,
+            resend=Resend.ALWAYS,
+        )
+        producers = Producers(shared_pool(self._options.client), settings)
         assert self._transaction is not None
         try:
             self._transaction.extend([topic])
             producers.open([topic])
-            target = _Target(
-                producers.get(topic), self._options, self._task, self._transaction.txn
-            )
-            for frame in target.message(pb.MessageMetadata(), message, 0):
-                producers.send(target.producer, frame)
+            producer = producers.get(topic)
+            entry = producer.plain_entry(message, txn=self._transaction.txn)
+            producers.send(producer, entry)
             producers.flush()
         finally:
             producers.close()
@@ -480,12 +483,6 @@ class _Target:
     def single(self, rows: EncodedRows, at: int, number: int) -> Iterator[SendFrame]:
         """The frames of a row that is not batched."""
         metadata, payload = rows.alone(at)
-        yield from self.message(metadata, payload, number)
-
-    def message(
-        self, metadata: pb.MessageMetadata, payload: bytes | memoryview, number: int
-    ) -> Iterator[SendFrame]:
-        """The frames of a message by itself."""
         sequence_id, _ = self._sequence_ids(1, number, number)
         yield from self._encoder.single(metadata, payload, sequence_id, _now_ms())
 

@@ -35,6 +35,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.targets import find_targets
 from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.errors import OptionError
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.spark.statistics import log_summary
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
@@ -228,6 +229,12 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         super().__init__(options, schema)
         self._progress: Progress | None = None
         if self._is_transactional:
+            if options.topic is None and options.commit_topic is None:
+                raise OptionError(
+                    "An exactly-once stream whose rows name their topics needs "
+                    "commitTopic, the full name of a topic for its log of commits: "
+                    "without the option topic there is none to put it beside."
+                )
             TransactionClient(self._pool).require()
 
     def __getstate__(self) -> dict[str, Any]:
