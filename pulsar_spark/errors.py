@@ -11,9 +11,10 @@
     │   └── CorruptEntryError  [PULSAR_CORRUPT_MESSAGE]  one entry is unreadable
     ├── BrokerError            [PULSAR_BROKER]           the broker said no
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
-    │   └── AuthError          [PULSAR_AUTH]
+    │   ├── AuthError          [PULSAR_AUTH]
+    │   └── TransactionLostError [PULSAR_TRANSACTION_LOST] over before its commit
     ├── TransactionsOffError   [PULSAR_TRANSACTIONS_OFF] the cluster has none
-    ├── TransactionLostError   [PULSAR_TRANSACTION_LOST] expired before its commit
+    ├── CommitInDoubtError     [PULSAR_COMMIT_IN_DOUBT]  what of a write is visible
     ├── MessageTooLargeError   [PULSAR_MESSAGE_TOO_LARGE] a row no entry can hold
     ├── SendTimeoutError       [PULSAR_SEND_TIMEOUT]     no receipt came for too long
     ├── InDoubtError           [PULSAR_IN_DOUBT]         whether rows are stored
@@ -216,26 +217,54 @@ class TransactionsOffError(PulsarSparkError):
     condition = "PULSAR_TRANSACTIONS_OFF"
 
 
-class TransactionLostError(PulsarSparkError):
-    """Transactions of a micro-batch had expired when they were to be committed.
+class TransactionLostError(BrokerError):
+    """Transactions were over before they were committed: most often they had expired.
 
     Attributes:
-        batch_id: The micro-batch.
-        partitions: Input partitions whose rows are not visible.
+        batch_id: The micro-batch, -1 where it is about none.
+        partitions: Input partitions whose rows are not visible, as far as known.
     """
 
     condition = "PULSAR_TRANSACTION_LOST"
 
-    def __init__(self, batch_id: int, partitions: Sequence[int]) -> None:
-        super().__init__(
+    def __init__(
+        self, batch_id: int, partitions: Sequence[int], message: str = ""
+    ) -> None:
+        text = message or (
             f"Micro-batch {batch_id} took longer than its transactions live: those of "
             f"{len(partitions)} tasks had expired before they could be committed. "
             "Nothing is lost or doubled: start the query again, and these tasks write "
             "their rows once more. Raise `transactionTimeoutMs`, or make micro-batches "
             "smaller."
         )
+        super().__init__(text, code="TransactionNotFound")
         self.batch_id = batch_id
         self.partitions = tuple(partitions)
+
+
+class CommitInDoubtError(PulsarSparkError):
+    """It could not be found out whether all rows of a batch write became visible.
+
+    Attributes:
+        visible: Input partitions whose rows are visible.
+        lost: Those whose rows are not, and will never be.
+        unknown: Those of which that is not known.
+    """
+
+    condition = "PULSAR_COMMIT_IN_DOUBT"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        visible: Sequence[int],
+        lost: Sequence[int],
+        unknown: Sequence[int],
+    ) -> None:
+        super().__init__(message)
+        self.visible = tuple(visible)
+        self.lost = tuple(lost)
+        self.unknown = tuple(unknown)
 
 
 class MessageTooLargeError(PulsarSparkError, ValueError):

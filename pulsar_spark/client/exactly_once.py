@@ -309,11 +309,11 @@ class TaskTransaction:
         """Takes topic partitions in. Must be over before anything is sent to them.
 
         Raises:
-            PulsarSparkError: It is over, or the coordinator does not answer.
+            TransactionLostError: It is over.
+            PulsarSparkError: The coordinator does not answer.
         """
-        self._transactions.add_partitions(self.txn, topics)
+        self._add(topics)
         self._topics += topics
-        self._confirmed = time.monotonic()
 
     def confirm(self, max_age_s: float = 0.0) -> None:
         """Returns if it is still open.
@@ -322,11 +322,27 @@ class TaskTransaction:
             max_age_s: How old an earlier answer may be, in seconds, to be good enough.
 
         Raises:
-            PulsarSparkError: It is over, or the coordinator does not answer.
+            TransactionLostError: It is over.
+            PulsarSparkError: The coordinator does not answer.
         """
         if self._topics and time.monotonic() - self._confirmed >= max_age_s:
-            self._transactions.add_partitions(self.txn, self._topics[:1])
-            self._confirmed = time.monotonic()
+            self._add(self._topics[:1])
+
+    def _add(self, topics: Sequence[str]) -> None:
+        try:
+            self._transactions.add_partitions(self.txn, topics)
+        except BrokerError as error:
+            if error.code not in (_OVER, _ENDING):
+                raise
+            raise TransactionLostError(
+                -1,
+                (),
+                f"{error.message} It lived longer than `transactionTimeoutMs`, "
+                f"{self._timeout_ms} ms, or the task had been given up, as slower "
+                "copies of a task are. Nothing that it wrote is visible. Raise "
+                "`transactionTimeoutMs`, or let each task write less.",
+            ) from None
+        self._confirmed = time.monotonic()
 
     def abort(self) -> None:
         """Ends it without a trace, as far as that is possible now."""

@@ -33,6 +33,7 @@ from pulsar_spark.errors import (
     SendTimeoutError,
     TransportError,
 )
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnId
@@ -138,6 +139,7 @@ class TopicProducer:
         max_message_size_bytes: The broker's limit for an entry.
         stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
         duplicate_rows: Rows that the broker had already, and dropped.
+        last_stored: Where the last entry is whose receipt named a place.
     """
 
     def __init__(self, topic: str, name: str) -> None:
@@ -149,6 +151,7 @@ class TopicProducer:
         self.stored_rows = 0
         self.stored_bytes = 0
         self.duplicate_rows = 0
+        self.last_stored: MessageId | None = None
         self.attachment: _Attachment | None = None
         self.pending: deque[SendFrame] = deque()
         self.topic_epoch: int | None = None
@@ -225,19 +228,20 @@ class _Attachment:
                     )
                 )
             elif receipt.sequence_id == pending[0].sequence_id:
-                self._stored(pending.popleft(), is_duplicate=receipt.entry_id < 0)
+                self._stored(pending.popleft(), receipt)
             # A lower one is of an entry that was sent twice.
             shared.changed.notify_all()
 
-    def _stored(self, frame: SendFrame, *, is_duplicate: bool) -> None:
+    def _stored(self, frame: SendFrame, receipt: Receipt) -> None:
         producer, shared = self._producer, self._shared
         producer.last_heard = time.monotonic()
         producer.waited_s = 0.0
         producer.silences = producer.tries = producer.damages = 0
         shared.in_flight_bytes -= len(frame.data)
-        if is_duplicate:
+        if receipt.entry_id < 0:
             producer.duplicate_rows += frame.rows
         else:
+            producer.last_stored = MessageId(receipt.ledger_id, receipt.entry_id)
             producer.stored_rows += frame.rows
             producer.stored_bytes += len(frame.data)
 

@@ -33,6 +33,11 @@ from pulsar_spark.wire.commands import TxnAction, TxnId
 
 K = TypeVar("K")
 
+#: The code for a transaction that is over, whichever way.
+OVER = "TransactionNotFound"
+#: The code for one that is just being ended, by this action or the other.
+ENDING = "InvalidTxnStatus"
+
 #: The topic whose partitions are the coordinators.
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
@@ -131,16 +136,41 @@ class TransactionClient:
             whichever way) or ``InvalidTxnStatus`` (just being ended, by the same action
             or the other).
         """
+        return self._outcomes(
+            {txn: partial(commands.end_txn, txn, action) for txn in txns}, "END_TXN"
+        )
+
+    def confirm(
+        self, topics: Mapping[TxnId, str]
+    ) -> dict[TxnId, PulsarSparkError | None]:
+        """Ask about transactions, all at once, whether they are still open.
+
+        Args:
+            topics: A topic partition that each of them writes to, by full name.
+
+        Returns:
+            None for each that was open when it was asked about, or an error:
+            ``TransactionNotFound`` and ``InvalidTxnStatus`` as ``add_partitions``.
+        """
+        # What is part of one may be added once more, which changes nothing.
+        return self._outcomes(
+            {
+                txn: partial(commands.add_partitions_to_txn, txn, [topic])
+                for txn, topic in topics.items()
+            },
+            "ADD_PARTITION_TO_TXN",
+        )
+
+    def _outcomes(
+        self, requests: Mapping[TxnId, Callable[..., bytes]], what: str
+    ) -> dict[TxnId, PulsarSparkError | None]:
+        """Ask about each transaction, again where that may help; None where it did."""
         retry = self._retry()
         outcomes: dict[TxnId, PulsarSparkError | None] = {}
-        pending = list(dict.fromkeys(txns))
+        pending = list(requests)
         while pending:
             answers = self._ask(
-                {
-                    txn: (txn.most, partial(commands.end_txn, txn, action))
-                    for txn in pending
-                },
-                "END_TXN",
+                {txn: (txn.most, requests[txn]) for txn in pending}, what
             )
             failed: dict[TxnId, PulsarSparkError] = {}
             for txn, answer in answers.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +27,14 @@ from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.targets import find_targets
 from pulsar_spark.errors import (
     BadRowError,
+    BrokerError,
     IdempotenceError,
     MessageTooLargeError,
     OptionError,
     PulsarSparkError,
+    TransactionLostError,
 )
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
@@ -42,6 +46,8 @@ from pulsar_spark.wire.outgoing import (
     max_entry_bytes,
     unbatched,
 )
+
+logger = logging.getLogger("pulsar_spark.spark")
 
 #: Rows of one task and micro-batch are numbered from here on, micro-batches apart: the
 #: 2^32 rows are more than a task can hold.
@@ -98,12 +104,15 @@ class Written:
         size_bytes: Bytes of the entries that hold them.
         duplicate_rows: Rows that the broker had already.
         topic_partitions: To how many topic partitions.
+        entry: One of them, and the place of an entry there; the place is None where no
+            receipt named one.
     """
 
     rows: int = 0
     size_bytes: int = 0
     duplicate_rows: int = 0
     topic_partitions: int = 0
+    entry: tuple[str, MessageId | None] = ("", None)
 
 
 class TaskWriter:
@@ -156,6 +165,7 @@ class TaskWriter:
         Raises:
             BadRowError: A row that cannot be written.
             MessageTooLargeError: A row that no entry can hold.
+            TransactionLostError: The transaction is over.
             PulsarSparkError: As ``client.producers.Producers.send`` and ``open``.
         """
         try:
@@ -169,11 +179,24 @@ class TaskWriter:
             if self._transaction is not None:
                 self._transaction.confirm()
             return self._written()
+        except BrokerError as error:
+            raise self._explained(error) from error.__cause__
         finally:
             self._statistics.end()
             self._producers.close()
             if self._pool is not shared_pool(self._options.client):
                 self._pool.close()
+
+    def _explained(self, error: BrokerError) -> BrokerError:
+        """What is behind a refusal: nothing is taken for a transaction that is over."""
+        if self._transaction is not None:
+            try:
+                self._transaction.confirm()
+            except TransactionLostError as lost:
+                return lost
+            except PulsarSparkError as unknown:
+                logger.debug("%s", unknown)
+        return error
 
     def _promptly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches; where one keeps us waiting, the rows before it go out first."""
@@ -387,6 +410,11 @@ class TaskWriter:
             size_bytes=sum(p.stored_bytes for p in producers),
             duplicate_rows=sum(p.duplicate_rows for p in producers),
             topic_partitions=len(producers),
+            entry=max(
+                ((p.topic, p.last_stored) for p in producers),
+                key=lambda entry: entry[1] is not None,
+                default=("", None),
+            ),
         )
         if self._options.guarantee is DeliveryGuarantee.NONE:
             written = replace(written, rows=self._rows)  # as far as we know

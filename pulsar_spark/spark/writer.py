@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pulsar_spark.client.batch_commit import BatchCommit, Part
 from pulsar_spark.client.deduplication import require_deduplication
 from pulsar_spark.client.exactly_once import (
     CommitProtocol,
@@ -41,7 +42,7 @@ from pulsar_spark.spark.statistics import log_summary
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
 from pulsar_spark.spark.write_schema import check_write_schema
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire.commands import TxnAction, TxnId
+from pulsar_spark.wire.commands import TxnId
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
 #: batch write inside of ``foreachBatch`` is told, too.
@@ -198,28 +199,24 @@ class PulsarBatchWriter(_Writer, DataSourceArrowWriter):
         """Makes what was written visible. On the driver.
 
         Raises:
-            PulsarSparkError: A transaction cannot be committed. Those of other tasks
-                may be visible.
+            PulsarSparkError: As ``client.batch_commit.BatchCommit.commit`` does.
         """
-        self._end(messages, TxnAction.COMMIT)
+        self._batch_commit().commit(
+            {
+                message.task.number: Part(message.txn, *message.written.entry)
+                for message in messages
+                if isinstance(message, TaskCommit) and message.txn is not None
+            }
+        )
         self._summary("write", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write failed: takes back what was written, if it can be. On the driver.
-
-        Raises:
-            PulsarSparkError: A transaction cannot be aborted; it ends by itself then.
-        """
+        """The write failed: takes back what was not committed. On the driver."""
         self._summary("failed write", messages)
-        self._end(messages, TxnAction.ABORT)
+        self._batch_commit().abort(_transactions(messages).values())
 
-    def _end(
-        self, messages: Sequence[WriterCommitMessage | None], action: TxnAction
-    ) -> None:
-        txns = _transactions(messages).values()
-        for error in TransactionClient(self._pool).end(txns, action).values():
-            if error is not None:
-                raise error
+    def _batch_commit(self) -> BatchCommit:
+        return BatchCommit(self._pool, self._options.transaction_timeout_ms)
 
 
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):

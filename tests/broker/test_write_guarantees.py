@@ -361,6 +361,43 @@ def test_down_for_longer_than_transactions_live(
     assert visible(service_url, topic) == expected + Counter(plain=PARTS)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"compressionType": c} for c in ("LZ4", "ZLIB", "ZSTD", "SNAPPY")),
+        {"chunkingEnabled": "true", "chunkMaxMessageSize": "1"},
+    ],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_a_driver_that_dies_behind_its_commits(
+    service_url: str,
+    sink: str,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+) -> None:
+    """Before it wrote that down. Its successor can tell, however rows are written."""
+    given = {f"pulsar.producer.{name}": text for name, text in options.items()}
+    stream = Stream(service_url, sink, **given)
+    end = TransactionClient.end
+
+    def end_and_die(self: TransactionClient, txns: Any, action: TxnAction) -> Any:
+        end(self, txns, action)
+        raise DiedError
+
+    planned = stream.plan()
+    messages = stream.write_all(planned, 0)
+    dying = stream.writer()
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionClient, "end", end_and_die)
+        with pytest.raises(DiedError):
+            dying.commit(messages, 0)
+    assert visible(service_url, sink) == stream.rows(0)
+    for batch_id in range(2):
+        stream.run(batch_id)
+    assert visible(service_url, sink) == stream.rows(0, 1)
+    check_free(service_url, sink)
+
+
 def options_of(stream: Stream) -> Any:
     """The options of a stream, parsed."""
     return parse_write_options(stream.options, streaming=True)

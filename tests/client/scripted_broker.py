@@ -13,8 +13,9 @@ Delivery follows Flow as a real broker's does: whole entries while the balance o
 permits is above zero, and once it reads, it reads up to 100 entries or 5 MiB, so that
 more comes than was asked for.
 
-Transactions are only kept count of: a coordinator knows of those that are open, and of
-nothing else.
+A coordinator knows of transactions that are open, and of nothing else. Topics know what
+became of them: consumers get nothing from the first entry of an open one on, and those
+of aborted ones are passed over.
 
 Producers attach by name, and what they send is stored where consumers read it. Whether
 duplicates are found is up to the test. What comes for a producer that was closed is
@@ -333,6 +334,7 @@ class ScriptedBroker:
         permits: All that was granted so far, by topic partition.
         transactions: The topic partitions of each open transaction.
         ended: The transactions that were ended, and how.
+        aborted: Those whose entries are never delivered.
         deduplicates: Whether it drops entries that it has.
         creates_topics: Whether producers create topics that do not exist.
         topic_epochs: How often somebody took a topic for itself.
@@ -353,6 +355,7 @@ class ScriptedBroker:
         self.permits: Counter[str] = Counter()
         self.transactions: dict[TxnId, list[str]] = {}
         self.ended: list[tuple[TxnId, TxnAction]] = []
+        self.aborted: set[TxnId] = set()
         self.deduplicates = False
         self.creates_topics = True
         self.topic_epochs: Counter[str] = Counter()
@@ -414,6 +417,17 @@ class ScriptedBroker:
                     ledgers.append(position[0])
                     self._next_ledger = max(self._next_ledger, position[0] + 1)
                 stored.append(replace(entry, position=position))
+        self._deliver_all()
+
+    def expire(self, *txns: TxnId) -> None:
+        """Aborts open transactions, as coordinators do with those that are too old."""
+        with self._lock:
+            for txn in txns:
+                del self.transactions[txn]
+                self.aborted.add(txn)
+        self._deliver_all()
+
+    def _deliver_all(self) -> None:
         for session in self.sessions:
             with session.lock:
                 for consumer_id in list(session.consumers):
@@ -745,19 +759,36 @@ class ScriptedBroker:
         consumer = session.consumers[consumer_id]
         entries = self.topics.get(consumer.topic, [])
         ack_sets = consumer.subscription.ack_sets
-        while consumer.balance > 0 and consumer.next_entry < len(entries):
+        # Behind the first entry of an open transaction nobody gets anything.
+        end = len(entries)
+        if self.transactions:
+            end = _first(entries, lambda entry: _txn_of(entry) in self.transactions)
+        while consumer.balance > 0 and consumer.next_entry < end:
             # One read: by its size it may go past the balance.
             first = consumer.next_entry
+            last = min(end, first + consumer.balance, first + _READ_ENTRIES)
             size_bytes = 0
-            for entry in entries[first : first + min(consumer.balance, _READ_ENTRIES)]:
+            for entry in entries[first:last]:
                 if size_bytes >= _READ_BYTES:
                     break
+                if _txn_of(entry) in self.aborted:
+                    self._pass_over(consumer)
+                    continue
                 size_bytes += len(entry.payload)
                 consumer.next_entry += 1
                 ack_set = ack_sets.get(entry.place, [])
                 left = sum((word & (2**64 - 1)).bit_count() for word in ack_set)
                 consumer.balance -= left or entry.messages
                 session.send_bytes(_message_frame(consumer_id, entry, ack_set))
+
+    def _pass_over(self, consumer: _Consumer) -> None:
+        """Acknowledges an entry itself, as brokers do with what they never deliver."""
+        entries = self.topics[consumer.topic]
+        at, subscription = consumer.next_entry, consumer.subscription
+        before = _before(entries, at, self._ledgers[consumer.topic])
+        if subscription.mark_delete == before:
+            subscription.mark_delete = entries[at].place
+        consumer.next_entry += 1
 
     def _on_get_last_message_id(
         self, session: Session, body: pb.CommandGetLastMessageId
@@ -949,8 +980,12 @@ class ScriptedBroker:
         with self._lock:
             txn = self._open_txn(session, body, answer)
             if txn is not None:
+                action = TxnAction(body.txn_action)
                 del self.transactions[txn]
-                self.ended.append((txn, TxnAction(body.txn_action)))
+                self.ended.append((txn, action))
+                if action is TxnAction.ABORT:
+                    self.aborted.add(txn)
+                self.start_thread(self._deliver_all)
         session.send(type=_Type.END_TXN_RESPONSE, endTxnResponse=answer)
 
     def _open_txn(self, session: Session, body: Any, answer: Any) -> TxnId | None:
@@ -984,6 +1019,13 @@ def _first(
     return next(
         (index for index, entry in enumerate(entries) if condition(entry)), len(entries)
     )
+
+
+def _txn_of(entry: StoredFrame) -> TxnId | None:
+    metadata = entry.metadata
+    if not metadata.HasField("txnid_least_bits"):
+        return None
+    return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
 
 
 def _last_id(entries: Sequence[StoredFrame]) -> pb.MessageIdData:

@@ -853,6 +853,34 @@ class TestResend:
         producers.flush()
         assert values(scripted) == expected
 
+    def test_nor_where_it_has_the_very_first_entry_only(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Number 0 is a number: a broker that knows it deduplicates."""
+        scripted.deduplicates = True
+        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        scripted.script("SEND", usual_then_cut)
+        send(producers, b"a")
+        producers.flush()
+        assert values(scripted) == [b"a"]
+
+    def test_what_was_known_at_first_stays(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """What a producer sent itself is not what the broker knew before."""
+        scripted.deduplicates = True
+        producers = make(send_timeout_s=NEVER_S)
+        producers.open([TOPIC])
+        send(producers, b"a", b"b")
+        producers.flush()
+        scripted.close_producers()
+        wait_until(lambda: producers._shared.broken)
+        send(producers, b"c", first=2)
+        producers.flush()
+        assert len(scripted.bodies["PRODUCER"]) == 2
+        assert producers.get(TOPIC).last_sequence_id == -1
+
 
 class TestOpening:
     def test_many_at_once(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +11,22 @@ import pytest
 from pulsar_spark.client.exactly_once import TaskTransaction
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.transactions import COORDINATORS
+from pulsar_spark.errors import BrokerError, InDoubtError, TransactionLostError
 from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.spark import task_writer
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import ProducerAccessMode
-from tests.client.scripted_broker import ScriptedBroker
+from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction, TxnId
+from tests.client.scripted_broker import (
+    ScriptedBroker,
+    Session,
+    let_go,
+    refuse,
+    refuse_entry,
+    usual,
+    wait_until,
+)
 
 TOPIC = TopicName.parse("persistent://public/default/rows")
 PARTITIONS = [TOPIC.partition(number).full_name for number in range(2)]
@@ -40,6 +50,7 @@ def options_of(broker: ScriptedBroker, **further: str) -> WriteOptions:
     given = {
         "service.url": broker.url,
         "topic": TOPIC.full_name,
+        "deliveryGuarantee": "exactly-once",
         "pulsar.client.operationTimeoutMs": "5000",
         "pulsar.client.maxBackoffIntervalNanos": "100000000",
         **further,
@@ -103,3 +114,114 @@ def test_tasks_share_the_topic_of_proofs(scripted: ScriptedBroker, mode: str) ->
 def _constant(mode: str) -> str:
     words = {"Exclusive": "EXCLUSIVE", "ExclusiveWithFencing": "EXCLUSIVE_WITH_FENCING"}
     return words[mode]
+
+
+# -- transactions that are over --------------------------------------------------------
+
+
+def write_in_transaction(
+    broker: ScriptedBroker, batches: Iterable[pa.RecordBatch], **further: str
+) -> Written:
+    """What a task of a batch write does, its transaction aborted where it fails."""
+    options = options_of(broker, **further)
+    transaction = TaskTransaction(shared_pool(options.client), 60_000)
+    try:
+        return write(options, batches, transaction=transaction)
+    except BaseException:
+        transaction.abort()
+        raise
+
+
+def two_batches(between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+    """A row, and another once something has happened."""
+    yield pa.record_batch({"value": [b"a"]})
+    between()
+    yield pa.record_batch({"value": [b"b"]})
+
+
+def test_a_transaction_that_expires_in_a_task(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noticed before anything else is sent; cause and cure are named."""
+    monkeypatch.setattr(task_writer, "_CONFIRMED_S", 0.0)
+
+    def expire() -> None:
+        scripted.expire(*scripted.transactions)
+
+    with pytest.raises(TransactionLostError) as caught:
+        write_in_transaction(scripted, two_batches(expire))
+    text = str(caught.value)
+    assert "[PULSAR_TRANSACTION_LOST] Transaction 0:0" in text
+    assert "Raise `transactionTimeoutMs`" in text
+    assert "60000 ms" in text
+    # What may have been sent too late holds nobody back: a later transaction ended.
+    assert scripted.ended == [(TxnId(0, 1), TxnAction.COMMIT)]
+
+
+def test_a_refusal_that_an_expiry_is_behind(scripted: ScriptedBroker) -> None:
+    """The broker only says that it does not take the row."""
+
+    def ended(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        broker.expire(*broker.transactions)
+        refuse_entry("NotAllowedError", "has been ended")(broker, session, c)
+
+    scripted.script("SEND", ended)
+    with pytest.raises(TransactionLostError, match="transactionTimeoutMs"):
+        write_in_transaction(scripted, two_batches(lambda: None))
+
+
+def test_a_refusal_that_has_another_reason(scripted: ScriptedBroker) -> None:
+    """The broker's own words are shown."""
+    scripted.script("SEND", refuse_entry("NotAllowedError", "too late for that"))
+    with pytest.raises(BrokerError, match="too late for that"):
+        write_in_transaction(scripted, two_batches(lambda: None))
+
+
+# -- a broker that closes a topic, as it does when it cannot recover what of its
+# -- transactions was aborted within half a minute -------------------------------------
+
+
+@pytest.mark.parametrize("where", ["idle", "in flight"])
+def test_a_topic_that_is_closed_under_a_transaction(
+    scripted: ScriptedBroker, where: str
+) -> None:
+    """The task comes back when the topic does; each row is there once."""
+    scripted.deduplicates = True
+
+    def close() -> None:
+        scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 3)
+        if where == "idle":
+            scripted.close_producers()
+        else:
+            wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
+            scripted.script("SEND", let_go)
+
+    to_one = {
+        P + "batchingMaxMessages": "1",
+        P + "messageRoutingMode": "SinglePartition",
+    }
+    written = write_in_transaction(scripted, two_batches(close), **to_one)
+    assert (written.rows, len(scripted.topics[PARTITIONS[0]])) == (2, 2)
+    assert scripted.transactions, "it is for the driver to end"
+
+
+def test_a_topic_that_is_closed_over_rows_in_flight(scripted: ScriptedBroker) -> None:
+    """Without deduplication nobody can tell of them: the transaction is aborted."""
+    scripted.script("SEND", let_go)
+    with pytest.raises(InDoubtError):
+        write_in_transaction(scripted, two_batches(lambda: None))
+    assert scripted.ended == [(TxnId(0, 0), TxnAction.ABORT)]
+    assert not scripted.producers
+
+
+def test_a_topic_of_proofs_that_is_closed(scripted: ScriptedBroker) -> None:
+    """A proof is sent again without doubt: twice is as good as once."""
+
+    def unload(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        producer = session.producers[c.send.producer_id]
+        assert producer is not None
+        (let_go if producer.topic == MARKERS else usual)(broker, session, c)
+
+    scripted.script("SEND", usual, unload)
+    write_marked(options_of(scripted), b"[1]")
+    assert [entry.payload for entry in scripted.topics[MARKERS]] == [b"[1]"]
