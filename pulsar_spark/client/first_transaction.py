@@ -9,19 +9,15 @@ all others prevents that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
+from pulsar_spark.client.aborted_transaction import aborted_transaction
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
-from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.options import ClientOptions
-from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import TxnAction
-from pulsar_spark.wire.outgoing import EntryEncoder
 
-#: As long as coordinators let a transaction be, where nobody ends it.
-_TTL_MS = 60_000
+#: Seconds of sending after which the transaction is asked about again.
+_CONFIRMED_S = 1.0
 
 #: What this process has done already. A topic stays ready, wherever it moves.
 _ready: set[tuple[ClientOptions, str]] = set()
@@ -38,30 +34,25 @@ def prepare_for_transactions(pool: ConnectionPool, topics: Iterable[str]) -> Non
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
+        TransactionLostError: A topic was too slow to take its entry.
         PulsarSparkError: A topic cannot be written to.
     """
     topics = [topic for topic in topics if (pool.options, topic) not in _ready]
     if not topics:
         return
-    transactions = TransactionClient(pool)
-    txn = transactions.begin(_TTL_MS)
-    producers = Producers(pool, ProducerSettings(transactional=True))
+    settings = ProducerSettings(
+        transactional=True, before_resend=lambda: transaction.confirm()
+    )
+    producers = Producers(pool, settings)
     try:
-        transactions.add_partitions(txn, topics)
+        # First, because it may take long: topics have to be loaded.
         producers.open(topics)
-        for topic in topics:
-            producer = producers.get(topic)
-            encoder = EntryEncoder(
-                producer.producer_id,
-                producer.name,
-                producer.max_message_size_bytes,
-                txn=txn,
-            )
-            now_ms = time.time_ns() // 1_000_000
-            for frame in encoder.single(pb.MessageMetadata(), b"", 0, now_ms):
-                producers.send(producer, frame)
-        producers.flush()
+        with aborted_transaction(pool, topics) as transaction:
+            for topic in topics:
+                producer = producers.get(topic)
+                transaction.confirm(max_age_s=_CONFIRMED_S)
+                producers.send(producer, producer.plain_entry(b"", txn=transaction.txn))
+            producers.flush()
     finally:
         producers.close()
-        transactions.end([txn], TxnAction.ABORT)
     _ready.update((pool.options, topic) for topic in topics)
