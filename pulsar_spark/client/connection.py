@@ -38,6 +38,7 @@ from pulsar_spark.wire.protocol import (
     Delivery,
     Event,
     ProducerClosed,
+    Queued,
     Receipt,
     Refusal,
     Reply,
@@ -170,7 +171,8 @@ class Connection:
 
         Returns:
             A future of the reply's message. It raises a BrokerError for a refusal and a
-            TransportError if the connection breaks first.
+            TransportError if the connection breaks first. It is running where the
+            broker has taken the request, but lets it wait for its turn.
         """
         (future,) = self.request_all([build])
         return future
@@ -366,9 +368,9 @@ class Connection:
     def _dispatch(self, event: Event) -> None:
         match event:
             case Reply():
-                future = self._take(event.request_id)
-                if future is not None:
-                    future.set_result(event.body)
+                self._answered(event.request_id, event.body)
+            case Queued():
+                self._queued(event)
             case Refusal():
                 self._refused(event)
             case ConsumerClosed():
@@ -379,9 +381,7 @@ class Connection:
             case Receipt() | SendRefused() | ProducerClosed():
                 self._tell_producer(event)
             case Connected():
-                future = self._take(_CONNECT)
-                if future is not None:
-                    future.set_result(event)
+                self._answered(_CONNECT, event)
             case AuthChallenged():
                 raise AuthError(
                     f"The broker {self.broker} asks for {event.method or 'some'} "
@@ -389,6 +389,17 @@ class Connection:
                     code="AuthenticationError",
                     broker=self.broker,
                 )
+
+    def _answered(self, request_id: int, answer: object) -> None:
+        future = self._take(request_id)
+        if future is not None:
+            future.set_result(answer)
+
+    def _queued(self, event: Queued) -> None:
+        with self._lock:
+            future = self._requests.get(event.request_id)
+            if future is not None and not future.running():
+                future.set_running_or_notify_cancel()
 
     def _tell_producer(self, event: Receipt | SendRefused | ProducerClosed) -> None:
         outbox = self._outboxes.get(event.producer_id)

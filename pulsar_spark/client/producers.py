@@ -59,6 +59,10 @@ _TICK_S = 0.5
 #: How long a close may wait for the broker's word, in seconds.
 _CLOSE_TIMEOUT_S = 5.0
 
+#: How long a task waits for its turn where others have a topic for themselves, in
+#: seconds. These are most often tasks of the same write: each ends in its own time.
+_TURN_S = 600.0
+
 #: Refusals of an entry that attaching anew may cure, although the code is a final one:
 #: the bytes we keep are right, so they were damaged on their way.
 _DAMAGED = "ChecksumError"
@@ -157,6 +161,7 @@ class TopicProducer:
         self.topic_epoch: int | None = None
         self.epoch = 0
         self.is_attached = False
+        self.queued_at: float | None = None  # since then it waits for its turn
         self.last_heard = 0.0  # when it attached, or its last receipt came
         # Since its last receipt:
         self.waited_s = 0.0  # in vain, by attachments that have ended
@@ -344,10 +349,11 @@ class Producers:
         }
         if new:
             self._producers |= new  # so that a close finds those that did attach
+            retry = self._opening_retry()
             ask_all(
                 new,
-                lambda some: self._attach([new[topic] for topic in some]),
-                self._opening_retry(),
+                lambda some: self._attach([new[topic] for topic in some], retry),
+                retry,
             )
 
     def _opening_retry(self) -> Retry:
@@ -494,7 +500,7 @@ class Producers:
         self._end_attachments(broken)
         by_topic = {producer.topic: producer for producer in broken}
         self._settings.before_resend()
-        for topic, answer in self._attach(broken).items():
+        for topic, answer in self._attach(broken, self._retry).items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
                 self._check_damaged(producer, answer.last_sequence_id)
@@ -605,9 +611,13 @@ class Producers:
     # -- attaching -----------------------------------------------------------------
 
     def _attach(
-        self, producers: Iterable[TopicProducer]
+        self, producers: Iterable[TopicProducer], retry: Retry
     ) -> dict[str, Any | PulsarSparkError]:
-        """Sends PRODUCER for each; gives PRODUCER_SUCCESS or an error, by topic."""
+        """Sends PRODUCER for each; gives PRODUCER_SUCCESS or an error, by topic.
+
+        Where a broker lets some wait for their turn, they do, and ``retry`` begins anew
+        behind that: a connection that breaks meanwhile has them queue up again.
+        """
         by_topic = {producer.topic: producer for producer in producers}
         connections = self._pool.get_all(self._lookup.brokers(by_topic))
         sent: dict[str, Any] = {}
@@ -617,6 +627,15 @@ class Producers:
             else:
                 sent[topic] = connection
         answers = gather(sent, self._options.operation_timeout_s, "PRODUCER")
+        while queued := [topic for topic in sent if _is_queued(sent[topic])]:
+            left_s = self._turn_s([by_topic[topic] for topic in queued])
+            if left_s <= 0:
+                break
+            step_s = min(left_s, self._options.operation_timeout_s)
+            answers = gather(sent, step_s, "PRODUCER")
+            retry.restart()
+        for topic in queued:
+            answers[topic] = self._gave_up(by_topic[topic])
         for topic, answer in answers.items():
             producer, connection = by_topic[topic], connections[topic]
             if not isinstance(answer, PulsarSparkError):
@@ -624,6 +643,31 @@ class Producers:
             elif isinstance(connection, Connection):
                 answers[topic] = self._not_attached(producer, connection, answer)
         return answers
+
+    def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
+        """How long all of these may still wait for their turn, in seconds."""
+        now = time.monotonic()
+        since = []
+        for producer in queued:
+            if producer.queued_at is None:
+                producer.queued_at = now
+                logger.info("%s: waiting for exclusive access", producer.topic)
+            since.append(producer.queued_at)
+        return min(since) + _TURN_S - now
+
+    def _gave_up(self, producer: TopicProducer) -> BrokerError:
+        """Leaves the queue."""
+        connection = producer.connection
+        assert connection is not None
+        connection.request(partial(commands.close_producer, producer.producer_id))
+        return BrokerError(
+            f"Others have had the topic for themselves for {_TURN_S:g} s, and it was "
+            "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "
+            "single task at a time write to a topic partition. Tasks that write to "
+            "several may be waiting for each other.",
+            code="WaitForExclusive",
+            broker=connection.broker,
+        )
 
     def _request(self, producer: TopicProducer, connection: Connection) -> Any:
         settings = self._settings
@@ -655,6 +699,7 @@ class Producers:
             producer.last_sequence_id = answer.last_sequence_id
         producer.epoch += 1
         producer.is_attached = True
+        producer.queued_at = None
         producer.last_heard = time.monotonic()
         producer.name = answer.producer_name
         producer.max_message_size_bytes = producer.connection.max_message_size_bytes
@@ -674,6 +719,11 @@ class Producers:
         if isinstance(error, BrokerError):
             return _explained(error.about(producer.topic), producer.name)
         return error
+
+
+def _is_queued(pending: Any) -> bool:
+    """Whether the broker has said that it will answer when it is our turn."""
+    return isinstance(pending, tuple) and pending[1].running()
 
 
 def _explained(error: BrokerError, name: str) -> BrokerError:

@@ -65,6 +65,17 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """A request was taken, but it is not its turn yet: a reply will follow.
+
+    Attributes:
+        request_id: Which one.
+    """
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """A request failed, or, with ``request_id`` None, the whole connection did.
 
@@ -172,6 +183,7 @@ class AuthChallenged:
 Event = (
     Connected
     | Reply
+    | Queued
     | Refusal
     | Delivery
     | ConsumerClosed
@@ -322,9 +334,10 @@ def _closed_producer(command: pb.BaseCommand) -> ProducerClosed:
     return ProducerClosed(command.close_producer.producer_id)
 
 
-def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | None:
+def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | Queued:
     # One that is not ready waits for exclusive access; a second answer follows.
-    return _reply(command) if command.producer_success.producer_ready else None
+    body = command.producer_success
+    return _reply(command) if body.producer_ready else Queued(body.request_id)
 
 
 def _reply(command: pb.BaseCommand) -> Reply | Refusal:

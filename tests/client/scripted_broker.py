@@ -317,6 +317,22 @@ def late(event: threading.Event, action: Action = usual) -> Action:
     return later
 
 
+def queued(event: threading.Event, action: Action = usual) -> Action:
+    """Has a PRODUCER wait for its turn, which comes with ``event``."""
+    then = late(event, action)
+
+    def wait(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        success = pb.CommandProducerSuccess(
+            request_id=c.producer.request_id,
+            producer_name=c.producer.producer_name,
+            producer_ready=False,
+        )
+        session.send(type=_Type.PRODUCER_SUCCESS, producer_success=success)
+        then(broker, session, c)
+
+    return wait
+
+
 class ScriptedBroker:
     """The broker.
 
@@ -613,8 +629,9 @@ class ScriptedBroker:
                 reader.receive_data(data[: len(data) + min(session.budget_bytes, 0)])
                 while (frame := reader.next_frame()) is not None:
                     command = commands.decode_command(frame.command)
+                    body = _body(command)  # held: else its identity may change
                     if command.type == _Type.SEND:
-                        self._payloads[id(command.send)] = frame.payload
+                        self._payloads[id(body)] = frame.payload
                     self._receive(session, command)
                 if session.budget_bytes <= 0:
                     self.hang_up(session)

@@ -20,6 +20,7 @@ from pulsar_spark.client.producers import (
     Resend,
     TopicProducer,
 )
+from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -42,6 +43,7 @@ from tests.client.scripted_broker import (
     late,
     let_go,
     look_up,
+    queued,
     redirect,
     refuse,
     refuse_entry,
@@ -880,6 +882,94 @@ class TestResend:
         producers.flush()
         assert len(scripted.bodies["PRODUCER"]) == 2
         assert producers.get(TOPIC).last_sequence_id == -1
+
+
+class TestTurns:
+    """A broker that lets producers wait until a topic is free."""
+
+    @pytest.fixture
+    def pool(self, scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+        """Connections that wait for an answer a tenth of a second."""
+        one = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
+        yield one
+        one.close()
+
+    def test_it_keeps_its_place(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """For many times as long as an answer may take, without asking again."""
+        caplog.set_level("INFO", module.logger.name)
+        free = threading.Event()
+        scripted.script("PRODUCER", queued(free))
+        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+        with ThreadPoolExecutor(1) as executor:
+            job = executor.submit(producers.open, [TOPIC, OTHER])
+            with pytest.raises(TimeoutError):
+                job.result(0.7)
+            free.set()
+            job.result(60)
+        assert len(scripted.bodies["PRODUCER"]) == 2
+        assert not scripted.requests["CLOSE_PRODUCER"]
+        assert f"{TOPIC}: waiting for exclusive access" in caplog.text
+        send(producers, b"a")
+        producers.flush()
+        assert values(scripted) == [b"a"]
+
+    def test_its_connection_breaks(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It queues up again, though it has waited for longer than retries last."""
+        never, free = threading.Event(), threading.Event()
+        scripted.script("PRODUCER", queued(never, silence), queued(free))
+        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+        retry = producers._opening_retry
+        with ThreadPoolExecutor(1) as executor:
+            producers._opening_retry = lambda: Retry(  # type: ignore[method-assign]
+                producers._options, 0.3
+            )
+            job = executor.submit(producers.open, [TOPIC])
+            with pytest.raises(TimeoutError):
+                job.result(0.6)
+            scripted.cut()
+            wait_until(lambda: scripted.requests["PRODUCER"] == 2, "a second place")
+            free.set()
+            job.result(60)
+            never.set()
+        producers._opening_retry = retry  # type: ignore[method-assign]
+        assert scripted.requests["PRODUCER"] == 2
+
+    def test_its_turn_never_comes(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The error says what it waited for, and leaves the queue."""
+        monkeypatch.setattr(module, "_TURN_S", 0.5)
+        never = threading.Event()
+        scripted.script("PRODUCER", queued(never, silence))
+        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+        with pytest.raises(BrokerError, match="not this task's turn") as caught:
+            producers.open([TOPIC])
+        never.set()
+        assert TOPIC in str(caught.value)
+        assert "`pulsar.producer.accessMode`" in str(caught.value)
+        assert scripted.requests["PRODUCER"] == 1
+        wait_until(lambda: scripted.requests["CLOSE_PRODUCER"], "its goodbye")
+
+    def test_it_is_refused_in_the_end(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """What the broker says then is what counts."""
+        over = threading.Event()
+        over.set()
+        scripted.script("PRODUCER", queued(over, refuse("ProducerFenced")))
+        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+        with pytest.raises(BrokerError, match="ProducerFenced"):
+            producers.open([TOPIC])
 
 
 class TestOpening:

@@ -21,6 +21,7 @@ from pulsar_spark.wire.protocol import (
     Delivery,
     Event,
     ProducerClosed,
+    Queued,
     Receipt,
     Refusal,
     Reply,
@@ -236,7 +237,7 @@ def test_close_producer():
 def test_a_producer_that_must_wait():
     """No reply yet: the second answer to the same request is the one that counts."""
     protocol = ready()
-    none(protocol, frame(command(17, (1, 5), (2, "p"), (6, 0))))
+    assert one(protocol, frame(command(17, (1, 5), (2, "p"), (6, 0)))) == Queued(5)
     event = one(protocol, frame(command(17, (1, 5), (2, "p"), (3, U64_MAX), (6, 1))))
     assert isinstance(event, Reply)
     assert event.request_id == 5

@@ -1,0 +1,80 @@
+"""Producers that wait for a topic that others have for themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.options import ClientOptions
+from pulsar_spark.wire.commands import ProducerAccessMode
+from tests.support.admin import Admin
+from tests.support.official import read_back
+from tests.support.waiting import await_true
+
+ANSWER_S = 0.5  # how long an answer may take
+
+
+@pytest.fixture
+def make(service_url: str) -> Iterator[Callable[[], Producers]]:
+    """Makes producers that wait for their turn, on a connection of their own."""
+    made: list[tuple[Producers, ConnectionPool]] = []
+    host = service_url.removeprefix("pulsar://")
+
+    def one() -> Producers:
+        options = ClientOptions(service_urls=(host,), operation_timeout_s=ANSWER_S)
+        pool = ConnectionPool(options)
+        mode = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
+        made.append((Producers(pool, ProducerSettings(access_mode=mode)), pool))
+        return made[-1][0]
+
+    yield one
+    for producers, pool in made:
+        producers.close()
+        pool.close()
+
+
+def test_turns(
+    make: Callable[[], Producers], service_url: str, admin: Admin, topic: str
+) -> None:
+    """Each waits for many times as long as an answer may take, and keeps its place."""
+    admin.create_topic(topic)
+    first, second, third = make(), make(), make()
+    first.open([topic])
+    with ThreadPoolExecutor(2) as executor:
+        jobs = []
+        for one in (second, third):
+            jobs.append(executor.submit(write, one, topic, f"{len(jobs) + 2}"))
+            await_true(lambda one=one: is_waiting(one, topic), "its place")
+        until = time.monotonic() + 4 * ANSWER_S
+        await_true(lambda: time.monotonic() > until)
+        assert not any(job.done() for job in jobs)
+        send(first, topic, "1")
+        first.close()
+        for job in jobs:
+            job.result(60)
+    values = [row.value for row in read_back(service_url, topic)]
+    assert values == [b"1", b"2", b"3"]
+
+
+def is_waiting(producers: Producers, topic: str) -> bool:
+    """Whether it has been told to wait."""
+    return any(p.topic == topic and p.queued_at is not None for p in producers.all)
+
+
+def write(producers: Producers, topic: str, value: str) -> None:
+    """Writes a row when it is its turn, and leaves."""
+    producers.open([topic])
+    send(producers, topic, value)
+    producers.close()
+
+
+def send(producers: Producers, topic: str, value: str) -> None:
+    """Writes a row."""
+    producer = producers.get(topic)
+    producers.send(producer, producer.plain_entry(value.encode()))
+    producers.flush()
