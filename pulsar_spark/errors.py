@@ -371,8 +371,9 @@ class IdempotenceError(PulsarSparkError):
             f"{topic_partition}: micro-batch {batch_ids[0]} cannot be written under "
             f"the `idempotenceId` {idempotence_id!r}, because rows of its micro-batch "
             f"{batch_ids[1]} are there already: the broker would drop these rows as "
-            "duplicates. The id is used by another query, or this one began anew with "
-            "an empty checkpoint: give it another id."
+            "duplicates. Was the checkpoint set back, or does a batch write in "
+            "`foreachBatch` go by an id that another query has used? Begin with a new "
+            "checkpoint, or give it another id."
         )
         self.idempotence_id = idempotence_id
         self.topic_partition = topic_partition

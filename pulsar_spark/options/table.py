@@ -365,8 +365,8 @@ IDEMPOTENCE_ID = OptionSpec(
     "idempotenceId",
     "",
     "What an `idempotent` or `exactly-once` write is known by, the same in every run."
-    " Without it an `exactly-once` stream makes one from `checkpointLocation`, an"
-    " `idempotent` one takes the query's id, and a batch write is a new one each time.",
+    " Without it an `exactly-once` stream makes one from `checkpointLocation`, and a"
+    " batch write is a new one each time. An `idempotent` stream adds the query's id.",
     Scope.WRITE,
     values.idempotence_id,
 )
@@ -479,7 +479,9 @@ ACCESS_MODE = OptionSpec(
     "pulsar.producer.accessMode",
     "Shared",
     "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
-    " `Shared` admit one task at a time to a topic partition.",
+    " `Shared` admit one task at a time to a topic partition. With `WaitForExclusive` a"
+    " task waits ten minutes at most for its turn, and goes to the end of the queue if"
+    " its connection breaks.",
     Scope.WRITE,
     values.word("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"),
 )

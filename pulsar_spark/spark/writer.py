@@ -82,6 +82,8 @@ class _Writer:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_write_schema(schema, options)
         self._options = options
+        # One of the few names that brokers remember of a topic: none for each write.
+        self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         if options.topic is not None:
             self._targets = find_targets(
@@ -90,7 +92,7 @@ class _Writer:
                 auto_creation=options.topic_auto_creation,
             )
             if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
-                _require_deduplication(options, self._targets[options.topic][0])
+                self._require_deduplication(self._targets[options.topic][0])
 
     @property
     def _pool(self) -> ConnectionPool:
@@ -121,22 +123,27 @@ class _Writer:
         )
         if self._is_transactional:
             return self._write_in_transaction(task, iterator)
-        options = self._options
-        if options.idempotence_id is None:
-            options = replace(options, idempotence_id=task.query_id)
-        checks = self._checks_of_topics(options)
+        options = replace(self._options, idempotence_id=self._identity(task))
+        checks = self._checks_of_topics()
         writer = TaskWriter(options, task, self._targets, check_topics=checks)
         return TaskCommit(task, writer.write(iterator))
 
-    def _checks_of_topics(self, options: WriteOptions) -> Callable[[list[str]], None]:
+    def _identity(self, task: Task) -> str | None:
+        """What the write is known by to brokers that drop what they have."""
+        return self._options.idempotence_id
+
+    def _require_deduplication(self, topic_partition: str) -> None:
+        require_deduplication(self._pool, topic_partition, self._probe_name)
+
+    def _checks_of_topics(self) -> Callable[[list[str]], None]:
         """For rows that name their topics: the driver could not know these."""
-        is_needed = options.guarantee is DeliveryGuarantee.IDEMPOTENT
+        is_needed = self._options.guarantee is DeliveryGuarantee.IDEMPOTENT
         checked = {base_of(name) for names in self._targets.values() for name in names}
 
         def check(topics: list[str]) -> None:
             for topic in topics:
                 if is_needed and base_of(topic) not in checked:
-                    _require_deduplication(options, topic)
+                    self._require_deduplication(topic)
                     checked.add(base_of(topic))
 
         return check
@@ -188,9 +195,10 @@ class PulsarBatchWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of a batch query. Arguments and errors as for ``_Writer``."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        if options.idempotence_id is None:
-            options = replace(options, idempotence_id=f"spark-pulsar-{uuid.uuid4()}")
         super().__init__(options, schema)
+        if options.idempotence_id is None:
+            made_up = f"spark-pulsar-{uuid.uuid4()}"
+            self._options = replace(options, idempotence_id=made_up)
         if self._is_transactional:
             TransactionClient(self._pool).require()
             self._prepare_for_transactions()
@@ -268,6 +276,12 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         if self._is_transactional:
             self._protocol().abort()
 
+    def _identity(self, task: Task) -> str:
+        # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
+        # under an id that was used before, nothing of it is taken for what is there.
+        given = self._options.idempotence_id
+        return task.query_id if given is None else f"{given}-{task.query_id}"
+
     def _write_in_transaction(
         self, task: Task, iterator: Iterator[pa.RecordBatch]
     ) -> TaskCommit:
@@ -305,11 +319,6 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
 def base_of(topic_partition: str) -> str:
     """Full name of the topic of a topic partition."""
     return TopicName.parse(topic_partition).base.full_name
-
-
-def _require_deduplication(options: WriteOptions, topic_partition: str) -> None:
-    name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
-    require_deduplication(shared_pool(options.client), topic_partition, name)
 
 
 def _transactions(

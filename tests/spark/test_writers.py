@@ -2,17 +2,125 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import IdempotenceError, OptionError
+from pulsar_spark.spark import writer as writer_module
+from pulsar_spark.spark.task_writer import Written
+from tests.broker.test_write_guarantees import Context
+from tests.client.scripted_broker import ScriptedBroker
 
 #: Rows that name their topics.
 NAMING = StructType(
     [StructField("value", StringType()), StructField("__topic", StringType())]
 )
+VALUES = StructType([StructField("value", StringType())])
 NOWHERE = "pulsar://127.0.0.1:1"
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "TaskContext", Context)
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker that drops what it has, with a topic."""
+    with ScriptedBroker() as broker:
+        broker.deduplicates = True
+        broker.add_topic(TOPIC)
+        yield broker
+
+
+class Write:
+    """A write that drops duplicates: a stream, or a batch write.
+
+    Args:
+        broker: Where to.
+        streaming: Whether it is a stream.
+        idempotence_id: Its id, "" for none.
+    """
+
+    def __init__(
+        self, broker: ScriptedBroker, *, streaming: bool, idempotence_id: str = ""
+    ) -> None:
+        options = {
+            "service.url": broker.url,
+            "topic": TOPIC,
+            "deliveryGuarantee": "idempotent",
+            **({"idempotenceId": idempotence_id} if idempotence_id else {}),
+        }
+        source = PulsarDataSource(options)
+        make = source.streamWriter if streaming else source.writer
+        self._writer = pickle.dumps(make(VALUES, overwrite=False))
+
+    def task(self, rows: Iterable[str], query: str = "", batch_id: int = 0) -> Written:
+        """What a task does with some rows."""
+        Context.mine.context = Context(query, batch_id, 0)
+        writer: Any = pickle.loads(self._writer)  # noqa: S301
+        batch = pa.record_batch({"value": list(rows)})
+        written: Written = writer.write(iter([batch])).written
+        return written
+
+
+def names(broker: ScriptedBroker) -> list[str]:
+    """The names of the producers that attached, each once."""
+    return list(dict.fromkeys(b.producer_name for b in broker.bodies["PRODUCER"]))
+
+
+@pytest.mark.parametrize("idempotence_id", ["", "orders"])
+def test_a_stream_that_begins_anew(
+    scripted: ScriptedBroker, idempotence_id: str
+) -> None:
+    """A new checkpoint is a new writer: none of its rows is taken for an old one.
+
+    Also where both know of micro-batch 0 only.
+    """
+    stream = Write(scripted, streaming=True, idempotence_id=idempotence_id)
+    assert stream.task("abcde", query="old").rows == 5
+    assert stream.task("abcde", query="old").duplicate_rows == 5
+    new = stream.task("stuvwxyz", query="new")
+    assert (new.rows, new.duplicate_rows) == (8, 0)
+    again = stream.task("stuvwxyz", query="new")
+    assert (again.rows, again.duplicate_rows) == (0, 8)
+
+
+@pytest.mark.parametrize("query", ["", "foreach"])
+def test_a_batch_write_that_is_repeated(scripted: ScriptedBroker, query: str) -> None:
+    """It goes by its id alone, also within a stream; without an id it is a new one."""
+    for expected in [(3, 0), (0, 3)]:
+        write = Write(scripted, streaming=False, idempotence_id="job")
+        written = write.task("abc", query=query)
+        assert (written.rows, written.duplicate_rows) == expected
+    for _ in range(2):
+        assert Write(scripted, streaming=False).task("abc", query=query).rows == 3
+
+
+def test_a_checkpoint_that_was_set_back(scripted: ScriptedBroker) -> None:
+    """Later micro-batches of the same query are there: its rows would be dropped."""
+    stream = Write(scripted, streaming=True, idempotence_id="orders")
+    stream.task("abc", query="q", batch_id=7)
+    with pytest.raises(IdempotenceError, match="Was the checkpoint set back") as caught:
+        stream.task("abc", query="q", batch_id=3)
+    assert caught.value.batch_ids == (3, 7)
+
+
+def test_few_names_are_left_on_a_topic(scripted: ScriptedBroker) -> None:
+    """Brokers remember some thousand: a write adds one a task, and no other."""
+    for _ in range(3):
+        Write(scripted, streaming=False).task("abc")
+    Write(scripted, streaming=True).task("abc", query="q")
+    probes = [name for name in names(scripted) if name.endswith("-probe")]
+    assert probes == ["spark-pulsar-probe"]
+    assert len(names(scripted)) == 1 + 4
 
 
 def test_a_log_of_commits_needs_a_place() -> None:
