@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +40,7 @@ from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnId
-from pulsar_spark.wire.compression import CompressionType, compress
+from pulsar_spark.wire.compression import CompressionType
 from pulsar_spark.wire.outgoing import (
     EntryEncoder,
     SendFrame,
@@ -244,7 +245,10 @@ class TaskWriter:
             batch = _with_bytes_as_keys(batch)
         if self._encoder is None:
             self._encoder = RowEncoder(batch.schema)
-        rows = self._up_to_too_large(self._encoder.encode(batch))
+        for rows in self._up_to_large_ones(self._encoder.encode(batch)):
+            self._add_rows(rows)
+
+    def _add_rows(self, rows: EncodedRows) -> None:
         first_row, self._rows = self._rows, self._rows + len(rows)
         numbers: Sequence[int] = range(first_row, self._rows)
         by_topic: dict[TopicName, pa.Int64Array | None]
@@ -261,28 +265,28 @@ class TaskWriter:
                     self._topics[topic], rows.take(indices), _chosen(numbers, indices)
                 )
 
-    def _up_to_too_large(self, rows: EncodedRows) -> EncodedRows:
-        """The rows up to the first that no entry can hold, that one included.
+    def _up_to_large_ones(self, rows: EncodedRows) -> Iterator[EncodedRows]:
+        """The rows, cut behind each that might not fit into an entry.
 
-        It will raise. Rows go out by topic partition: none behind it must be out then.
+        Rows go out by topic partition. Of those behind one that raises none may be out,
+        so such a row is sent before those behind it are looked at.
         """
         sizes = pc.binary_length(rows.messages)
-        largest = pc.max(sizes).as_py()
-        if (
-            self._options.chunking_enabled
-            or largest <= self._options.batching_max_bytes
-        ):
-            return rows
-        limit = self._max_entry_bytes()
-        codec = CompressionType[self._options.compression_type]
-        for row in pc.indices_nonzero(
-            pc.greater(sizes, pa.scalar(limit, sizes.type))
-        ).to_pylist():
-            _, payload = rows.alone(row)
-            if len(compress(codec, payload)) > limit:
-                return rows.take(pa.array(range(row + 1), pa.int64()))
-        return rows
+        # Its metadata is not counted here: half an entry is far more than that.
+        limit = pa.scalar(self._max_entry_bytes // 2, sizes.type)
+        large = pc.indices_nonzero(pc.greater(sizes, limit)).to_pylist()
+        if not large:
+            yield rows
+            return
+        begin = 0
+        for end in [row + 1 for row in large]:
+            yield rows.take(pa.array(range(begin, end), pa.int64()))
+            self._cut_rest()
+            begin = end
+        if begin < len(rows):
+            yield rows.take(pa.array(range(begin, len(rows)), pa.int64()))
 
+    @cached_property
     def _max_entry_bytes(self) -> int:
         retry = Retry(self._options.client, self._options.client.operation_timeout_s)
         while True:

@@ -11,7 +11,12 @@ import pytest
 from pulsar_spark.client.exactly_once import TaskTransaction
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.transactions import COORDINATORS
-from pulsar_spark.errors import BrokerError, InDoubtError, TransactionLostError
+from pulsar_spark.errors import (
+    BrokerError,
+    InDoubtError,
+    MessageTooLargeError,
+    TransactionLostError,
+)
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.spark import task_writer
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
@@ -27,6 +32,7 @@ from tests.client.scripted_broker import (
     usual,
     wait_until,
 )
+from tests.support.reading import read
 
 TOPIC = TopicName.parse("persistent://public/default/rows")
 PARTITIONS = [TOPIC.partition(number).full_name for number in range(2)]
@@ -189,11 +195,11 @@ def test_a_topic_that_is_closed_under_a_transaction(
     scripted.deduplicates = True
 
     def close() -> None:
+        wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
         scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 3)
         if where == "idle":
             scripted.close_producers()
         else:
-            wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
             scripted.script("SEND", let_go)
 
     to_one = {
@@ -225,3 +231,63 @@ def test_a_topic_of_proofs_that_is_closed(scripted: ScriptedBroker) -> None:
     scripted.script("SEND", usual, unload)
     write_marked(options_of(scripted), b"[1]")
     assert [entry.payload for entry in scripted.topics[MARKERS]] == [b"[1]"]
+
+
+# -- rows that are too large -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {},
+        {P + "batchingMaxBytes": "10000000"},
+        {P + "batchingEnabled": "false"},
+        {P + "chunkingEnabled": "true"},
+    ],
+    ids=lambda further: "-".join(further.values()),
+)
+@pytest.mark.parametrize("above", ["payload", "metadata"])
+def test_nothing_behind_a_row_that_is_too_large(
+    scripted: ScriptedBroker, above: str, further: dict[str, str]
+) -> None:
+    """Also where batches may be larger than any entry, and where metadata tips it."""
+    scripted.max_message_size = 200_000
+    limit = 200_000 - 64 * 1024
+    size = limit + 1 if above == "payload" else limit - 10
+    value, text = b"x" * size, "b"
+    if P + "chunkingEnabled" in further:  # metadata cannot be cut
+        value, text = b"x", "b" * size
+    batch = pa.record_batch(
+        {
+            "value": [b"before", value, b"behind"],
+            "__partition": pa.array([1, 1, 0], pa.int32()),
+            "__messageProperties": pa.array(
+                [[], [("a", text)], []], pa.map_(pa.string(), pa.string())
+            ),
+        }
+    )
+    options = options_of(scripted, deliveryGuarantee="at-least-once", **further)
+    with pytest.raises(MessageTooLargeError):
+        write(options, [batch])
+    assert not scripted.topics[PARTITIONS[0]], "what is behind it was sent"
+
+
+@pytest.mark.parametrize("codec", ["NONE", "ZSTD"])
+def test_large_rows_among_small_ones(scripted: ScriptedBroker, codec: str) -> None:
+    """All of them arrive, in order."""
+    scripted.max_message_size = 200_000
+    size = 100_000 if codec == "NONE" else 1_000_000
+    values = [b"%d" % n + b"." * (size if n % 3 == 1 else 0) for n in range(10)]
+    options = options_of(
+        scripted,
+        deliveryGuarantee="at-least-once",
+        **{
+            P + "compressionType": codec,
+            P + "messageRoutingMode": "SinglePartition",
+        },
+    )
+    written = write(options, [pa.record_batch({"value": values})])
+    assert written.rows == 10
+    assert [
+        row.value for row in read(scripted.url, {"topics": PARTITIONS[0]})
+    ] == values
