@@ -39,11 +39,12 @@ from tests.broker.test_write_guarantees import (
     record_batches,
     visible,
 )
+from tests.support.admin import Admin
+from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.official import produce
 from tests.support.waiting import await_true, trim_first_ledger
 
 if TYPE_CHECKING:
-    from tests.support.admin import Admin
     from tests.support.link_proxy import LinkProxy
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
@@ -267,6 +268,28 @@ def test_they_expire_while_their_commits_are_on_their_way(
     assert caught.value.partitions == (0, 1)
     assert not visible(service_url, sink)
     check_free(service_url, sink)
+
+
+@pytest.mark.slow
+def test_the_broker_dies_in_the_commit() -> None:
+    """Its successor knows of the transactions: the write is whole, and ends."""
+    end = TransactionClient.end
+    with EmbeddedBroker(progress=None) as broker:
+        topic = "persistent://public/default/sink"
+        Admin(broker.admin_url).create_partitioned(topic, PARTS)
+        write = Write(broker.service_url, topic)
+        messages = [write.task(number) for number in range(2)]
+
+        def killed(client: TransactionClient, txns: Any, action: TxnAction) -> Any:
+            patch.undo()
+            end(client, list(txns)[:1], action)
+            broker.restart(kill=True)
+            return end(client, txns, action)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TransactionClient, "end", killed)
+            write.driver().commit(messages)
+        assert visible(broker.service_url, topic) == write.rows(2)
 
 
 def test_an_abort_of_what_was_committed(service_url: str, sink: str) -> None:

@@ -393,6 +393,21 @@ class TestGuarantees:
             b"behind"
         ]
 
+    def test_a_write_that_takes_longer_than_its_transactions(
+        self, spark: SparkSession, service_url: str, plain: str
+    ) -> None:
+        """The error is about that, not about what is taken back; nothing is visible."""
+        sleep = "reflect('java.lang.Thread', 'sleep', 2500L)"
+        frame = spark.range(0, 2, 1, 2).selectExpr(f"IF(id = 1, {sleep}, 'a') value")
+        options = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "1000"}
+        text = error_of(frame, service_url, plain, **options)
+        expect(text, "[PULSAR_TRANSACTION_LOST]", "of 2 tasks were over")
+        expect(text, "Raise `transactionTimeoutMs`", "Nothing of this write is visible")
+        assert text.count("[PULSAR_") == 1
+        official.produce(service_url, plain, [b"behind"])
+        rows = official.read_back(service_url, plain)
+        assert [row.value for row in rows] == [b"behind"]
+
     def test_transactions_off(
         self, spark: SparkSession, scripted: ScriptedBroker
     ) -> None:
