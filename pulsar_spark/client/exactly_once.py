@@ -349,7 +349,8 @@ class TaskTransaction:
         error = self._transactions.end([self.txn], TxnAction.ABORT)[self.txn]
         if error is not None:
             logger.info("%s", error)
-        if isinstance(error, BrokerError) and error.code == _OVER and self._topics:
+        is_late = isinstance(error, BrokerError) and error.code in (_OVER, _ENDING)
+        if is_late and self._topics:
             self._sweep()
 
     def _sweep(self) -> None:

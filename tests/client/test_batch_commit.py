@@ -256,7 +256,7 @@ def test_somebody_else_holds_it_back_for_ever(
     parts = written(pool, 2) | {2: written(pool, 1, OTHER)[0]}
     scripted.script("END_TXN", usual_then_cut)
     with pytest.raises(CommitInDoubtError) as caught:
-        commit(pool, parts, ttl_ms=1000)
+        commit(pool, parts, ttl_ms=100)
     error = caught.value
     assert 0 in error.unknown
     assert sorted(error.visible + error.unknown) == [0, 1, 2]

@@ -14,6 +14,7 @@ from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import TransactionLostError, TransportError
 from pulsar_spark.wire.commands import TxnAction, TxnId
 from tests.client.scripted_broker import ScriptedBroker, client_options, silence
+from tests.client.test_transactions import answered
 
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(2)]
 ABORT, COMMIT = TxnAction.ABORT, TxnAction.COMMIT
@@ -91,6 +92,18 @@ def test_an_abort_that_comes_too_late(
     assert later.most == transaction.txn.most
     assert scripted.bodies["ADD_PARTITION_TO_TXN"][-1].partitions == TOPICS
     assert not scripted.transactions
+
+
+def test_an_abort_while_it_expires(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The same: what was sent just now may be behind the end of it."""
+    transaction = TaskTransaction(pool, TTL_MS)
+    transaction.extend(TOPICS)
+    scripted.script("END_TXN", answered("InvalidTxnStatus"))
+    transaction.abort()
+    ((later, action),) = scripted.ended
+    assert (later.most, action) == (transaction.txn.most, COMMIT)
 
 
 def test_an_abort_that_comes_too_late_for_nothing(
