@@ -31,6 +31,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from pulsar_spark.logs import protect_loggers
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource
@@ -38,6 +39,8 @@ from pulsar_spark.spark.lag import PulsarLagListener
 from pulsar_spark.wire import messages
 
 kernel = messages.KERNEL
+
+protect_loggers()
 
 __all__ = [
     "AuthError",

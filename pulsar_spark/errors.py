@@ -26,7 +26,8 @@
 
 A message says what happened, where, and what to change. Facts are attributes, too. All
 of them survive pickling, because they travel from executors to the driver. None of them
-ever holds a credential.
+ever holds a credential, nor a character that would end its line in a log or command a
+terminal: names and sentences of others are part of messages.
 """
 
 from __future__ import annotations
@@ -83,6 +84,39 @@ RETRIABLE_SERVER_ERRORS = frozenset(
 )
 
 
+#: Of a sentence or a name of somebody else, an error or a log line shows this much.
+_FOREIGN_CHARACTERS = 500
+
+#: No message is longer: it travels to the driver, and into more than one log.
+_MESSAGE_CHARACTERS = 20_000
+
+
+def foreign_text(text: str, limit: int = _FOREIGN_CHARACTERS) -> str:
+    """Return text of somebody else as an error or a log line may show it.
+
+    Control characters are escaped as in a Python literal, and the end is cut off.
+
+    Args:
+        text: Such as what a broker says.
+        limit: Most characters to return.
+    """
+    shown = escaped_text(text[: limit + 1])
+    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
+
+
+def escaped_text(text: str) -> str:
+    """Return text with its control characters escaped as in a Python literal."""
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def _rebuild(cls: type[PulsarSparkError], state: dict[str, Any]) -> PulsarSparkError:
     error = cls.__new__(cls)
     Exception.__init__(error, state["message"])
@@ -103,15 +137,16 @@ class PulsarSparkError(Exception):
     retriable = False
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = foreign_text(message, _MESSAGE_CHARACTERS)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message}"
 
     def about(self: _E, subject: str) -> _E:
         """The same error, its message beginning with what it is about."""
-        state = {**self.__dict__, "message": f"{subject}: {self.message}"}
+        message = foreign_text(f"{subject}: {self.message}", _MESSAGE_CHARACTERS)
+        state = {**self.__dict__, "message": message}
         return cast(_E, _rebuild(type(self), state))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -194,7 +229,7 @@ class BrokerError(PulsarSparkError):
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.server_message = server_message
+        self.server_message = foreign_text(server_message)
         self.broker = broker
         self.retriable = code in RETRIABLE_SERVER_ERRORS
 

@@ -32,6 +32,7 @@ from pulsar_spark.errors import (
     TransactionLostError,
     TransactionsOffError,
     TransportError,
+    foreign_text,
 )
 
 EXAMPLES: list[PulsarSparkError] = [
@@ -164,3 +165,30 @@ def test_an_error_about_something_keeps_its_facts(error: PulsarSparkError) -> No
     assert named.message == f"t-partition-0: {error.message}"
     assert named.args == (named.message,)
     assert {**vars(named), "message": ""} == {**vars(error), "message": ""}
+
+
+def test_text_of_others_is_one_line_of_bounded_length() -> None:
+    """Control characters are escaped, the rest stays as it is, the end is cut off."""
+    assert foreign_text("no\r\nWARN \x1b[2J \u2028 \ud800 caf\xe9 \\n") == (
+        "no\\r\\nWARN \\x1b[2J \\u2028 \\ud800 caf\xe9 \\n"
+    )
+    assert foreign_text("x" * 500) == "x" * 500
+    assert foreign_text("x" * 501) == "x" * 497 + "..."
+    assert len(foreign_text("\n" * 500)) == 500
+    assert foreign_text(foreign_text("a\nb" * 400)) == foreign_text("a\nb" * 400)
+
+
+def test_no_error_holds_what_could_forge_a_log_line() -> None:
+    """Whatever part of a message it came in by; nor does any grow without limit."""
+    topic = "persistent://public/default/a\n2026-01-01 FATAL \x1b[2J"
+    refused = BrokerError(
+        f"{topic}: no\r\n", code="NotAllowedError", server_message="no\n" * 2**20
+    )
+    for error in (refused, refused.about(topic), OptionError(f"{topic}!", "Two.")):
+        assert str(error).isprintable()
+        assert error.args == (error.message,)
+    assert len(refused.server_message) == 500
+    huge = TransportError("x" * 2**22)
+    assert len(str(huge)) < 21_000
+    assert len(str(huge.about("y" * 2**22))) < 21_000
+    assert len(pickle.dumps(huge)) < 45_000

@@ -39,6 +39,7 @@ _CLOCK = ("time", "threading", "concurrent", "multiprocessing")
 LAYERS = {
     "_version": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
+    "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
     "message_id": Layer((), (), _NETWORK + _CLOCK),
     "topics": Layer(("errors",), (), _NETWORK + _CLOCK),
     "offsets": Layer(("errors", "message_id", "topics"), (), _NETWORK + _CLOCK),
@@ -97,6 +98,7 @@ LAYERS = {
     "__init__": Layer(
         (
             "errors",
+            "logs",
             "message_id",
             "topics",
             "offsets",
