@@ -23,6 +23,8 @@ from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from google.protobuf.message import Message
+
 #: What we speak. The broker answers with the lower one of both sides, and features are
 #: decided by that number. 21 is 4.0's.
 PROTOCOL_VERSION = 21
@@ -611,6 +613,42 @@ def _encode(command: pb.BaseCommand) -> bytes:
 
 # -- what the broker sends -------------------------------------------------------------
 
+#: The body of the reply to each type of request.
+_ANSWERS: dict[int, type[Message]] = {
+    pb.BaseCommand.LOOKUP: pb.CommandLookupTopicResponse,
+    pb.BaseCommand.PARTITIONED_METADATA: pb.CommandPartitionedTopicMetadataResponse,
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: pb.CommandGetTopicsOfNamespaceResponse,
+    pb.BaseCommand.SUBSCRIBE: pb.CommandSuccess,
+    pb.BaseCommand.UNSUBSCRIBE: pb.CommandSuccess,
+    pb.BaseCommand.SEEK: pb.CommandSuccess,
+    pb.BaseCommand.CLOSE_CONSUMER: pb.CommandSuccess,
+    pb.BaseCommand.GET_LAST_MESSAGE_ID: pb.CommandGetLastMessageIdResponse,
+    pb.BaseCommand.CONSUMER_STATS: pb.CommandConsumerStatsResponse,
+    pb.BaseCommand.ACK: pb.CommandAckResponse,
+    pb.BaseCommand.PRODUCER: pb.CommandProducerSuccess,
+    pb.BaseCommand.CLOSE_PRODUCER: pb.CommandSuccess,
+    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST: pb.CommandTcClientConnectResponse,
+    pb.BaseCommand.NEW_TXN: pb.CommandNewTxnResponse,
+    pb.BaseCommand.ADD_PARTITION_TO_TXN: pb.CommandAddPartitionToTxnResponse,
+    pb.BaseCommand.END_TXN: pb.CommandEndTxnResponse,
+}
+
+#: Where a frame says which type its command has: | 4 | 4 | 08 type ... |
+_TYPE_AT = 9
+
+
+def answer_to(frame: bytes) -> type[Message] | None:
+    """Return what a broker answers a request with, unless it refuses.
+
+    Args:
+        frame: As one of the builders above gives it.
+
+    Returns:
+        The class of the reply's body, None for a command that has no reply.
+    """
+    return _ANSWERS.get(frame[_TYPE_AT])
+
+
 #: Field of BaseCommand that holds the body of each type we know, by the type's number,
 #: which is the field's, too.
 _BODY_FIELDS = {
@@ -644,6 +682,17 @@ _BODIES_WITH_TEXT = frozenset(
 )
 
 
+#: No command is larger, but for a list of topics. An element of two bytes may take
+#: eighty in memory.
+_USUAL_BYTES = 1 << 20
+
+#: A list of topics: its type, and the tag of its body; the tag of each name in there.
+_LIST_HEAD = b"\x08\x21\x8a\x02"
+_NAME_TAG = b"\x12"
+_LIST_BYTES = 16 << 20
+_LIST_NAMES = 1_000_000
+
+
 def command_name(command_type: int) -> str:
     """Return the protocol's name of a type, such as ``LOOKUP_RESPONSE``."""
     if command_type in pb.BaseCommand.Type.values():
@@ -661,8 +710,11 @@ def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
 
     Raises:
         ProtocolError: The bytes are no BaseCommand; or it lacks its type, its body or
-            an id that says whom it is for; or its text is not UTF-8.
+            an id that says whom it is for; or its text is not UTF-8; or it is larger
+            than a command can be.
     """
+    if len(data) > _USUAL_BYTES:
+        _check_size(bytes(data))
     try:
         command = pb.BaseCommand.FromString(bytes(data))
     except UNREADABLE as error:
@@ -673,6 +725,33 @@ def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
         raise ProtocolError(f"A command of {len(data)} bytes has no type.")
     _check_body(command)
     return command
+
+
+def _check_size(data: bytes) -> None:
+    """Refuse what would take many times its size once it is decoded."""
+    if _is_topic_list(data):
+        # As many names as this byte at most: each of them begins with it.
+        if len(data) <= _LIST_BYTES and data.count(_NAME_TAG) <= _LIST_NAMES:
+            return
+        raise ProtocolError(
+            f"A list of topics of {len(data)} bytes is larger than the limit of "
+            f"{_LIST_BYTES} bytes and {_LIST_NAMES:,} names."
+        )
+    raise ProtocolError(
+        f"A command of {len(data)} bytes is larger than the limit of {_USUAL_BYTES}."
+    )
+
+
+def _is_topic_list(data: bytes) -> bool:
+    """Whether the only body in there is a list of topics, as its first bytes say."""
+    if not data.startswith(_LIST_HEAD):
+        return False
+    size, at, shift = 0, len(_LIST_HEAD), 0
+    while data[at] & 0x80 and shift < _WORD_BITS:
+        size |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    size |= data[at] << shift
+    return at + 1 + size == len(data)
 
 
 def _check_body(command: pb.BaseCommand) -> None:

@@ -112,6 +112,7 @@ class FrameReader:
     Attributes:
         max_frame_bytes: Largest frame accepted, its totalSize field included. May be
             set anew at any time: CONNECTED tells the broker's max_message_size.
+        limit_advice: What the error about a larger frame says of it.
     """
 
     def __init__(
@@ -121,6 +122,10 @@ class FrameReader:
     ) -> None:
         self._new_buffer = new_buffer
         self.max_frame_bytes = max_frame_bytes
+        self.limit_advice = (
+            "The stream of bytes is damaged, or what answered is not a Pulsar broker "
+            "port."
+        )
         self._buffer = memoryview(bytearray())
         self._start = 0  # of what is not used up
         self._end = 0  # of what is there
@@ -138,7 +143,8 @@ class FrameReader:
 
     def received(self, size: int) -> None:
         """So many bytes are in what `buffer` gave."""
-        self._end += size
+        if not self._failure:
+            self._end += size
 
     def receive_data(self, data: bytes | memoryview) -> None:
         """Take a copy of the next bytes of the stream, however many they are."""
@@ -148,14 +154,19 @@ class FrameReader:
             self._end += len(data)
 
     def _make_room(self, size: int) -> None:
-        """For so many bytes, and in any case for the rest of the frame begun."""
+        """For so many bytes, and, as far as it has earned it, the frame begun.
+
+        Its size is only a claim: it gets as much room as has come of it, and then as
+        much again, so that four bytes cannot make a process reserve gigabytes.
+        """
         rest = self._buffer[self._start : self._end]
         missing = self._total_size - len(rest)
-        size = max(size, missing)
-        if len(self._buffer) - self._end >= size:
+        free = len(self._buffer) - self._end
+        if free >= max(size, missing) or (free >= size and self._start == 0):
             return
         usual = BUFFER_BYTES if missing > _MIN_ROOM_BYTES else _SMALL_BUFFER_BYTES
-        self._buffer = self._new_buffer(max(usual, len(rest) + size))
+        room = len(rest) + max(size, min(missing, len(rest)))
+        self._buffer = self._new_buffer(max(usual, room))
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
@@ -171,9 +182,17 @@ class FrameReader:
         try:
             return self._next_frame()
         except ProtocolError as error:
-            self._failure = error.message
-            self._buffer, self._start, self._end = memoryview(bytearray()), 0, 0
+            self.stop(error)
             raise
+
+    def stop(self, error: ProtocolError) -> None:
+        """Give the stream up: it means nothing, `next_frame` raises this from now on.
+
+        Args:
+            error: What is wrong with it.
+        """
+        self._failure = error.message
+        self._buffer, self._start, self._end = memoryview(bytearray()), 0, 0
 
     def _next_frame(self) -> Frame | None:
         if self._total_size < 0:
@@ -211,8 +230,7 @@ class FrameReader:
         if 4 + total_size > self.max_frame_bytes:
             raise ProtocolError(
                 f"A frame of {4 + total_size} bytes is larger than this connection's "
-                f"limit of {self.max_frame_bytes} bytes. The stream of bytes is "
-                "damaged, or what answered is not a Pulsar broker port."
+                f"limit of {self.max_frame_bytes} bytes. {self.limit_advice}"
             )
         return int(total_size)
 

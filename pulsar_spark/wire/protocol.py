@@ -205,13 +205,17 @@ class ClientProtocol:
     Args:
         connect_frame: The CONNECT to open with, see ``wire.commands.connect``.
         new_buffer: Where what comes in is kept, see :class:`FrameReader`.
+        memory_limit_bytes: Largest entry to take in, though the broker's own limit may
+            be above; the protocol's usual limit where that is larger. None: no limit.
     """
 
     def __init__(
         self,
         connect_frame: bytes,
         new_buffer: Callable[[int], memoryview] = new_bytes,
+        memory_limit_bytes: int | None = None,
     ) -> None:
+        self._memory_limit_bytes = memory_limit_bytes
         self._state = _State.HANDSHAKE
         self._to_send = [connect_frame]
         self._reader = FrameReader(
@@ -233,7 +237,7 @@ class ClientProtocol:
 
         Raises:
             ProtocolError: These bytes are not what a Pulsar broker sends. The
-                connection is of no more use.
+                connection is of no more use: every later call raises the same.
         """
         self._reader.received(size)
         return self._events()
@@ -245,7 +249,11 @@ class ClientProtocol:
 
     def _events(self) -> Iterator[Event]:
         while (frame := self._reader.next_frame()) is not None:
-            event = self._event(frame)
+            try:
+                event = self._event(frame)
+            except ProtocolError as error:
+                self._reader.stop(error)
+                raise
             if event is not None:
                 yield event
 
@@ -268,7 +276,7 @@ class ClientProtocol:
             limit = body.max_message_size or DEFAULT_MAX_MESSAGE_SIZE_BYTES
             if limit < 0:
                 raise ProtocolError(f"CONNECTED limits messages to {limit} bytes.")
-            self._reader.max_frame_bytes = limit + FRAME_HEADROOM_BYTES
+            self._limit_frames(limit)
             return Connected(body.server_version, body.protocol_version, limit)
         if command.type == pb.BaseCommand.ERROR:
             return Refusal(None, _code(command.error.error), command.error.message)
@@ -277,6 +285,17 @@ class ClientProtocol:
         raise ProtocolError(
             f"The broker answered CONNECT with {commands.command_name(command.type)}."
         )
+
+    def _limit_frames(self, limit: int) -> None:
+        """Sets what a frame may hold: what the broker says, if memory allows it."""
+        most = self._memory_limit_bytes
+        if most is not None and limit > max(most, DEFAULT_MAX_MESSAGE_SIZE_BYTES):
+            self._reader.limit_advice = (
+                f"This broker's messages may have {limit} bytes, but this side holds "
+                f"no more than {most} (`pulsar.client.memoryLimitBytes`): raise that."
+            )
+            limit = max(most, DEFAULT_MAX_MESSAGE_SIZE_BYTES)
+        self._reader.max_frame_bytes = limit + FRAME_HEADROOM_BYTES
 
 
 def _code(number: int) -> str:

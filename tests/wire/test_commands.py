@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -626,3 +627,59 @@ def outcome(data: bytes | memoryview) -> object:
         return decode_command(data).SerializeToString(deterministic=True)
     except ProtocolError as error:
         return str(error)
+
+
+def requests() -> dict[str, bytes]:
+    """Every command that is answered, by the name of its builder."""
+    given: dict[str, Any] = {
+        "topic": "t",
+        "namespace": "a/b",
+        "subscription": "s",
+        "durable": False,
+        "ttl_ms": 1000,
+        "message_id": MessageId(1, 2),
+        "txn": commands.TxnId(0, 1),
+        "topics": ["t"],
+        "action": commands.TxnAction.COMMIT,
+    }
+    built = {}
+    for name, build in vars(commands).items():
+        if not (inspect.isfunction(build) and build.__module__ == commands.__name__):
+            continue
+        parameters = inspect.signature(build).parameters
+        if "request_id" in parameters:
+            wanted = {
+                key: given.get(key, 7)
+                for key, parameter in parameters.items()
+                if parameter.default is parameter.empty or key == "request_id"
+            }
+            built[name] = build(**wanted)
+    return built
+
+
+@pytest.mark.parametrize(("name", "frame"), requests().items())
+def test_every_request_knows_its_answer(name: str, frame: bytes):
+    """The class of the reply's body, which carries the number of the request."""
+    answer = commands.answer_to(frame)
+    assert answer is not None
+    assert "request_id" in answer.DESCRIPTOR.fields_by_name
+    own = {
+        "lookup": "CommandLookupTopicResponse",
+        "partitioned_metadata": "CommandPartitionedTopicMetadataResponse",
+        "topics_of_namespace": "CommandGetTopicsOfNamespaceResponse",
+        "get_last_message_id": "CommandGetLastMessageIdResponse",
+        "consumer_stats": "CommandConsumerStatsResponse",
+        "ack_cumulative": "CommandAckResponse",
+        "producer": "CommandProducerSuccess",
+        "tc_client_connect": "CommandTcClientConnectResponse",
+        "new_txn": "CommandNewTxnResponse",
+        "add_partitions_to_txn": "CommandAddPartitionToTxnResponse",
+        "end_txn": "CommandEndTxnResponse",
+    }
+    assert answer.DESCRIPTOR.name == own.get(name, "CommandSuccess")
+
+
+def test_what_has_no_reply():
+    """Nothing answers these."""
+    assert commands.answer_to(commands.flow(1, 1)) is None
+    assert commands.answer_to(commands.pong()) is None

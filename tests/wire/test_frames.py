@@ -263,6 +263,31 @@ def test_memory_of_one_large_frame_is_twice_its_size():
     assert peak_bytes(frame, 1, 3) < 2.5 * len(frame)
 
 
+@pytest.mark.parametrize("piece_bytes", [1000, 100_000])
+def test_room_is_earned_by_what_arrives(piece_bytes: int):
+    """A size is a claim: four bytes must not make anybody reserve gigabytes."""
+    rooms: list[tuple[int, int]] = []
+    arrived = 4
+
+    def new_buffer(size: int) -> memoryview:
+        rooms.append((size, arrived))
+        return memoryview(bytearray(size))
+
+    reader = FrameReader(2**31, new_buffer)
+    reader.receive_data((2**31 - 5).to_bytes(4, "big"))
+    assert reader.next_frame() is None
+    while arrived < 8 * MIB:
+        room = reader.buffer()
+        size = min(len(room), piece_bytes)
+        room[:size] = bytes(size)
+        arrived += size
+        reader.received(size)
+        assert reader.next_frame() is None
+    for size, had in rooms:
+        assert size <= max(512 * 1024, 2 * had)
+    assert len(rooms) < 10
+
+
 def test_bytes_after_an_error_are_not_kept():
     """A stream that is lost takes no more memory."""
     reader = FrameReader()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 from typing import Any
 
 import pytest
@@ -119,6 +120,25 @@ def test_the_limit_of_the_broker_counts():
     assert isinstance(one(protocol, longest), Refusal)
     with pytest.raises(ProtocolError, match="larger than this connection's limit"):
         list(protocol.receive_data((2000 + FRAME_HEADROOM_BYTES).to_bytes(4, "big")))
+
+
+def test_the_limit_of_the_broker_is_no_more_than_memory():
+    """What a frame may claim is our choice, not the broker's alone."""
+    protocol = ClientProtocol(CONNECT, memory_limit_bytes=6 << 20)
+    event = one(protocol, builders.connected(2**31 - 1))
+    assert isinstance(event, Connected)
+    assert event.max_message_size_bytes == 2**31 - 1  # for what is sent to it
+    with pytest.raises(ProtocolError, match=r"6291456 .*memoryLimitBytes.*raise") as e:
+        list(protocol.receive_data((6 * 2**20 + 20_000).to_bytes(4, "big")))
+    assert "damaged" not in str(e.value)
+
+
+@pytest.mark.parametrize("limit", [1, 5 << 20])
+def test_every_broker_may_send_what_all_brokers_do(limit: int):
+    """However little memory there is: messages of the usual limit are taken in."""
+    protocol = ClientProtocol(CONNECT, memory_limit_bytes=limit)
+    one(protocol, builders.connected(8 << 20))
+    none(protocol, (5 * 2**20 + FRAME_HEADROOM_BYTES - 4).to_bytes(4, "big"))
 
 
 def test_refusal_in_the_handshake():
@@ -359,6 +379,71 @@ def test_frames_before_garbage_count():
     assert isinstance(next(events), Reply)
     with pytest.raises(ProtocolError):
         next(events)
+
+
+@pytest.mark.parametrize("before", [b"", builders.connected()], ids=["new", "ready"])
+def test_a_failure_lasts(before: bytes):
+    """Nothing that follows means anything, not even CONNECTED; nothing is kept."""
+    protocol = ClientProtocol(CONNECT)
+    list(protocol.receive_data(before))
+    with pytest.raises(ProtocolError) as first:
+        list(protocol.receive_data(frame(b"\xff\xff\xff\xff")))
+    for data in (builders.connected(), frame(command(18)), b""):
+        with pytest.raises(ProtocolError) as again:
+            list(protocol.receive_data(data))
+        assert str(again.value) == str(first.value)
+    with pytest.raises(ProtocolError):
+        list(protocol.received(len(protocol.buffer())))
+
+
+# -- commands that are larger decoded than sent --------------------------------------
+
+
+def list_of_topics(names: bytes, *more: tuple[int, Any]) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE, framed."""
+    body = proto((1, 7)) + names
+    return frame(proto((1, 33), (33, body), *more))
+
+
+def peak_mib(data: bytes) -> tuple[int, ProtocolError | None]:
+    """How much a process needs at most for a frame, and what it says of it."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        list(ready(max_message_size=64 << 20).receive_data(data))
+    except ProtocolError as error:
+        return (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        ) >> 10, error
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(command(6, (1, 1), (2, 0)) + proto((6, b"\x1a\0" * (5 << 19)))),
+        list_of_topics(b"\x12\0" * (5 << 19)),
+        list_of_topics(b"", (6, b"\x1a\0" * (5 << 19))),
+        frame(proto((1, 33)) + b"\x8a\x02" + b"\xff" * (2 << 20)),
+        frame(command(14, (1, 7), (2, 0), (3, b"." * (2 << 20)))),
+    ],
+    ids=["acks", "names", "acks behind names", "endless size", "sentence"],
+)
+def test_a_command_that_would_take_much_more_than_its_bytes(data: bytes):
+    """Two bytes of it may become eighty: so it is refused by its size."""
+    grown, error = peak_mib(data)
+    assert error is not None
+    assert "larger than the limit" in str(error)
+    assert grown <= 32
+
+
+def test_a_namespace_may_have_very_many_topics():
+    """Their list is the one command that is large for a reason."""
+    names = [f"persistent://tenant/namespace/topic-{n}" for n in range(100_000)]
+    data = list_of_topics(b"".join(proto((2, name)) for name in names))
+    assert len(data) > 4 << 20
+    event = one(ready(), data)
+    assert isinstance(event, Reply)
+    assert list(event.body.topics) == names
 
 
 # -- any split -------------------------------------------------------------------------
