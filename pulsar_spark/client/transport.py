@@ -90,7 +90,7 @@ def open_transport(address: str, timeout_s: float) -> Transport:
     host, _, port = address.rpartition(":")
     try:
         sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-    except (OSError, ValueError) as error:  # ValueError: no name of a host
+    except (OSError, ValueError, OverflowError) as error:  # no host, or no port
         raise TransportError(
             f"The broker {address} cannot be reached: {_reason(error)}. Check "
             "`service.url` and the address that the broker advertises, and that it is "

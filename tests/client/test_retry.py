@@ -69,6 +69,37 @@ def test_only_what_failed_is_asked_again(clock: Clock) -> None:
     assert rounds == [["a", "b", "c"], ["b", "c"], ["b", "c"]]
 
 
+def test_any_answer_brings_back_the_patience(clock: Clock) -> None:
+    """Thousands of topics that a broker loads one by one take longer than one does."""
+    one = retry(2.0)
+    rounds = 0
+
+    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+        nonlocal rounds
+        rounds += 1
+        return {key: BUSY if key != keys[0] else rounds for key in keys}
+
+    keys = [f"t{number}" for number in range(20)]
+    assert ask_all(keys, ask, one) == {key: n + 1 for n, key in enumerate(keys)}
+    assert sum(clock.pauses) > 5 * 2.0
+    assert max(clock.pauses) <= 1.0  # each the first after progress
+
+
+def test_without_an_answer_the_patience_ends(clock: Clock) -> None:
+    """The error is that of a question."""
+    with pytest.raises(BrokerError, match="later"):
+        ask_all("abc", lambda keys: dict.fromkeys(keys, BUSY), retry(10.0))
+    assert sum(clock.pauses) == pytest.approx(10.0)
+
+
+def test_pauses_differ(clock: Clock) -> None:
+    """Tasks that failed together must not come back together."""
+    for _ in range(20):
+        retry().pause(BUSY)
+    assert len(set(clock.pauses)) > 10
+    assert min(clock.pauses) < 0.75 < max(clock.pauses)
+
+
 def test_one_final_error_ends_it(clock: Clock) -> None:
     """Whatever the others are."""
     answers: dict[str, int | PulsarSparkError] = {"a": 1, "b": BUSY, "c": FINAL}

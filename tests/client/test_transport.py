@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.client import transport as module
 from pulsar_spark.client.transport import Transport, open_transport
 from pulsar_spark.errors import TransportError
 
@@ -41,6 +42,31 @@ def test_bytes_pass_in_both_directions(ends: tuple[Transport, socket.socket]) ->
     peer.sendall(b"down")
     assert transport.receive(memoryview(buffer)[10:], 5) == 4
     assert bytes(buffer).strip(b"\0") == b"down"
+
+
+def test_a_peer_that_takes_nothing_is_given_up(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that stands still must not hold a writer for ever."""
+    monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.05)
+    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 5)
+    peer, _ = listener.accept()
+    outcome: list[TransportError] = []
+
+    def send() -> None:
+        try:
+            transport.send(bytes(64 << 20))  # more than sockets take in
+        except TransportError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=send, daemon=True)
+    with peer:
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), "still waits for a peer that takes nothing"
+    transport.shutdown()
+    transport.close()
+    assert "timed out" in str(outcome[0])
 
 
 def test_an_end_of_the_stream_is_an_error(
@@ -98,9 +124,12 @@ def test_nobody_listens(listener: socket.socket) -> None:
     assert caught.value.broker == address
 
 
-@pytest.mark.parametrize("address", ["a..b:6650", f"{'x' * 70}.invalid:6650"])
+@pytest.mark.parametrize(
+    "address",
+    ["a..b:6650", f"{'x' * 70}.invalid:6650", "127.0.0.1:1180591620717411303424"],
+)
 def test_a_name_that_cannot_be_one(address: str) -> None:
-    """Names that no resolver takes are as unreachable as others."""
+    """Names that no resolver takes, and ports, are as unreachable as others."""
     with pytest.raises(TransportError, match="cannot be reached"):
         open_transport(address, 5)
 
@@ -115,4 +144,8 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         pytest.skip("no IPv6 here")
     with listener:
         transport = open_transport(f"[::1]:{listener.getsockname()[1]}", 5)
+        peer, _ = listener.accept()
+        with peer:
+            transport.send(b"up")
+            assert peer.recv(10) == b"up"
         transport.close()
