@@ -48,6 +48,11 @@ class BufferPool:
                 self._buffers.append(buffer)
             return memoryview(buffer)
 
+    def start_anew(self) -> None:
+        """In a forked child: forgets the parent's buffers, and who held the lock."""
+        self._lock = threading.Lock()
+        self._buffers = []
+
 
 def _is_unviewed(buffer: bytearray) -> bool:
     """Whether there is no memoryview of it, nor of a part of it."""

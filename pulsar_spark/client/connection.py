@@ -7,9 +7,11 @@ It never waits for a consumer, with one exception that :class:`Inbox` explains.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -27,6 +29,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TopicNotFoundError,
     TransportError,
+    foreign_text,
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
@@ -48,6 +51,7 @@ from pulsar_spark.wire.protocol import (
 logger = logging.getLogger("pulsar_spark.client")
 
 _buffers = BufferPool()
+os.register_at_fork(after_in_child=_buffers.start_anew)
 
 #: How often the reading thread looks at the clock when nothing arrives, in seconds.
 _TICK_S = 1.0
@@ -57,6 +61,12 @@ _CONNECT = 0
 
 #: Requests that go out with one call of the system: some ten kilobytes.
 _REQUESTS_TOGETHER = 256
+
+#: Entries that may come beyond those asked for: brokers read some at a time.
+_OVERSHOOT = 1000
+
+#: Answers to probes that wait while a frame goes out slowly. One would do.
+_ANSWERS_KEPT = 4
 
 _AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
 
@@ -96,6 +106,20 @@ class Outbox(Protocol):
 _producer_ids = itertools.count(1)
 
 
+class _Request(Future[Any]):
+    """A request under way.
+
+    Attributes:
+        request_id: Its number.
+        answer: The class of the reply to it, None where there is none.
+    """
+
+    def __init__(self, request_id: int, answer: type[Any] | None) -> None:
+        super().__init__()
+        self.request_id = request_id
+        self.answer = answer
+
+
 class Connection:
     """A connection to one broker, shared by everything in this process that needs it.
 
@@ -117,13 +141,14 @@ class Connection:
         self.address = address
         self.broker = proxied_broker or address
         self._keep_alive_s = options.keep_alive_interval_s
-        connected: Future[Any] = Future()
-        self._requests: dict[int, Future[Any]] = {_CONNECT: connected}
+        connected = _Request(_CONNECT, None)
+        self._requests: dict[int, _Request] = {_CONNECT: connected}
         self._inboxes: dict[int, Inbox] = {}
+        self._due: dict[int, int] = {}  # entries that may come, for each inbox
         self._outboxes: dict[int, Outbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
-        self._lock = threading.Lock()  # guards the three maps and _error
+        self._lock = threading.Lock()  # guards the four maps and _error
         self._send_lock = threading.Lock()  # frames must not interleave
         self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
         self._error: PulsarSparkError | None = None
@@ -133,6 +158,7 @@ class Connection:
                 proxy_to_broker_url=proxied_broker or "",
             ),
             _buffers.take,
+            options.memory_limit_bytes,
         )
         self._transport: Transport = open_transport(
             address, options.connection_timeout_s
@@ -153,7 +179,7 @@ class Connection:
                 broker=self.broker,
             ) from error
         self.max_message_size_bytes = answer.max_message_size_bytes
-        self.server_version = answer.server_version
+        self.server_version = foreign_text(answer.server_version)
 
     def __repr__(self) -> str:
         return f"Connection({self.broker!r})"
@@ -162,6 +188,12 @@ class Connection:
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
         return self._error is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for it: no request, no consumer, no producer."""
+        with self._lock:
+            return not (self._requests or self._inboxes or self._outboxes)
 
     def request(self, build: Callable[..., bytes]) -> Future[Any]:
         """Sends a request without waiting for its reply; many may be under way.
@@ -185,12 +217,13 @@ class Connection:
         """
         futures: list[Future[Any]] = []
         for first in range(0, len(builds), _REQUESTS_TOGETHER):
-            requests: dict[int, Future[Any]] = {}
+            requests: dict[int, _Request] = {}
             frames = []
             for build in builds[first : first + _REQUESTS_TOGETHER]:
                 request_id = next(self._request_ids)
-                frames.append(build(request_id=request_id))
-                requests[request_id] = Future()
+                frame = build(request_id=request_id)
+                frames.append(frame)
+                requests[request_id] = _Request(request_id, commands.answer_to(frame))
             futures += requests.values()
             with self._lock:
                 error = self._error
@@ -206,6 +239,15 @@ class Connection:
                 self._fail(failure)
         return futures
 
+    def tell(self, build: Callable[..., bytes]) -> None:
+        """Sends a request whose reply nobody waits for; not at all where it cannot.
+
+        Args:
+            build: Makes the frame, given the keyword ``request_id``.
+        """
+        with contextlib.suppress(PulsarSparkError):
+            self.send(build(request_id=next(self._request_ids)))
+
     def wait(self, future: Future[Any], timeout_s: float, what: str) -> Any:
         """The reply, within ``timeout_s`` seconds.
 
@@ -215,11 +257,18 @@ class Connection:
         """
         wait([future], max(0.0, timeout_s))
         if not future.done():
-            raise self.no_answer(what, timeout_s)
+            raise self.give_up(future, what, timeout_s)
         return future.result()
 
-    def no_answer(self, what: str, timeout_s: float) -> TransportError:
-        """The error to raise when the reply to ``what`` did not come in time."""
+    def give_up(
+        self, future: Future[Any], what: str, timeout_s: float
+    ) -> TransportError:
+        """The error to raise when the reply to ``what`` did not come in time.
+
+        A reply that comes later meets nobody.
+        """
+        if isinstance(future, _Request):
+            self._take(future.request_id)
         return TransportError(
             f"The broker {self.broker} did not answer {what} within {timeout_s:g} s.",
             broker=self.broker,
@@ -240,6 +289,26 @@ class Connection:
         except PulsarSparkError as error:
             self._fail(error)  # half a frame may be out: nothing can follow it
             raise
+        except BaseException:  # the same, when Ctrl-C or the end of a task comes
+            self._fail(
+                TransportError(
+                    f"The connection to the broker {self.broker} was interrupted while "
+                    "it sent.",
+                    broker=self.broker,
+                )
+            )
+            raise
+
+    def grant(self, consumer_id: int, permits: int) -> None:
+        """Lets the broker send a consumer this many more messages.
+
+        Raises:
+            PulsarSparkError: As ``send``.
+        """
+        with self._lock:
+            if consumer_id in self._due:
+                self._due[consumer_id] += permits
+        self.send(commands.flow(consumer_id, permits))
 
     def _send_answers(self) -> None:
         # And our own probes. Never waits for a sender: the reading thread must go on
@@ -258,6 +327,7 @@ class Connection:
         with self._lock:
             error = self._error
             self._inboxes[consumer_id] = inbox
+            self._due[consumer_id] = _OVERSHOOT
         if error is not None:
             inbox.closed(copy.copy(error))
         return consumer_id
@@ -266,6 +336,7 @@ class Connection:
         """Forgets a consumer; entries that still arrive for it are dropped."""
         with self._lock:
             self._inboxes.pop(consumer_id, None)
+            self._due.pop(consumer_id, None)
 
     def attach_producer(self, producer_id: int, outbox: Outbox) -> None:
         """Registers a producer before PRODUCER is sent."""
@@ -339,7 +410,7 @@ class Connection:
 
     def _flush(self) -> None:
         data = self._protocol.data_to_send()
-        if data:
+        if data and len(self._answers) < _ANSWERS_KEPT:
             self._answers.append(data)
             self._send_answers()
 
@@ -360,15 +431,25 @@ class Connection:
         self._deliver(deliveries)
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
-        if deliveries:
-            inbox = self._inboxes.get(deliveries[0].consumer_id)
+        if not deliveries:
+            return
+        consumer_id = deliveries[0].consumer_id
+        with self._lock:
+            inbox = self._inboxes.get(consumer_id)
             if inbox is not None:
-                inbox.deliver(deliveries)
+                self._due[consumer_id] -= len(deliveries)
+                if self._due[consumer_id] < 0:
+                    raise ProtocolError(
+                        f"Consumer {consumer_id} was sent {_OVERSHOOT} entries more "
+                        "than it had asked for."
+                    )
+        if inbox is not None:
+            inbox.deliver(deliveries)
 
     def _dispatch(self, event: Event) -> None:
         match event:
             case Reply():
-                self._answered(event.request_id, event.body)
+                self._replied(event)
             case Queued():
                 self._queued(event)
             case Refusal():
@@ -376,24 +457,38 @@ class Connection:
             case ConsumerClosed():
                 with self._lock:
                     inbox = self._inboxes.pop(event.consumer_id, None)
+                    self._due.pop(event.consumer_id, None)
                 if inbox is not None:
                     inbox.closed(None)
             case Receipt() | SendRefused() | ProducerClosed():
                 self._tell_producer(event)
             case Connected():
-                self._answered(_CONNECT, event)
+                future = self._take(_CONNECT)
+                if future is not None:
+                    future.set_result(event)
             case AuthChallenged():
                 raise AuthError(
-                    f"The broker {self.broker} asks for {event.method or 'some'} "
-                    "authentication, which this version does not support.",
+                    f"The broker {self.broker} asks for "
+                    f"{foreign_text(event.method) or 'some'} authentication, which "
+                    "this version does not support.",
                     code="AuthenticationError",
                     broker=self.broker,
                 )
 
-    def _answered(self, request_id: int, answer: object) -> None:
-        future = self._take(request_id)
-        if future is not None:
-            future.set_result(answer)
+    def _replied(self, reply: Reply) -> None:
+        with self._lock:
+            request = self._requests.get(reply.request_id)
+            if request is None:
+                return
+            if request.answer is not type(reply.body):
+                # It stays with those that wait, and learns of the end as they do.
+                raise ProtocolError(
+                    f"Request {reply.request_id} was answered by "
+                    f"{type(reply.body).__name__}, which is the reply to another kind "
+                    "of request."
+                )
+            del self._requests[reply.request_id]
+        request.set_result(reply.body)
 
     def _queued(self, event: Queued) -> None:
         with self._lock:
@@ -420,7 +515,7 @@ class Connection:
         if future is not None:
             future.set_exception(error)
 
-    def _take(self, request_id: int) -> Future[Any] | None:
+    def _take(self, request_id: int) -> _Request | None:
         with self._lock:
             return self._requests.pop(request_id, None)
 
@@ -437,6 +532,7 @@ class Connection:
             ]
             self._requests.clear()
             self._inboxes.clear()
+            self._due.clear()
             self._outboxes.clear()
         logger.debug("%r: %s", self, error)
         self._transport.shutdown()  # the reading thread, which comes back now, closes
@@ -459,9 +555,10 @@ def refusal_error(refusal: Refusal | SendRefused, broker: str) -> BrokerError:
         kind = TopicNotFoundError
     elif refusal.code in _AUTH_CODES:
         kind = AuthError
+    sentence = foreign_text(refusal.message)
     return kind(
-        f"The broker {broker} answered {refusal.code}: {refusal.message}",
+        f"The broker {broker} answered {refusal.code}: {sentence}",
         code=refusal.code,
-        server_message=refusal.message,
+        server_message=sentence,
         broker=broker,
     )

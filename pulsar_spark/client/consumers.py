@@ -148,8 +148,7 @@ class ConsumerGroup(Generic[C]):
         """Gives a member up."""
         member = self.members.pop(topic)
         # Without this a slow SUBSCRIBE could come true after all, for nobody.
-        if member.connection.is_open:
-            member.connection.request(member.close())
+        member.connection.tell(member.close())
         member.connection.detach(member.consumer_id)
         if isinstance(error, BrokerError):
             error = error.about(topic)

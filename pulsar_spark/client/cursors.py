@@ -29,6 +29,7 @@ from pulsar_spark.errors import (
     BrokerError,
     CorruptEntryError,
     OptionError,
+    ProtocolError,
     PulsarSparkError,
     TopicNotFoundError,
     TransportError,
@@ -44,6 +45,9 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: Permits for a look at the next entries: they bring this many entries at most.
 _LOOK_PERMITS = 4
+
+#: Entries that wait to be looked at, at most. Brokers read a hundred at a time.
+_MOST_AHEAD = 1000
 
 #: Longest wait for entries to look at, in seconds. Limits are worse without, no more.
 _LOOK_TIMEOUT_S = 2.0
@@ -492,7 +496,7 @@ class _Cursor(TopicConsumer):
             self._permits = permits
         # A broken connection shows in the next visit.
         with contextlib.suppress(PulsarSparkError):
-            self.connection.send(commands.flow(self.consumer_id, missing))
+            self.connection.grant(self.consumer_id, missing)
 
     def pass_by(self, after: MessageId) -> None:
         """Forgets entries up to a position. Holding the condition."""
@@ -522,6 +526,11 @@ class _Cursor(TopicConsumer):
                 self.ahead.append(entry)
                 self._unreported.append(entry.size)
             self._arrived.notify_all()
+            if max(len(self.ahead), len(self._unreported)) > _MOST_AHEAD:
+                raise ProtocolError(
+                    f"{self.topic}: more than {_MOST_AHEAD} entries came where a few "
+                    "had been asked for."
+                )
 
     def closed(self, error: PulsarSparkError | None) -> None:
         """The next visit makes another one."""

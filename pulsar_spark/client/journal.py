@@ -20,6 +20,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
+    CheckpointError,
     PulsarSparkError,
     ReadTimeoutError,
     TopicNotFoundError,
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 #: Messages asked for at a time.
 _PERMITS = 1000
+
+#: What a message takes in memory beside its bytes, about.
+_ENTRY_BYTES = 600
 
 #: The subscription that keeps a journal.
 _SUBSCRIPTION = "spark-commits"
@@ -132,12 +136,15 @@ class Journal:
         finally:
             producers.close()
 
+    def _consumer(self, topic: str, connection: Connection) -> _Consumer:
+        return _Consumer(topic, connection, self._options.memory_limit_bytes)
+
     def _reading(self, act: Callable[[ConsumerGroup[_Consumer]], T]) -> T:
         """Subscribes, acts and lets go; all of it again if something breaks."""
         retry = Retry(self._options, self._patience_s)
         is_created = False
         while True:
-            group = ConsumerGroup(self._pool, _Consumer)
+            group = ConsumerGroup(self._pool, self._consumer)
             try:
                 group.connect([self.topic])
                 group.step("SUBSCRIBE", _subscribe)
@@ -156,16 +163,31 @@ class Journal:
 
 
 class _Consumer(TopicConsumer):
-    """Collects what is delivered."""
+    """Collects what is delivered, as long as it is no more than a journal has.
 
-    def __init__(self, topic: str, connection: Connection) -> None:
+    Attributes:
+        arrived_bytes: What all of it takes, also what was dropped.
+        is_too_much: Whether some was dropped.
+    """
+
+    def __init__(self, topic: str, connection: Connection, limit_bytes: int) -> None:
         super().__init__(topic, connection)
         self.deliveries: list[Delivery] = []
         self.arrived = threading.Condition()
+        self.arrived_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.arrived_bytes > self._limit_bytes
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self.arrived:
-            self.deliveries.extend(deliveries)
+            self.arrived_bytes += sum(
+                _ENTRY_BYTES + len(one.headers_and_payload) for one in deliveries
+            )
+            if not self.is_too_much:
+                self.deliveries.extend(deliveries)
             self.arrived.notify_all()
 
     def closed(self, error: PulsarSparkError | None) -> None:
@@ -215,13 +237,22 @@ def _read(
     permits = 0
     while not messages or _place(messages[-1][0]) < _place(last):
         if permits <= 0:
-            consumer.connection.send(commands.flow(consumer.consumer_id, _PERMITS))
+            consumer.connection.grant(consumer.consumer_id, _PERMITS)
             permits = _PERMITS
         with consumer.arrived:
             some = consumer.arrived.wait_for(
-                lambda: consumer.deliveries or not consumer.is_open, patience_s
+                lambda: (
+                    consumer.deliveries or not consumer.is_open or consumer.is_too_much
+                ),
+                patience_s,
             )
             deliveries, consumer.deliveries = consumer.deliveries, []
+        if consumer.is_too_much:
+            raise CheckpointError(
+                f"{topic} holds more than {consumer.arrived_bytes:,} bytes that were "
+                "not forgotten, which is no log of ours. If it is, raise "
+                "`pulsar.client.memoryLimitBytes`."
+            )
         if not some or not consumer.is_open:
             raise _silent(topic, patience_s)
         permits -= len(deliveries)

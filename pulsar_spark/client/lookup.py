@@ -13,9 +13,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, normal_address
 from pulsar_spark.client.retry import Retry, ask_all
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TopicNotFoundError
+from pulsar_spark.errors import (
+    BrokerError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransportError,
+    foreign_text,
+)
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -24,6 +31,12 @@ K = TypeVar("K")
 
 #: Makes a frame, given the request id.
 Request = Callable[..., bytes]
+
+#: More partitions than any topic has. A number that is believed costs memory.
+_MAX_PARTITIONS = 100_000
+
+_SCHEME = "pulsar://"
+_TLS_SCHEME = "pulsar+ssl://"
 
 #: How finely silence is measured: this many steps make a timeout.
 _STEPS = 10
@@ -110,11 +123,23 @@ class TopicLookup:
 
         One try: an answer or an error for each, for the caller to try again.
         """
+        opened: set[BrokerAddress] = set()
+        found = self._brokers(topic_partitions, opened)
+        # What only redirected us, or failed, is of no use to anybody.
+        self._pool.release(opened.difference(_addresses(found.values())))
+        return found
+
+    def _brokers(
+        self, topic_partitions: Iterable[str], opened: set[BrokerAddress]
+    ) -> dict[str, BrokerAddress | PulsarSparkError]:
+        """As ``brokers``; notes the connections that this opens."""
         found: dict[str, BrokerAddress | PulsarSparkError] = {}
         asking = {topic: _Question() for topic in topic_partitions}
         for _ in range(self._options.max_lookup_redirects + 1):
             if not asking:
                 return found
+            asked = _addresses(question.address for question in asking.values())
+            opened.update(one for one in asked if not self._pool.has(one))
             answers = self._ask_brokers(asking)
             redirected = {}
             for topic, answer in answers.items():
@@ -164,17 +189,22 @@ class TopicLookup:
     def _broker(self, answer: Any) -> BrokerAddress | _Question | PulsarSparkError:
         if isinstance(answer, PulsarSparkError):
             return answer
-        broker = _host_and_port(answer.brokerServiceUrl)
+        url = answer.brokerServiceUrl or answer.brokerServiceUrlTls
         failed = pb.CommandLookupTopicResponse.Failed
-        if not broker or not answer.HasField("response") or answer.response == failed:
+        if not url or not answer.HasField("response") or answer.response == failed:
             return BrokerError(
                 "The broker's answer to LOOKUP names no broker.", code="ServiceNotReady"
             )
+        broker = _host_and_port(url)
+        if broker is None:
+            return _no_address(url)
         address = BrokerAddress(broker)
         if answer.proxy_through_service_url:
             service = self._pool.service_address()
             if service != broker:
                 address = BrokerAddress(service, broker)
+        if address.proxied is None and url.lower().startswith(_TLS_SCHEME):
+            return _needs_tls(broker)
         if answer.response == pb.CommandLookupTopicResponse.Redirect:
             return _Question(address, answer.authoritative)
         return address
@@ -247,7 +277,7 @@ def gather(
             continue
         connection, future = pending
         if not future.done():
-            answers[key] = connection.no_answer(what, timeout_s)
+            answers[key] = connection.give_up(future, what, timeout_s)
         else:
             answers[key] = future.exception() or future.result()
     return answers
@@ -273,8 +303,40 @@ def _partition_count(topic: str, answer: Any) -> int | None | PulsarSparkError:
         return answer.about(topic)
     if isinstance(answer, PulsarSparkError):
         return answer
+    if answer.partitions > _MAX_PARTITIONS:
+        return ProtocolError(
+            f"{topic}: the broker counts {answer.partitions:,} partitions. No topic "
+            f"has more than {_MAX_PARTITIONS:,}."
+        )
     return int(answer.partitions)
 
 
-def _host_and_port(url: str) -> str:
-    return url.partition("://")[2].rstrip("/")
+def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
+    return {one for one in found if isinstance(one, BrokerAddress)}
+
+
+def _host_and_port(url: str) -> str | None:
+    """The address in a broker's URL, None where there is none."""
+    for scheme in (_SCHEME, _TLS_SCHEME):
+        if url.lower().startswith(scheme):
+            return normal_address(url[len(scheme) :].rstrip("/"))
+    return None
+
+
+def _no_address(url: str) -> ProtocolError:
+    # What stands before an "@" may be a secret.
+    named = "one with a user" if "@" in url else repr(foreign_text(url))
+    return ProtocolError(
+        f"The broker's answer to LOOKUP should name a broker by {_SCHEME}host:port, "
+        f"but the URL is {named}. Correct the address that it advertises."
+    )
+
+
+def _needs_tls(broker: str) -> TransportError:
+    error = TransportError(
+        f"The broker {broker} serves this topic, and is to be spoken to by TLS only "
+        f"({_TLS_SCHEME}), which is not supported yet by this version.",
+        broker=broker,
+    )
+    error.retriable = False
+    return error

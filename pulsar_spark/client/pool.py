@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -17,6 +20,13 @@ K = TypeVar("K")
 
 #: How many brokers are connected to at a time.
 _CONNECTING = 16
+
+#: Brokers whose connections are kept. No cluster is as large; of more, the ones that
+#: nothing waits for are closed, those first that were asked for longest ago.
+_KEPT = 1000
+
+_MAX_PORT = 65535
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[-.\w]+):0*([0-9]{1,5})", re.ASCII)
 
 
 class BrokerAddress(NamedTuple):
@@ -31,12 +41,46 @@ class BrokerAddress(NamedTuple):
     proxied: str | None = None
 
 
+def normal_address(text: str) -> str | None:
+    """``host:port`` as it is spelt here, so that one place has one spelling.
+
+    Args:
+        text: A host, an IPv6 address in brackets, and a port.
+
+    Returns:
+        None where it is none of that.
+    """
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= _MAX_PORT:
+        return None
+    host = match[1].lower()
+    if host.startswith("["):
+        try:
+            host = f"[{ipaddress.IPv6Address(host[1:-1])}]"
+        except ValueError:
+            return None
+    return f"{host}:{int(match[2])}"
+
+
 @dataclass
 class _Slot:
-    """One broker's place in a pool. Its lock is held while a connection is opened."""
+    """One broker's place in a pool. Its lock is held while a connection is opened.
+
+    Attributes:
+        connection: The last one that was opened.
+        is_gone: Whether the pool has forgotten it; another one stands in its place.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
+    is_gone: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody would miss its connection."""
+        if self.connection is None:
+            return False  # somebody is about to open it
+        return self.connection.is_idle or not self.connection.is_open
 
 
 class ConnectionPool:
@@ -48,9 +92,11 @@ class ConnectionPool:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
+        self._hosts = [normal_address(url) or url for url in options.service_urls]
         self._slots: dict[BrokerAddress, _Slot] = {}
         self._lock = threading.Lock()  # guards the map, never for long
         self._service = 0  # the host of service.url that answered last
+        _all_pools.add(self)
 
     def get(self, address: BrokerAddress) -> Connection:
         """The connection to this broker, opened if need be.
@@ -58,14 +104,65 @@ class ConnectionPool:
         Raises:
             PulsarSparkError: As :class:`Connection` does.
         """
+        while True:
+            with self._lock:
+                slot = self._slots.pop(address, None) or _Slot()
+                self._slots[address] = slot  # behind all others
+                surplus = self._take_idle(len(self._slots) - _KEPT)
+            for connection in surplus:
+                connection.close()
+            with slot.lock:
+                if slot.is_gone:
+                    continue
+                if slot.connection is None or not slot.connection.is_open:
+                    self._open(address, slot)
+                assert slot.connection is not None
+                return slot.connection
+
+    def _open(self, address: BrokerAddress, slot: _Slot) -> None:
+        """Opens a slot's connection; where that fails there is no slot any more."""
+        try:
+            slot.connection = Connection(
+                address.physical, self.options, proxied_broker=address.proxied
+            )
+        except BaseException:
+            with self._lock:
+                if self._slots.get(address) is slot:
+                    del self._slots[address]
+            slot.is_gone = True
+            raise
+
+    def _take_idle(
+        self, count: int, addresses: Iterable[BrokerAddress] | None = None
+    ) -> list[Connection]:
+        """Removes so many slots that nobody uses; gives what is to be closed."""
+        taken: list[Connection] = []
+        if count <= 0:
+            return taken
+        for address in list(self._slots) if addresses is None else addresses:
+            slot = self._slots.get(address)
+            if slot is None or not slot.lock.acquire(blocking=False):
+                continue
+            if slot.is_idle and slot.connection is not None:
+                del self._slots[address]
+                slot.is_gone = True
+                taken.append(slot.connection)
+            slot.lock.release()
+            if len(taken) == count:
+                break
+        return taken
+
+    def has(self, address: BrokerAddress) -> bool:
+        """Whether there is a connection to this broker already."""
         with self._lock:
-            slot = self._slots.setdefault(address, _Slot())
-        with slot.lock:
-            if slot.connection is None or not slot.connection.is_open:
-                slot.connection = Connection(
-                    address.physical, self.options, proxied_broker=address.proxied
-                )
-            return slot.connection
+            return address in self._slots
+
+    def release(self, addresses: Iterable[BrokerAddress]) -> None:
+        """Closes those of these connections that nothing waits for."""
+        with self._lock:
+            unused = self._take_idle(len(self._slots), addresses)
+        for connection in unused:
+            connection.close()
 
     def get_all(
         self, addresses: Mapping[K, BrokerAddress | PulsarSparkError]
@@ -97,7 +194,7 @@ class ConnectionPool:
 
     def service_address(self) -> str:
         """``host:port`` of the service URL's host in use."""
-        return self.options.service_urls[self._service]
+        return self._hosts[self._service]
 
     def service(self) -> Connection:
         """A connection to the first host of the service URL that answers.
@@ -105,7 +202,7 @@ class ConnectionPool:
         Raises:
             TransportError: None of them does; says why for each.
         """
-        hosts = self.options.service_urls
+        hosts = self._hosts
         errors: list[PulsarSparkError] = []
         for turn in range(len(hosts)):
             index = (self._service + turn) % len(hosts)
@@ -130,6 +227,7 @@ class ConnectionPool:
             self._slots.clear()
         for slot in slots:
             with slot.lock:
+                slot.is_gone = True
                 if slot.connection is not None:
                     slot.connection.close()
 
@@ -138,7 +236,12 @@ class ConnectionPool:
         for slot in self._slots.values():
             if slot.connection is not None:
                 slot.connection.forget()
+        self._slots = {}
+        self._lock = threading.Lock()  # another thread of the parent may have held it
 
+
+#: Every pool of the process; some are not shared.
+_all_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
 
 _pools: dict[ClientOptions, ConnectionPool] = {}
 _pools_lock = threading.Lock()
@@ -158,7 +261,7 @@ def _forget_parent() -> None:
     global _pools_lock
     _pools_lock = threading.Lock()  # another thread of the parent may have held it
     # A copy of a socket left open would keep the parent's connection alive after it.
-    for pool in _pools.values():
+    for pool in list(_all_pools):
         pool.forget()
     _pools.clear()
 

@@ -710,8 +710,8 @@ class Producers:
         self, producer: TopicProducer, connection: Connection, error: PulsarSparkError
     ) -> PulsarSparkError:
         # Without this a slow PRODUCER could come true after all, for nobody.
-        if connection.is_open and isinstance(error, TransportError):
-            connection.request(partial(commands.close_producer, producer.producer_id))
+        if isinstance(error, TransportError):
+            connection.tell(partial(commands.close_producer, producer.producer_id))
         connection.detach_producer(producer.producer_id)
         with self._shared.changed:
             producer.attachment = None

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,13 @@ _QUEUE_SHARE = 2
 #: Taken from the queue at a time: enough that locking does not show, little enough that
 #: permits are given back smoothly.
 _TAKEN_BYTES = 256 * 1024
+
+#: What an entry that waits takes beside its bytes, and each word of its ack_set: about.
+_ENTRY_BYTES = 600
+_WORD_BYTES = 40
+
+#: Entries in a row that were handed on before. Coming back brings one.
+_MOST_REPEATS = 1000
 
 #: How long a close may wait for the broker's word, in seconds. Nothing depends on it.
 _CLOSE_TIMEOUT_S = 5.0
@@ -121,6 +128,7 @@ class EntryReader:
         self._charged_messages = self._charged_bytes = 0  # not refunded yet
         self._last: tuple[int, int] | None = None
         self._is_waiting = False  # since the last entry came
+        self._repeats = 0  # entries that had come before, while it waited
 
     @property
     def position(self) -> tuple[int, int] | None:
@@ -138,13 +146,21 @@ class EntryReader:
             ReadTimeoutError: The topic partition cannot be reached for too long.
             PulsarSparkError: The broker refuses for good.
         """
+        deadline = 0.0
         while True:
-            if not self._taken and not self._refill(timeout_s):
-                return None
+            if not self._taken:
+                deadline = deadline or time.monotonic() + timeout_s
+                if not self._refill(deadline):
+                    return None
             stored = self._read(self._taken.popleft())
             if self._last is None or stored.position > self._last:
                 self._last = stored.position
+                if self._is_waiting:
+                    self._is_waiting = False
+                    self._repeats = 0
+                    self.trouble = ""
                 return stored
+            self._repeated()
 
     def positions(self) -> TopicPositions | None:
         """What the broker says of the topic now, None if it cannot be asked now."""
@@ -162,11 +178,27 @@ class EntryReader:
             with contextlib.suppress(PulsarSparkError):
                 consumer.close()
 
-    def _refill(self, timeout_s: float) -> bool:
+    def _repeated(self) -> None:
+        """Counts an entry that was handed on before, and gives up on a flood of them.
+
+        What it has brought is no progress: the patience for the next entry goes on.
+        """
+        self._repeats += 1
+        if self._repeats < _MOST_REPEATS:
+            return
+        self._repeats = 0
+        self._taken.clear()
+        self._lost(
+            TransportError(
+                f"{self.topic_partition}: the broker sent {_MOST_REPEATS} entries in a "
+                "row that it had sent before."
+            )
+        )
+
+    def _refill(self, deadline: float) -> bool:
         """Takes what has arrived, or waits for it; whether there is anything."""
         self._refund()
         began = time.monotonic()
-        deadline = began + timeout_s
         if not self._is_waiting:
             # From now, not from the last entry: Spark may have been busy with its rows.
             self._retry.restart()
@@ -180,8 +212,6 @@ class EntryReader:
                 continue
             if not self._taken:
                 break
-            self._is_waiting = False
-            self.trouble = ""
         self.waited_s += time.monotonic() - began
         return bool(self._taken)
 
@@ -275,6 +305,7 @@ class EntryReader:
                 self._on_start(start, positions)
             self._permits.reset()
             self._charged_messages = self._charged_bytes = 0
+            self._taken.clear()  # what was not handed on comes again
             consumer.grant(self._permits.initial_grant())
         except BrokerError as error:
             consumer.abandon()
@@ -304,6 +335,7 @@ class _Consumer:
         self._max_queued_bytes = max_queued_bytes
         self._changed = threading.Condition()
         self._queue: deque[Delivery] = deque()
+        self._charges: deque[int] = deque()  # what each of them holds, in bytes
         self._queued_bytes = 0
         self._error: PulsarSparkError | None = None
         self._consumer_id = connection.attach(self)
@@ -315,7 +347,7 @@ class _Consumer:
 
     def grant(self, permits: int) -> None:
         """Lets the broker send this many more messages."""
-        self._connection.send(commands.flow(self._consumer_id, permits))
+        self._connection.grant(self._consumer_id, permits)
 
     def take(self, timeout_s: float) -> deque[Delivery]:
         """The next deliveries, none if there are none in time; raises if closed."""
@@ -330,7 +362,7 @@ class _Consumer:
             taken_bytes = 0
             while self._queue and taken_bytes < _TAKEN_BYTES:
                 taken.append(self._queue.popleft())
-                taken_bytes += len(taken[-1].headers_and_payload)
+                taken_bytes += self._charges.popleft()
             self._queued_bytes -= taken_bytes
             self._changed.notify_all()
             return taken
@@ -346,14 +378,16 @@ class _Consumer:
         """Lets go without waiting. A late SUBSCRIBE must not come true for nobody."""
         self.abandon_queue()
         self._connection.detach(self._consumer_id)
-        if self._connection.is_open:
-            self._request(commands.close_consumer)
+        self._connection.tell(
+            partial(commands.close_consumer, consumer_id=self._consumer_id)
+        )
 
     def abandon_queue(self) -> None:
         """Drops what was not taken, and what still comes."""
         self.closed(None)
         with self._changed:
             self._queue.clear()
+            self._charges.clear()
 
     def _request(self, build: Callable[..., bytes]) -> Future[Any]:
         return self._connection.request(partial(build, consumer_id=self._consumer_id))
@@ -370,10 +404,11 @@ class _Consumer:
                 )
             )
             if self._error is None:
+                last = self._queue[-1].headers_and_payload.obj if self._queue else None
+                charges = _charges(deliveries, last)
                 self._queue.extend(deliveries)
-                self._queued_bytes += sum(
-                    len(delivery.headers_and_payload) for delivery in deliveries
-                )
+                self._charges.extend(charges)
+                self._queued_bytes += sum(charges)
                 self._changed.notify_all()
 
     def closed(self, error: PulsarSparkError | None) -> None:
@@ -386,3 +421,26 @@ class _Consumer:
                     broker=self._connection.broker,
                 )
             self._changed.notify_all()
+
+
+def _charges(deliveries: Iterable[Delivery], last: object) -> list[int]:
+    """What deliveries hold in memory, in bytes.
+
+    A large entry holds the buffer that it was read into, and whatever else came in it.
+    The first one in a buffer is charged for it.
+
+    Args:
+        deliveries: Some, in order.
+        last: The buffer of the one before them.
+    """
+    charges = []
+    for delivery in deliveries:
+        charge = _ENTRY_BYTES
+        buffer: Any = delivery.headers_and_payload.obj
+        if buffer is not last:
+            charge += len(buffer)
+            last = buffer
+        if delivery.ack_set:
+            charge += _WORD_BYTES * len(delivery.ack_set)
+        charges.append(charge)
+    return charges

@@ -54,7 +54,6 @@ from pulsar_spark.split import (
     cut,
     places_of,
 )
-from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
 
@@ -281,7 +280,7 @@ class _Probes(ConsumerGroup[_Probe]):
         for probe in waiting.values():
             # A broken connection closes its readers.
             with contextlib.suppress(PulsarSparkError):
-                probe.connection.send(commands.flow(probe.consumer_id, 1))
+                probe.connection.grant(probe.consumer_id, 1)
         with self._arrived:
             self._arrived.wait_for(
                 lambda: all(probe.is_done for probe in waiting.values()), patience_s

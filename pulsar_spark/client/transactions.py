@@ -80,7 +80,7 @@ class TransactionClient:
             build = partial(commands.new_txn, tc_id, ttl_ms=ttl_ms)
             answer = self._ask({tc_id: (tc_id, build)}, "NEW_TXN")[tc_id]
             if not isinstance(answer, PulsarSparkError):
-                return _txn_id(answer)
+                return _txn_id(answer, tc_id)
             if isinstance(answer, TransportError) and self._is_connected(tc_id):
                 raise TransportError(
                     f"{answer.message} This is what coordinators do that have as many "
@@ -270,9 +270,13 @@ class TransactionClient:
         return Retry(self._options, self._options.operation_timeout_s)
 
 
-def _txn_id(reply: Any) -> TxnId:
+def _txn_id(reply: Any, tc_id: int) -> TxnId:
     if not (reply.HasField("txnid_most_bits") and reply.HasField("txnid_least_bits")):
         raise ProtocolError("NEW_TXN_RESPONSE came without a transaction id.")
+    if reply.txnid_most_bits != tc_id:
+        raise ProtocolError(
+            f"Coordinator {tc_id} gave a transaction of {reply.txnid_most_bits}."
+        )
     return TxnId(reply.txnid_most_bits, reply.txnid_least_bits)
 
 

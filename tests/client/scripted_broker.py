@@ -796,7 +796,7 @@ class ScriptedBroker:
                 ack_set = ack_sets.get(entry.place, [])
                 left = sum((word & (2**64 - 1)).bit_count() for word in ack_set)
                 consumer.balance -= left or entry.messages
-                session.send_bytes(_message_frame(consumer_id, entry, ack_set))
+                session.send_bytes(message_frame(consumer_id, entry, ack_set))
 
     def _pass_over(self, consumer: _Consumer) -> None:
         """Acknowledges an entry itself, as brokers do with what they never deliver."""
@@ -1083,9 +1083,10 @@ def _id(position: tuple[int, int]) -> pb.MessageIdData:
     )
 
 
-def _message_frame(
+def message_frame(
     consumer_id: int, entry: StoredFrame, ack_set: Sequence[int] = ()
 ) -> bytes:
+    """MESSAGE with an entry behind it."""
     message = pb.CommandMessage(
         consumer_id=consumer_id, message_id=_id(entry.place), ack_set=ack_set
     )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import http.server
+import re
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,6 +25,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import Delivery, Receipt, SendRefused
 from tests.client.scripted_broker import (
@@ -40,7 +43,7 @@ from tests.client.scripted_broker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TOPIC = "persistent://public/default/t"
 LOOKUP = partial(commands.lookup, TOPIC)
@@ -63,6 +66,14 @@ class Box:
     def closed(self, error: PulsarSparkError | None) -> None:
         """Keeps why."""
         self.endings.append(error)
+
+
+class FaultyBox(Box):
+    """An inbox with a mistake in it."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Fails."""
+        raise RuntimeError("a bug\nof ours")
 
 
 @pytest.fixture
@@ -90,7 +101,8 @@ def subscribe(connection: Connection, box: Box, permits: int) -> int:
         initial_position=commands.InitialPosition.EARLIEST,
     )
     connection.wait(connection.request(build), 5, "SUBSCRIBE")
-    connection.send(commands.flow(consumer_id, permits))
+    if permits:
+        connection.grant(consumer_id, permits)
     return consumer_id
 
 
@@ -277,8 +289,131 @@ class TestRequests:
             connection.wait(connection.request(LOOKUP), 0.05, "LOOKUP")
         assert connection.is_open
 
+    @pytest.mark.parametrize(
+        ("build", "answer"),
+        [
+            (LOOKUP, "partitionMetadataResponse"),
+            (partial(commands.partitioned_metadata, TOPIC), "success"),
+            (partial(commands.topics_of_namespace, "a/b"), "success"),
+            (partial(commands.get_last_message_id, 1), "success"),
+            (partial(commands.new_txn, 0, ttl_ms=1000), "endTxnResponse"),
+            (partial(commands.close_consumer, 1), "producer_success"),
+        ],
+    )
+    def test_an_answer_of_another_kind(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        build: Callable[..., bytes],
+        answer: str,
+    ) -> None:
+        """Such a broker cannot be trusted with anything: the connection ends."""
+        field = pb.BaseCommand.DESCRIPTOR.fields_by_name[answer]
+
+        def reply(broker: Any, session: Any, command: pb.BaseCommand) -> None:
+            whole: Any = pb.BaseCommand(
+                type=pb.BaseCommand.Type.ValueType(field.number)
+            )
+            body = getattr(whole, answer)
+            body.request_id = 1
+            if answer == "producer_success":
+                body.producer_name = "p"
+            session.send_bytes(encode_frame(whole.SerializeToString()))
+
+        for name in (
+            "LOOKUP",
+            "PARTITIONED_METADATA",
+            "GET_TOPICS_OF_NAMESPACE",
+            "GET_LAST_MESSAGE_ID",
+            "NEW_TXN",
+            "CLOSE_CONSUMER",
+        ):
+            scripted.always(name, reply)
+        with pytest.raises(ProtocolError, match="answered by Command") as caught:
+            connection.wait(connection.request(build), 20, "it")
+        assert scripted.address in str(caught.value)
+        assert not connection.is_open
+
+    def test_what_was_given_up_is_forgotten(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Brokers leave requests unanswered; a driver that goes on must not grow."""
+        scripted.always("LOOKUP", silence)
+        scripted.always("CLOSE_CONSUMER", silence)
+        for _ in range(50):
+            with pytest.raises(TransportError, match="did not answer"):
+                connection.wait(connection.request(LOOKUP), 0, "LOOKUP")
+        connection.tell(partial(commands.close_consumer, 1))  # nobody waits for it
+        assert connection._requests == {}
+        assert connection.is_idle
+
+    @pytest.mark.parametrize("action", [refuse("NotAllowedError"), usual])
+    def test_a_late_answer_meets_nobody(
+        self, scripted: ScriptedBroker, connection: Connection, action: Any
+    ) -> None:
+        """Nor does it harm those that wait for theirs."""
+        later = threading.Event()
+        scripted.script("LOOKUP", late(later, action), late(later))
+        with pytest.raises(TransportError, match="did not answer"):
+            connection.wait(connection.request(LOOKUP), 0, "LOOKUP")
+        future = connection.request(LOOKUP)
+        later.set()
+        assert future.result(20).request_id == 2
+        connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+
+    def test_a_sentence_stays_in_its_line(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """What a broker says is shown, but it cannot write a log, nor fill one."""
+        sentence = "no\r\n2026-01-01 ERROR all is lost \x1b[2J" + "x" * (1 << 19)
+        scripted.script("LOOKUP", refuse("NotAllowedError", sentence))
+        with pytest.raises(BrokerError, match="all is lost") as caught:
+            connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 700
+        assert len(caught.value.server_message) == 500
+
 
 class TestEnds:
+    @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+    def test_an_interrupt_in_the_middle_of_a_frame(
+        self,
+        connection: Connection,
+        monkeypatch: pytest.MonkeyPatch,
+        interruption: type[BaseException],
+    ) -> None:
+        """Half of it may be out, and nothing can follow that."""
+
+        def send(data: bytes) -> None:
+            raise interruption
+
+        monkeypatch.setattr(connection._transport, "send", send)
+        with pytest.raises(interruption):
+            connection.request(LOOKUP)
+        assert not connection.is_open
+        assert connection._requests == {}
+        with pytest.raises(TransportError, match="interrupted"):
+            connection.send(commands.ping())
+
+    def test_a_fault_of_ours_hangs_nobody(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Whatever happens in the reading thread, those that wait learn of it."""
+        scripted.add_topic(TOPIC, numbered(1, 1))
+        box = FaultyBox()
+        scripted.script("LOOKUP", silence)
+        future = connection.request(LOOKUP)
+        subscribe(connection, box, 1)
+        error = future.exception(20)
+        assert isinstance(error, ProtocolError)
+        assert "a bug" in str(error)
+        assert scripted.address in str(error)
+        wait_until(lambda: box.endings)
+        assert "unexpected failure" in caplog.text
+
     @pytest.mark.parametrize(
         ("action", "kind"),
         [(cut, TransportError), (garbage(b"\0\0\0\1oops"), ProtocolError)],
@@ -396,6 +531,49 @@ class TestConsumers:
         scripted.append(TOPIC, *numbered(3, 1))
         connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
         assert box.deliveries == []
+
+    def test_far_more_than_was_asked_for(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """A broker that does not keep to permits is not obeyed: memory would end."""
+        scripted.add_topic(TOPIC, numbered(1, 1))
+        box = Box()
+        consumer_id = subscribe(connection, box, 0)
+        connection.grant(consumer_id, 10)
+        (session,) = scripted.sessions
+        flood = empty_entry(consumer_id) * 500
+        session.send_bytes(flood)  # some more is usual: they read many at a time
+        wait_until(lambda: len(box.deliveries) == 501)
+        connection.grant(consumer_id, 490)
+        session.send_bytes(flood)
+        wait_until(lambda: len(box.deliveries) == 1001)
+        assert connection.is_open
+        session.send_bytes(flood)
+        wait_until(lambda: box.endings)
+        (error,) = box.endings
+        assert isinstance(error, ProtocolError)
+        assert "1000 entries more than" in str(error)
+        assert scripted.address in str(error)
+        assert len(box.deliveries) <= 1500
+
+    def test_who_asked_for_nothing_gets_nothing_for_long(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """The same for a consumer that never granted a permit."""
+        box = Box()
+        consumer_id = connection.attach(box)
+        (session,) = scripted.sessions
+        session.send_bytes(empty_entry(consumer_id) * 1001)
+        wait_until(lambda: box.endings)
+        assert isinstance(box.endings[0], ProtocolError)
+
+
+def empty_entry(consumer_id: int) -> bytes:
+    """MESSAGE without anything behind it."""
+    place = pb.MessageIdData(ledgerId=7, entryId=1)
+    message = pb.CommandMessage(consumer_id=consumer_id, message_id=place)
+    command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=message)
+    return encode_frame(command.SerializeToString())
 
 
 class TestProducers:
@@ -520,6 +698,25 @@ class TestProducers:
         wait_until(lambda: scripted.requests["PONG"] == 1)
         assert connection.is_open
 
+    def test_a_flood_of_probes_takes_no_memory(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Answers wait while a frame is on its way out; a few of them will do."""
+        (session,) = scripted.sessions
+        box = OutBox()
+        connection.attach_producer(1, box)
+        receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=0)
+        with connection._send_lock:  # somebody is sending
+            for turn in range(1, 21):
+                for _ in range(100):
+                    session.send(type=pb.BaseCommand.PING, ping=pb.CommandPing())
+                session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+                wait_until(lambda turn=turn: len(box.receipts) == turn)
+            assert 1 <= len(connection._answers) <= 4
+        connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+        wait_until(lambda: scripted.requests["PONG"])
+        assert connection.is_open
+
 
 class OutBox:
     """An outbox that keeps everything."""
@@ -566,6 +763,33 @@ def entry(producer_id: int, size_bytes: int = 10) -> bytes:
     return frame.data
 
 
+class SilentClock:
+    """Time in which nothing arrives: a second for each look at the socket.
+
+    Attributes:
+        sent: What the connection sends, and when, in seconds from the beginning.
+    """
+
+    def __init__(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        began = self._now = time.monotonic()
+        self.sent: list[tuple[float, bytes]] = []
+
+        def receive(buffer: memoryview, timeout_s: float) -> int:
+            self._now += 1
+            return 0
+
+        def send(data: bytes) -> None:
+            self.sent.append((self._now - began, data))
+
+        monkeypatch.setattr(connection._transport, "receive", receive)
+        monkeypatch.setattr(connection._transport, "send", send)
+        monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        """As ``time.monotonic``."""
+        return self._now
+
+
 @pytest.mark.usefixtures("_fast_clock")
 class TestKeepAlive:
     OPTIONS = client_options(keep_alive_interval_s=0.2)
@@ -607,6 +831,23 @@ class TestKeepAlive:
         assert "silent" in str(error)
         wait_until(lambda: box.endings)
         assert scripted.requests["PING"] == 1
+
+    def test_how_long_silence_lasts(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A probe after one interval, the end after two, by a clock of our own."""
+        options = client_options(scripted.address, keep_alive_interval_s=30.0)
+        connection = Connection(scripted.address, options)
+        scripted.always("PING", silence)
+        scripted.script("LOOKUP", silence)
+        future = connection.request(LOOKUP)
+        clock = SilentClock(connection, monkeypatch)
+        error = future.exception(20)
+        assert isinstance(error, TransportError)
+        assert re.search(r"silent for 6[0-2] s", str(error))
+        ((probed_after_s, data),) = clock.sent
+        assert data == commands.ping()
+        assert 29 <= probed_after_s <= 32
 
     def test_our_probe_does_not_wait_for_a_frame(
         self, scripted: ScriptedBroker

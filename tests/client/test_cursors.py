@@ -17,11 +17,13 @@ from tests.client.scripted_broker import (
     LEDGER,
     Action,
     ScriptedBroker,
+    Session,
     StoredFrame,
     batch,
     client_options,
     cut,
     late,
+    message_frame,
     refuse,
     silence,
     single,
@@ -684,6 +686,29 @@ class TestLooking:
         # One read of four permits brings four entries: 40 messages.
         assert granted[1:] == [40, 40]
         assert [size.rows for _, size in seen] == [10] * 12
+
+    def test_many_more_entries_than_were_asked_for(
+        self, scripted: ScriptedBroker, watch: Watch
+    ) -> None:
+        """They would fill the driver's memory: such a connection is given up."""
+        scripted.partitions[BASE] = 1
+        scripted.add_topic(TOPIC, [batch([b"a"] * 9000), batch([b"a"] * 9000)])
+        cursors, _ = watch
+        visit(cursors, EARLIEST)
+        wait_until(lambda: look(cursors, EARLIEST) == [0, 1])
+        visit(cursors, at(1))
+        cursor = cursors._group.members[TOPIC]
+
+        def flood(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            for entry_id in range(2, 5000):
+                entry = replace(single(b""), position=(LEDGER, entry_id))
+                session.send_bytes(message_frame(c.flow.consumer_id, entry))
+
+        scripted.script("FLOW", flood)
+        look(cursors, at(1))
+        wait_until(lambda: not cursor.is_open, "the end of the connection")
+        assert len(cursor.ahead) < 5000
+        assert visit(cursors, at(1)).cursor == at(1)  # the query goes on
 
     def test_nothing_is_asked_for_while_permits_are_out(
         self,

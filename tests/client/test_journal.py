@@ -11,6 +11,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
+    CheckpointError,
     MessageTooLargeError,
     PulsarSparkError,
     TopicNotFoundError,
@@ -20,9 +21,11 @@ from tests.client.scripted_broker import (
     LEDGER,
     Action,
     ScriptedBroker,
+    Session,
     client_options,
     cut,
     let_go,
+    message_frame,
     refuse,
     refuse_entry,
     silence,
@@ -33,6 +36,8 @@ from tests.client.scripted_broker import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 TOPIC = "persistent://public/default/spark-commits-q"
 
@@ -277,3 +282,45 @@ class TestForget:
         scripted.always("ACK", refuse("AuthorizationError"))
         with pytest.raises(AuthError, match=TOPIC):
             journal.forget(MessageId(LEDGER, 0))
+
+
+class TestTooMuch:
+    """Somebody else may write to the topic, and a broker may send what it likes."""
+
+    @pytest.fixture
+    def small(self, scripted: ScriptedBroker) -> Iterator[Journal]:
+        """Has a megabyte of memory."""
+        options = client_options(scripted.address, memory_limit_bytes=1 << 20)
+        pool = ConnectionPool(options)
+        yield Journal(pool, TOPIC)
+        pool.close()
+
+    def test_as_much_as_memory_holds(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Is read."""
+        scripted.add_topic(TOPIC, [single(b"." * 10_000)] * 90)
+        assert len(small.read()) == 90
+
+    def test_more_than_memory_holds(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Is an error that names the topic and the option."""
+        scripted.add_topic(TOPIC, [single(b"." * 10_000)] * 120)
+        with pytest.raises(CheckpointError, match=f"{TOPIC}.*memoryLimitBytes"):
+            small.read()
+
+    def test_the_same_message_for_ever(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Also if each of them is small."""
+        scripted.add_topic(TOPIC, [single(b"a"), single(b"b")])
+
+        def repeat(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            frame = message_frame(c.flow.consumer_id, scripted.topics[TOPIC][0])
+            session.send_bytes(frame * c.flow.messagePermits)
+
+        scripted.always("FLOW", repeat)
+        with pytest.raises(CheckpointError, match="no log of ours"):
+            small.read()
+        assert scripted.permits[TOPIC] <= 3000

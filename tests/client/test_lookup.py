@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +11,7 @@ from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
+    ProtocolError,
     PulsarSparkError,
     TransportError,
 )
@@ -21,6 +24,7 @@ from tests.client.scripted_broker import (
     redirect,
     refuse,
     silence,
+    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +106,16 @@ class TestPartitionCounts:
         """TopicNotFound is an answer."""
         assert lookup.partition_counts([TOPIC]) == {TOPIC: None}
         assert scripted.requests["PARTITIONED_METADATA"] == 1
+
+    def test_more_partitions_than_there_can_be(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """A number that is believed costs memory: it is refused."""
+        scripted.partitions[TOPIC] = 100_000
+        assert lookup.partition_counts([TOPIC]) == {TOPIC: 100_000}
+        scripted.partitions[TOPIC] = 2**32 - 1
+        with pytest.raises(ProtocolError, match=f"{TOPIC}.*4,294,967,295 partitions"):
+            lookup.partition_counts([TOPIC])
 
     def test_a_cut_connection_is_opened_again(
         self, scripted: ScriptedBroker, lookup: TopicLookup
@@ -250,6 +264,120 @@ class TestBrokers:
         found = lookup.brokers([TOPIC, f"{TOPIC}2"])
         assert isinstance(found[TOPIC], PulsarSparkError)
         assert found[f"{TOPIC}2"] == BrokerAddress(scripted.address)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "pulsar://user:hunter2@127.0.0.1:6650",
+            "pulsar://127.0.0.1:1180591620717411303424",
+            "pulsar://127.0.0.1:0",
+            "pulsar://127.0.0.1",
+            "127.0.0.1:6650",
+            "http://127.0.0.1:8080",
+            "pulsar://",
+            "pulsar://a b:1",
+            "pulsar://h:1\nERROR forged",
+        ],
+    )
+    @pytest.mark.parametrize("how", ["Connect", "Redirect"])
+    def test_an_address_that_is_none(
+        self, scripted: ScriptedBroker, lookup: TopicLookup, url: str, how: str
+    ) -> None:
+        """It is not connected to, and a secret in it is not printed."""
+        response = pb.CommandLookupTopicResponse.LookupType.Value(how)
+        answer = look_up(response=response, brokerServiceUrl=url)
+        scripted.script("LOOKUP", answer)
+        found = lookup.brokers([TOPIC])[TOPIC]
+        assert isinstance(found, ProtocolError)
+        assert "advertises" in str(found)
+        assert "hunter2" not in str(found)
+        assert str(found).isprintable()
+        assert scripted.connections == 1
+
+    @pytest.mark.parametrize("how", ["Connect", "Redirect"])
+    @pytest.mark.parametrize("field", ["brokerServiceUrl", "brokerServiceUrlTls"])
+    def test_a_broker_that_wants_tls(
+        self, scripted: ScriptedBroker, lookup: TopicLookup, how: str, field: str
+    ) -> None:
+        """It is not spoken to in plain; waiting would not help."""
+        with ScriptedBroker() as other:
+            url = f"pulsar+ssl://{other.address}"
+            response = pb.CommandLookupTopicResponse.LookupType.Value(how)
+            answer = look_up(response=response, **{field: url})
+            scripted.script("LOOKUP", answer)
+            found = lookup.brokers([TOPIC])[TOPIC]
+            assert isinstance(found, TransportError)
+            assert "TLS" in str(found)
+            assert not found.retriable
+            assert other.connections == 0
+
+    def test_a_proxy_that_speaks_tls_to_its_brokers(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """That is its own business: we speak to the proxy."""
+        scripted.script(
+            "LOOKUP",
+            look_up(
+                response=pb.CommandLookupTopicResponse.Connect,
+                brokerServiceUrl="pulsar+ssl://inner:6651",
+                proxy_through_service_url=True,
+            ),
+        )
+        found = lookup.brokers([TOPIC])[TOPIC]
+        assert found == BrokerAddress(scripted.address, "inner:6651")
+
+    def test_redirects_in_ever_new_spellings(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, lookup: TopicLookup
+    ) -> None:
+        """One place is one connection, however it is spelt."""
+        host, _, port = scripted.address.rpartition(":")
+        with ScriptedBroker() as other:
+            other_port = other.address.rpartition(":")[2]
+            spellings = [f"pulsar://{host}:{'0' * n}{port}" for n in range(2)]
+            spellings += [f"PULSAR://{host}:{'0' * n}{other_port}/" for n in range(2)]
+            for turn in range(40):
+                scripted.script("LOOKUP", redirect(spellings[turn % 4]))
+                other.script("LOOKUP", redirect(spellings[(turn + 1) % 4]))
+            for _ in range(4):
+                lookup.brokers([TOPIC])
+            assert scripted.connections == 1
+            assert other.connections <= 4
+            assert len(pool._slots) <= 2
+
+    def test_what_only_redirected_us_is_closed(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, lookup: TopicLookup
+    ) -> None:
+        """Else a broker could make a worker open connections without end."""
+        with contextlib.ExitStack() as others:
+            chain = [others.enter_context(ScriptedBroker()) for _ in range(5)]
+            for here, there in itertools.pairwise([scripted, *chain]):
+                here.always("LOOKUP", redirect(there.url))
+            assert lookup.brokers([TOPIC]) == {TOPIC: BrokerAddress(chain[-1].address)}
+            assert [other.connections for other in chain] == [1] * 5
+            for other in chain[:-1]:
+                wait_until(lambda other=other: not other.sessions)
+            assert set(pool._slots) == {
+                BrokerAddress(scripted.address),
+                BrokerAddress(chain[-1].address),
+            }
+            chain[-1].always("LOOKUP", refuse("ServiceNotReady"))
+            assert isinstance(lookup.brokers([TOPIC])[TOPIC], BrokerError)
+            for other in chain[:-1]:
+                wait_until(lambda other=other: not other.sessions)
+            pool.close()
+
+    def test_a_connection_in_use_is_not_closed(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, lookup: TopicLookup
+    ) -> None:
+        """A broker that redirects us may serve another topic, or may have before."""
+        with ScriptedBroker() as other, ScriptedBroker() as third:
+            scripted.always("LOOKUP", redirect(other.url))
+            other.script("LOOKUP", redirect(third.url))
+            used = pool.get(BrokerAddress(other.address))
+            lookup.brokers([TOPIC])
+            assert used.is_open
+            assert pool.get(BrokerAddress(other.address)) is used
+            pool.close()
 
     def test_the_listener_is_named(self, scripted: ScriptedBroker) -> None:
         """`pulsar.client.listenerName` goes into the question."""

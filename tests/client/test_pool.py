@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.client import connection
 from pulsar_spark.client import pool as module
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, shared_pool
+from pulsar_spark.client.pool import (
+    BrokerAddress,
+    ConnectionPool,
+    normal_address,
+    shared_pool,
+)
 from pulsar_spark.errors import ProtocolError, TransportError
+from pulsar_spark.wire.frames import BUFFER_BYTES
 from tests.client.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -165,6 +172,94 @@ def test_after_close_it_opens_anew(
     assert pool.service().is_open
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("Broker-1.Example:6650", "broker-1.example:6650"),
+        ("127.0.0.1:06650", "127.0.0.1:6650"),
+        ("[0:0::1]:6650", "[::1]:6650"),
+        ("[FE80::1%eth0]:1", "[fe80::1%eth0]:1"),
+        ("h:65535", "h:65535"),
+        ("h:65536", None),
+        ("h:0", None),
+        ("h:1180591620717411303424", None),
+        ("h:-1", None),
+        ("h", None),
+        (":6650", None),
+        ("", None),
+        ("user:hunter2@h:6650", None),
+        ("h:6650/path", None),
+        ("h\n:6650", None),
+        ("[::g]:6650", None),
+        ("[1.2.3.4]:6650", None),
+    ],
+)
+def test_a_place_has_one_spelling(text: str, address: str | None) -> None:
+    """What is no place has none."""
+    assert normal_address(text) == address
+
+
+def test_service_url_in_any_spelling(scripted: ScriptedBroker) -> None:
+    """A broker that names itself otherwise is not connected to twice."""
+    port = scripted.address.rpartition(":")[2]
+    pool = ConnectionPool(client_options(f"LocalHost:0{port}"))
+    assert pool.service() is pool.get(BrokerAddress(f"localhost:{port}"))
+    pool.close()
+
+
+def test_what_failed_takes_no_room(pool: ConnectionPool) -> None:
+    """Brokers name places where nobody is."""
+    for _ in range(5):
+        with pytest.raises(TransportError):
+            pool.get(BrokerAddress(closed_port()))
+    assert pool._slots == {}
+
+
+def test_connections_that_nothing_waits_for_are_bounded(
+    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of too many, those are closed that were asked for longest ago."""
+    monkeypatch.setattr(module, "_KEPT", 3)
+    addresses = [BrokerAddress(scripted.address, f"b:{n}") for n in range(1, 7)]
+    used = pool.get(addresses[0])
+    used.attach_producer(1, Ignored())
+    older, old = pool.get(addresses[1]), pool.get(addresses[2])
+    assert pool.get(addresses[1]) is older  # again, so it is the newer one
+    pool.get(addresses[3])
+    assert (used.is_open, older.is_open, old.is_open) == (True, True, False)
+    for address in addresses:
+        pool.get(address)
+    assert used.is_open
+    assert not older.is_open
+    assert pool.get(addresses[0]) is used
+    wait_until(lambda: len(scripted.sessions) == 3)
+
+
+def test_those_in_use_are_never_closed(
+    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are."""
+    monkeypatch.setattr(module, "_KEPT", 1)
+    connections = []
+    for number in range(1, 5):
+        connections.append(pool.get(BrokerAddress(scripted.address, f"b:{number}")))
+        connections[-1].attach_producer(1, Ignored())
+    assert all(connection.is_open for connection in connections)
+
+
+class Ignored:
+    """An outbox that keeps nothing."""
+
+    def receipt(self, receipt: Any) -> None:
+        """Ignores it."""
+
+    def refused(self, refusal: Any, error: Any) -> None:
+        """Ignores it."""
+
+    def closed(self, error: Any) -> None:
+        """Ignores it."""
+
+
 @pytest.mark.usefixtures("_own_pools")
 class TestSharedPool:
     def test_equal_options_share_a_pool(self) -> None:
@@ -199,6 +294,38 @@ class TestSharedPool:
         options = client_options("a:1")
         with module._pools_lock:
             assert in_child(lambda: shared_pool(options)) == 0
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    def test_a_buffer_taken_at_the_fork_does_not_block_the_child(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """Nor are the parent's buffers, which nobody will ever give back, kept."""
+        held = [connection._buffers.take(BUFFER_BYTES) for _ in range(3)]
+
+        def child() -> None:
+            assert len(connection._buffers.take(BUFFER_BYTES)) == BUFFER_BYTES
+            assert len(connection._buffers._buffers) == 1
+
+        with connection._buffers._lock:
+            assert in_child(child) == 0
+        assert len(connection._buffers._buffers) >= len(held)
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    def test_a_pool_that_is_not_shared_is_forgotten_too(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """A child holds no copy of its sockets, and connects anew."""
+        scripted.add_topic(TOPIC)
+        inherited: Any = pool.service()._transport
+
+        def child() -> None:
+            assert inherited._socket.fileno() == -1
+            assert TopicLookup(pool).partition_counts([TOPIC]) == {TOPIC: 0}
+
+        with pool._lock:
+            assert in_child(child) == 0
+        assert scripted.connections == 2
+        assert TopicLookup(pool).partition_counts([TOPIC]) == {TOPIC: 0}
 
 
 def in_child(run: Callable[[], object]) -> int:

@@ -17,6 +17,8 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.protocol import Delivery
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -24,6 +26,7 @@ from tests.client.scripted_broker import (
     client_options,
     cut,
     late,
+    message_frame,
     numbered,
     refuse,
     silence,
@@ -208,6 +211,62 @@ class TestMemory:
         assert take(reader, 164) == list(range(2900, 3064))
         assert reader.reconnects == 1
 
+    def test_entries_count_with_what_they_hold(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """An entry of a few bytes takes hundreds, and what came in its frame."""
+        scripted.add_topic(TOPIC)
+        reader: EntryReader = start({"memory_limit_bytes": 1 << 20})
+        assert reader.receive(0.01) is None
+        consumer = reader._consumer
+        assert consumer is not None
+        empty = Delivery(1, LEDGER, 0, 0, (), memoryview(b""))
+        padded = Delivery(1, LEDGER, 0, 0, (), memoryview(bytes(50_000))[:0])
+        acked = Delivery(1, LEDGER, 0, 0, (1,) * 10_000, memoryview(b""))
+        consumer.deliver([empty] * 10)
+        assert 5_000 <= queued_bytes(reader) <= 10_000
+        consumer.deliver([padded])
+        assert 55_000 <= queued_bytes(reader) <= 65_000
+        consumer.deliver([acked])
+        assert 400_000 <= queued_bytes(reader) <= 500_000
+        while reader._consumer and consumer._queue:
+            consumer.take(0)
+        assert queued_bytes(reader) == 0
+
+    def test_entries_of_one_buffer_count_it_once(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """Large ones are not copied: each holds all that was read with it."""
+        scripted.add_topic(TOPIC)
+        reader: EntryReader = start()
+        assert reader.receive(0.01) is None
+        consumer = reader._consumer
+        assert consumer is not None
+        for _ in range(2):
+            buffer = memoryview(bytearray(500_000)).toreadonly()
+            some = [
+                Delivery(1, LEDGER, 0, 0, (), buffer[n : n + 70_000])
+                for n in range(0, 210_000, 70_000)
+            ]
+            consumer.deliver(some[:1])
+            consumer.deliver(some[1:])
+        assert 1_000_000 <= queued_bytes(reader) <= 1_010_000
+
+    def test_a_flood_of_empty_entries_is_held_up(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """The socket is left unread, so the rest stays with the broker."""
+        scripted.add_topic(TOPIC, [single(b"")] * 20_000)
+        reader: EntryReader = start(
+            {"memory_limit_bytes": 2 << 20}, receiver_queue_messages=20_000
+        )
+        take(reader, 1)
+        assert reader._consumer is not None
+        reader._consumer.grant(20_000)
+        wait_until(lambda: queued_bytes(reader) >= 1 << 20, "a full queue")
+        assert len(reader._consumer._queue) < 15_000
+        assert take(reader, 19_999) == list(range(1, 20_000))
+
 
 class TestComingBack:
     @pytest.mark.parametrize("how", ["close_consumers", "cut"])
@@ -262,6 +321,23 @@ class TestComingBack:
         reader = start()
         assert take(reader, 4) == [0, 1, 2, 3]
         wait_until(lambda: len(scripted.consumers) == 1)
+
+    def test_what_an_old_connection_brought_is_not_granted_again(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """Reader and broker agree on the permits, also after a question came between.
+
+        A broker that has more than the reader knows of sends more than memory is for.
+        """
+        scripted.add_topic(TOPIC, numbered(40, 10))
+        reader = start()
+        take(reader, 3)
+        scripted.cut()
+        wait_until(lambda: reader.positions() is not None)
+        assert take(reader, 37) == list(range(3, 40))
+        assert reader.receive(0.01) is None
+        (consumer,) = scripted.consumers
+        assert consumer.balance == reader._permits.balance
 
     def test_a_topic_that_is_gone_is_final(
         self, scripted: ScriptedBroker, start: Any
@@ -327,6 +403,56 @@ class TestComingBack:
             reader.receive(20)
         assert asked[0][0] == MessageId(LEDGER, 1)
         wait_until(lambda: not scripted.consumers)
+
+
+class TestRepeatedEntries:
+    """A broker that sends what it has sent before, without end."""
+
+    @pytest.fixture
+    def stuck(self, scripted: ScriptedBroker) -> ScriptedBroker:
+        """Answers each FLOW with the same entry, as often as was asked."""
+        scripted.add_topic(TOPIC, numbered(2, 1))
+
+        def repeat(broker: ScriptedBroker, session: Any, c: pb.BaseCommand) -> None:
+            entry = scripted.topics[TOPIC][0]
+            frame = message_frame(c.flow.consumer_id, entry)
+            session.send_bytes(frame * c.flow.messagePermits)
+
+        scripted.always("FLOW", repeat)
+        return scripted
+
+    def test_they_do_not_hold_a_task(self, stuck: ScriptedBroker, start: Any) -> None:
+        """`pollTimeoutMs` counts from the last new one; the error says what came."""
+        reader = start(poll_timeout_s=0.5)
+        assert take(reader, 1) == [0]
+        with pytest.raises(ReadTimeoutError, match=r"pollTimeoutMs.*had sent before"):
+            reader.receive(3600)
+        assert reader.reconnects > 1
+
+    def test_they_do_not_hold_a_call(self, stuck: ScriptedBroker, start: Any) -> None:
+        """Nothing new within its time is nothing."""
+        reader = start(poll_timeout_s=3600.0)
+        assert take(reader, 1) == [0]
+        done = threading.Event()
+        outcome: list[Any] = []
+
+        def receive() -> None:
+            outcome.append(reader.receive(0.2))
+            done.set()
+
+        threading.Thread(target=receive, daemon=True).start()
+        assert done.wait(20), "held by entries that came before"
+        assert outcome == [None]
+
+    def test_a_few_are_usual(self, scripted: ScriptedBroker, start: Any) -> None:
+        """What comes behind them is read, on the same connection."""
+        scripted.add_topic(TOPIC, numbered(1, 1))
+        reader = start(receiver_queue_messages=2000)
+        assert take(reader, 1) == [0]
+        again = scripted.topics[TOPIC][0]
+        scripted.append(TOPIC, *[again] * 900, single(b"new"))
+        assert take(reader, 1) == [1]
+        assert reader.reconnects == 0
 
 
 def test_closing_does_not_wait_for_a_silent_broker(

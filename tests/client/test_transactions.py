@@ -93,6 +93,31 @@ class TestBegin:
             f"{COORDINATORS}-partition-0"
         ]
 
+    @pytest.mark.parametrize("count", [100_001, 2**32 - 1])
+    def test_more_coordinators_than_there_can_be(
+        self, scripted: ScriptedBroker, client: TransactionClient, count: int
+    ) -> None:
+        """Their number is one that a broker tells."""
+        scripted.partitions[COORDINATORS] = count
+        with pytest.raises(ProtocolError, match="partitions"):
+            client.begin(TTL_MS)
+
+    @pytest.mark.parametrize("most", [1, 2**63, 2**64 - 1])
+    def test_a_transaction_of_somebody_else(
+        self, scripted: ScriptedBroker, client: TransactionClient, most: int
+    ) -> None:
+        """The upper half of its id is the coordinator that was asked."""
+
+        def other(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            answer = pb.CommandNewTxnResponse(
+                request_id=c.newTxn.request_id, txnid_most_bits=most, txnid_least_bits=0
+            )
+            session.send(type=pb.BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=answer)
+
+        scripted.script("NEW_TXN", other)
+        with pytest.raises(ProtocolError, match=f"Coordinator 0 .* {most}"):
+            client.begin(TTL_MS)
+
     def test_every_coordinator_has_its_turn(
         self, scripted: ScriptedBroker, client: TransactionClient
     ) -> None:
