@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.retry import Retry
-from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.plan import list_names
 from pulsar_spark.topics import TopicName, TopicsPattern
+
+#: More topic partitions than one read has. They would not fit into the driver's memory.
+_MOST_PARTITIONS = 1_000_000
 
 
 def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
@@ -50,15 +57,16 @@ def _find(
 ) -> tuple[list[TopicName], TopicNotFoundError | None]:
     """What there is, and what is missing of what was asked for."""
     if options.topics_pattern is not None:
-        return _match(lookup, options.topics_pattern)
+        return _match(lookup, options.topics_pattern, options.client.lookup_timeout_s)
     return _expand(lookup, options.topics)
 
 
 def _match(
-    lookup: TopicLookup, pattern: TopicsPattern
+    lookup: TopicLookup, pattern: TopicsPattern, patience_s: float
 ) -> tuple[list[TopicName], TopicNotFoundError | None]:
     names = lookup.topics_of_namespace(pattern.namespace_name)
-    listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
+    with _no_longer_than(patience_s, pattern):
+        listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
     if not listed:
         return [], TopicNotFoundError(
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
@@ -69,6 +77,7 @@ def _match(
     # The list has each partition by itself, and may lack those nobody has used yet: so
     # partitions are counted by the topic's metadata.
     counts = lookup.partition_counts({topic.base.full_name for topic in listed})
+    _check_total(counts)
     found = [
         partition
         for name, count in counts.items()
@@ -89,6 +98,7 @@ def _expand(
     lookup: TopicLookup, topics: Iterable[TopicName]
 ) -> tuple[list[TopicName], TopicNotFoundError | None]:
     counts = lookup.partition_counts({topic.full_name for topic in topics})
+    _check_total(counts)
     uncounted = {name for name, count in counts.items() if count is None}
     missing = sorted(uncounted - lookup.counted_partitions(uncounted))
     found = _in_order(
@@ -104,6 +114,43 @@ def _expand(
         "(reading never does), or set `waitingForNonExistedTopic` to true.",
         code="TopicNotFound",
     )
+
+
+def _check_total(counts: Mapping[str, int | None]) -> None:
+    total = sum(count or 0 for count in counts.values())
+    if total > _MOST_PARTITIONS:
+        raise ProtocolError(
+            f"The broker counts {total:,} topic partitions. No read may have more than "
+            f"{_MOST_PARTITIONS:,}: name fewer topics."
+        )
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: float, pattern: TopicsPattern) -> Iterator[None]:
+    """Ends a match that takes for ever: names are what others choose.
+
+    A regular expression with repetitions inside of repetitions may try each of the ways
+    to divide a name among them. Only the alarm clock of the process reaches into that,
+    and only in its main thread, which is where Spark plans.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise OptionError(
+            f"topicsPattern: {pattern.text!r} was not done with the names of "
+            f"{pattern.namespace_name} after {seconds:g} s. Write it without a "
+            "repetition inside of a repetition, such as (a+)+."
+        )
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    before = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)
+        signal.signal(signal.SIGALRM, usual)
 
 
 def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.client.discovery import find_topic_partitions
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.topics import TopicName, compile_topics_pattern
 from tests.client.scripted_broker import ScriptedBroker, client_options, wait_until
 
 if TYPE_CHECKING:
-    from pulsar_spark.client.pool import ConnectionPool
+    from collections.abc import Iterator
 
 SPACE = "persistent://public/default/"
 
@@ -65,6 +68,48 @@ def test_a_pattern(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """It matches topics; all their partitions belong to it."""
     assert len(find(pool, pattern="public/default/p.*")) == 4
     assert find(pool, pattern="public/default/pl.*") == ["plain"]
+
+
+def test_more_partitions_than_a_driver_holds(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Many topics of many partitions are counted together before one is named."""
+    names = [f"many{number}" for number in range(11)]
+    for name in names:
+        scripted.partitions[f"{SPACE}{name}"] = 100_000
+    with pytest.raises(ProtocolError, match="counts 1,100,000 topic partitions"):
+        find(pool, *names)
+
+
+class TestPatternsThatTakeForEver:
+    """Names are what others choose; some expressions try all ways to divide one."""
+
+    PATTERN = r"public/default/(\w+\s?)+end"
+
+    @pytest.fixture
+    def hurried(self, scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+        """Looks for topics for a fifth of a second only."""
+        scripted.add_topic(f"{SPACE}{'a' * 60}!")
+        one = ConnectionPool(client_options(scripted.address, lookup_timeout_s=0.2))
+        yield one
+        one.close()
+
+    def test_they_are_refused(self, hurried: ConnectionPool) -> None:
+        """The error says what to change; the alarm clock is as it was before."""
+        usual = signal.getsignal(signal.SIGALRM)
+        with pytest.raises(OptionError, match="repetition inside of a repetition"):
+            find(hurried, pattern=self.PATTERN)
+        assert signal.getsignal(signal.SIGALRM) is usual
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+    def test_others_are_not(
+        self, scripted: ScriptedBroker, hurried: ConnectionPool
+    ) -> None:
+        """Neither in the main thread nor elsewhere, where there is no alarm."""
+        with ThreadPoolExecutor(1) as executor:
+            there = executor.submit(find, hurried, pattern="public/default/(pl|x)+.*")
+            assert there.result(20) == ["plain"]
+        assert find(hurried, pattern="public/default/(pl|x)+.*") == ["plain"]
 
 
 def test_missing_topics_are_named_together(

@@ -408,13 +408,13 @@ def list_of_topics(names: bytes, *more: tuple[int, Any]) -> bytes:
 def peak_mib(data: bytes) -> tuple[int, ProtocolError | None]:
     """How much a process needs at most for a frame, and what it says of it."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused = None
     try:
         list(ready(max_message_size=64 << 20).receive_data(data))
     except ProtocolError as error:
-        return (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        ) >> 10, error
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, None
+        refused = error
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return grown >> 10, refused
 
 
 @pytest.mark.parametrize(
