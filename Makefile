@@ -1,10 +1,13 @@
 # Everything runs in a virtual environment that this file makes itself.
 # PYTHON=python3.12 make test    chooses the interpreter for it.
+# FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
 # ARGS="-k frames -x" make test-fast    passes options to pytest, demo or benchmark.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+FRAMES ?= 1000000
+SEED ?= 1
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -14,7 +17,7 @@ CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install proto check-proto lint format types test test-fast check bench \
+.PHONY: help install proto check-proto lint format types test test-fast soak check bench \
 	bench-peer readme demo broker clean
 
 help: ## Show this list
@@ -63,6 +66,10 @@ test: lint types check-proto ## Everything that must pass, with a real broker an
 
 test-fast: $(STAMP) ## The tests that need no broker
 	$(BIN)/python -m pytest -m 'not broker' $(ARGS)
+
+soak: $(STAMP) ## A million frames of a hostile broker (FRAMES=, SEED=)
+	PULSAR_SPARK_FUZZ_FRAMES=$(FRAMES) PULSAR_SPARK_FUZZ_SEED=$(SEED) \
+		$(BIN)/python -m pytest -s tests/client/test_fuzz_client.py $(ARGS)
 
 check: test ## make test, and the wheel can be built
 	$(BIN)/python -m build --outdir build/dist .

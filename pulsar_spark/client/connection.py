@@ -265,9 +265,10 @@ class Connection:
     ) -> TransportError:
         """The error to raise when the reply to ``what`` did not come in time.
 
-        A reply that comes later meets nobody.
+        A reply that comes later meets nobody, unless the broker has said that the
+        request is queued (``future.running()``).
         """
-        if isinstance(future, _Request):
+        if isinstance(future, _Request) and not future.running():
             self._take(future.request_id)
         return TransportError(
             f"The broker {self.broker} did not answer {what} within {timeout_s:g} s.",

@@ -659,7 +659,7 @@ class Producers:
         """Leaves the queue."""
         connection = producer.connection
         assert connection is not None
-        connection.request(partial(commands.close_producer, producer.producer_id))
+        connection.tell(partial(commands.close_producer, producer.producer_id))
         return BrokerError(
             f"Others have had the topic for themselves for {_TURN_S:g} s, and it was "
             "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: What a broker uses as request id where it speaks of no request of ours.
 NO_REQUEST = 2**64 - 1
 
+#: The last sequence id of a producer that has sent nothing.
+_NO_SEQUENCE_ID = -1
+
 #: Ids travel as unsigned numbers, but the half above this stands for negative ones,
 #: which places outside of a topic have.
 _MAX_ID = 2**63 - 1
@@ -354,8 +357,12 @@ def _closed_producer(command: pb.BaseCommand) -> ProducerClosed:
 
 
 def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | Queued:
-    # One that is not ready waits for exclusive access; a second answer follows.
     body = command.producer_success
+    if body.last_sequence_id < _NO_SEQUENCE_ID:
+        raise ProtocolError(
+            f"No entry can have the sequence id {body.last_sequence_id}."
+        )
+    # One that is not ready waits for exclusive access; a second answer follows.
     return _reply(command) if body.producer_ready else Queued(body.request_id)
 
 

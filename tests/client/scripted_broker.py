@@ -614,12 +614,16 @@ class ScriptedBroker:
             except OSError:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            session = Session(sock)
+            session = self.new_session(sock)
             if self.budgets:
                 session.budget_bytes = self.budgets.popleft()
             self.connections += 1
             self._sessions.append(session)
             self.start_thread(partial(self._serve, session))
+
+    def new_session(self, sock: socket.socket) -> Session:
+        """Makes what a connection of a client is served by."""
+        return Session(sock)
 
     def _serve(self, session: Session) -> None:
         reader = FrameReader()

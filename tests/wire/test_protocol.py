@@ -265,6 +265,14 @@ def test_a_producer_that_must_wait():
     assert event.body.last_sequence_id == -1
 
 
+@pytest.mark.parametrize("last", [-2, -(2**63)])
+def test_a_producer_that_sent_what_cannot_be(last: int):
+    """Numbers count on from there, and must never be below nothing."""
+    data = frame(command(17, (1, 7), (2, "p"), (3, last % 2**64), (5, 1)))
+    with pytest.raises(ProtocolError, match=f"sequence id {last}"):
+        one(ready(), data)
+
+
 def test_receipt():
     """An entry is stored, where the ids say; sequence ids use all 64 bits."""
     place = proto((1, 7), (2, 0))
