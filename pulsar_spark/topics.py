@@ -22,6 +22,10 @@ PARTITION_SUFFIX = "-partition-"
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
+#: Beginning of the names of topics that the sink keeps its logs in, markers included,
+#: unless its options name them otherwise.
+COMMIT_LOG_PREFIX = "spark-commits-"
+
 _SCHEME = "persistent://"
 _NON_PERSISTENT_SCHEME = "non-persistent://"
 _NAMESPACE_PART = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -150,7 +154,7 @@ class TopicsPattern:
 
         Args:
             full_topic_name: A name as a broker lists it. Non-persistent and system
-                topics never match.
+                topics never match, nor do the logs of our own sink.
         """
         try:
             topic = TopicName.parse(full_topic_name)
@@ -159,6 +163,7 @@ class TopicsPattern:
         return (
             topic.namespace_name == self.namespace_name
             and not topic.is_system_topic
+            and not topic.local_name.startswith(COMMIT_LOG_PREFIX)
             and self.regex.fullmatch(topic.base.local_name) is not None
         )
 

@@ -255,6 +255,17 @@ def test_system_topics_never_match(name: str) -> None:
     assert not compile_topics_pattern(".*").matches(full_name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["spark-commits-q", "spark-commits-q-markers", "spark-commits-q-partition-0"],
+)
+def test_logs_of_the_sink_never_match(name: str) -> None:
+    """Nor are ours, which are named where they are wanted."""
+    pattern = compile_topics_pattern(".*")
+    assert not pattern.matches(f"persistent://public/default/{name}")
+    assert pattern.matches("persistent://public/default/my-spark-commits-q")
+
+
 def test_ordinary_topics_are_no_system_topics() -> None:
     """Only Pulsar's own forms count."""
     assert not is_system_topic("events")

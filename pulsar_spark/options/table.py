@@ -114,7 +114,8 @@ TOPICS_PATTERN = OptionSpec(
     "topicsPattern",
     "",
     "A Python regular expression for whole topic names of one namespace, such as"
-    " `public/default/events-.*`.",
+    " `public/default/events-.*`. Logs of exactly-once streams (`spark-commits-...`)"
+    " never match; one that `commitTopic` names does.",
     Scope.READ,
     values.topics_pattern,
 )

@@ -41,7 +41,7 @@ from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.spark.statistics import log_summary
 from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
 from pulsar_spark.spark.write_schema import check_write_schema
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName
 from pulsar_spark.wire.commands import TxnId
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
@@ -313,7 +313,7 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
             return options.commit_topic.full_name
         assert options.topic is not None
         namespace = options.topic.namespace_name
-        return f"persistent://{namespace}/spark-commits-{options.idempotence_id}"
+        return f"persistent://{namespace}/{COMMIT_LOG_PREFIX}{options.idempotence_id}"
 
 
 def base_of(topic_partition: str) -> str:
