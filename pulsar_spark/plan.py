@@ -6,7 +6,7 @@ import logging
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
@@ -59,12 +59,16 @@ class TopicRange:
         end: Last message; likewise.
         is_start_known: Whether the entry of ``start`` was there when the range was
             planned, though it may be one that nobody may see.
+        begins_at: The first message of the whole read, where the read may begin in the
+            midst of a chunked one: no part of the topic was asked for by its place.
+            None where it goes on after a place that was read.
     """
 
     topic_partition: str
     start: MessageId
     end: MessageId
     is_start_known: bool = False
+    begins_at: MessageId | None = field(default=None, compare=False)
 
     @property
     def partition(self) -> int:

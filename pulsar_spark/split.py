@@ -18,7 +18,7 @@ import heapq
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -195,7 +195,12 @@ def cut(range_: TopicRange, runs: Sequence[Run], parts: int) -> list[TopicRange]
     ends = places_of(runs, (index - 1 for index in cuts))
     starts = [MessageId(*place) for place in places_of(runs, cuts)]
     return [
-        TopicRange(range_.topic_partition, start, end, start is not range_.start)
+        replace(
+            range_,
+            start=start,
+            end=end,
+            is_start_known=range_.is_start_known or start is not range_.start,
+        )
         for start, end in zip(
             [range_.start, *starts],
             [*(MessageId(*place) for place in ends), range_.end],

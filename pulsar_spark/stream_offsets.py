@@ -5,7 +5,8 @@
     {"v": 1,
      "subscription": "spark-pulsar-2f1c...",
      "lastRead":   {"persistent://public/default/t": {"0": "12:33", "1": "15:7:4"}},
-     "startAfter": {"persistent://public/default/t": {"1": "-1:-1"}}}
+     "startAfter": {"persistent://public/default/t": {"1": "-1:-1"}},
+     "chunked":    ["persistent://public/default/t"]}
 
 A position names the last entry, or the last message ``ledger:entry:batchIndex``, that
 was read; reading goes on right after it. ``-1:-1`` is before everything.
@@ -14,6 +15,9 @@ The end of a micro-batch says by itself where those partitions begin that its st
 not know: all of them in the first one, later the new ones (``startAfter``). Spark keeps
 an end before the batch runs, but never the start of a query: after a crash in the first
 batch that would be looked up again, and ``latest`` would be another place.
+
+``chunked`` names the topics in which chunked messages were seen, if any: there it takes
+a look to know how far may be acknowledged, after a restart, too.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure.
 """
@@ -44,11 +48,13 @@ class StreamOffset:
         last_read: Position of each topic partition, by full name.
         start_after: Where partitions begin in the batch that ends here, where that is
             not what the batch's start says.
+        chunked: Topics, without the suffix of a partition, that have chunked messages.
     """
 
     subscription: str
     last_read: Mapping[str, MessageId]
     start_after: Mapping[str, MessageId] = field(default_factory=dict)
+    chunked: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """The offset as Spark takes it."""
@@ -59,6 +65,8 @@ class StreamOffset:
         }
         if self.start_after:
             tree["startAfter"] = position_tree(self.start_after)
+        if self.chunked:
+            tree["chunked"] = sorted(self.chunked)
         return tree
 
     @classmethod
@@ -89,11 +97,17 @@ class StreamOffset:
                 subscription,
                 _positions(tree["lastRead"]),
                 _positions(tree.get("startAfter", {})),
+                _topics(tree.get("chunked", [])),
             )
         except KeyError as error:
             raise _unreadable(tree, ValueError(f"it has no {error}")) from None
         except ValueError as error:
             raise _unreadable(tree, error) from None
+
+    @property
+    def is_start_of_query(self) -> bool:
+        """Whether a query starts here, or has read nothing since."""
+        return self.start_after == self.last_read
 
     def begin(self, start: StreamOffset, topic_partition: str) -> MessageId:
         """The position after which the batch from ``start`` to here begins."""
@@ -107,7 +121,9 @@ def batch_ranges(start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
     for name, last in end.last_read.items():
         after = end.begin(start, name)
         if after != last:
-            range_ = TopicRange(name, position_after(after), last)
+            first = position_after(after)
+            is_new = start.is_start_of_query or name not in start.last_read
+            range_ = TopicRange(name, first, last, begins_at=first if is_new else None)
             if not range_.is_empty:
                 ranges.append(range_)
     return ranges
@@ -159,6 +175,12 @@ def _positions(tree: Mapping[str, Any]) -> dict[str, MessageId]:
             raise ValueError(f"{name}: {shorten(text)} is not a position")
         positions[name] = MessageId.parse_text(text)
     return positions
+
+
+def _topics(names: object) -> frozenset[str]:
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{shorten(names)} is not a list of topics")
+    return frozenset(names)
 
 
 def _scala_positions(tree: Mapping[str, Any]) -> dict[str, MessageId]:

@@ -273,6 +273,28 @@ def test_a_new_partition_begins_where_the_end_says() -> None:
     ]
 
 
+def test_ranges_know_whether_the_read_begins_with_them() -> None:
+    """In the first micro-batch, and where a partition is new; nowhere else."""
+    first = StreamOffset("s", at("12:4"), at("12:4"))
+    second = StreamOffset("s", at("12:9", "15:9"), {T1: MessageId(15, 6)})
+    third = StreamOffset("s", at("12:11", "15:11"))
+    (range_,) = batch_ranges(first, StreamOffset("s", at("12:6"), at("12:4")))
+    assert range_.begins_at == range_.start == MessageId(12, 5)
+    following = replace(first, last_read=at("12:6"))
+    begins = [range_.begins_at for range_ in batch_ranges(following, second)]
+    assert begins == [None, MessageId(15, 7)]
+    begins = [range_.begins_at for range_ in batch_ranges(second, third)]
+    assert begins == [None, None]
+
+
+def test_topics_with_chunks_are_named() -> None:
+    """Where there are any; sorted, as all of the text."""
+    offset = StreamOffset("s", at("12:4"), {}, frozenset({"b", "a"}))
+    assert offset.to_json()["chunked"] == ["a", "b"]
+    assert read(text_of(offset)) == offset
+    assert "chunked" not in replace(offset, chunked=frozenset()).to_json()
+
+
 def test_a_partition_that_nobody_knows_begins_at_the_beginning() -> None:
     """No row is left out where neither offset says where to begin."""
     end = StreamOffset("s", at("12:9"))
@@ -392,6 +414,9 @@ def test_other_versions_are_refused(version: object) -> None:
         ({"lastRead": {"t": {"-1": "1:2"}}}, "-1 is not a partition number"),
         ({"lastRead": {"a/b": "1:2"}}, "'a/b' is not a topic name"),
         ({"startAfter": {"t": "12"}}, '"12" is not a message id'),
+        ({"chunked": None}, "null is not a list of topics"),
+        ({"chunked": "t"}, '"t" is not a list of topics'),
+        ({"chunked": ["t", 1]}, '["t", 1] is not a list of topics'),
     ],
 )
 def test_damaged_offsets_are_refused(changes: dict[str, Any], part: str) -> None:

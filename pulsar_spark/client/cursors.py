@@ -3,7 +3,8 @@
 One consumer for each topic partition, kept for as long as the query runs. They carry
 the query's acknowledgements, say where the topics end, and now and then let the driver
 look at the next few entries; the rows themselves are read by executors. The
-subscription protects what was not acknowledged from retention.
+subscription protects what was not acknowledged from retention, and nothing is
+acknowledged that is a part of a message still to be read, see ``client.chunk_guard``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_spark.admission import EntrySize
+from pulsar_spark.client.chunk_guard import ChunkGuard
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
 from pulsar_spark.client.lookup import Request, TopicLookup
@@ -90,11 +93,13 @@ class SeenEntry:
         position: ``(ledger_id, entry_id)``.
         first_index: The first message of it that is not acknowledged.
         size: Rows and stored bytes.
+        is_chunk: Whether it is a piece of a message.
     """
 
     position: tuple[int, int]
     first_index: int
     size: EntrySize
+    is_chunk: bool = False
 
 
 class Cursors:
@@ -110,6 +115,8 @@ class Cursors:
         read_compacted: Whether the query reads compacted topics.
         patience_s: Longest time without any answer from the cluster.
         on_seen: Told the size of each entry that is looked at, and its topic partition.
+        guard: Says how far may be acknowledged; None for all that was read. Only
+            durable ones ask it.
     """
 
     def __init__(
@@ -123,6 +130,7 @@ class Cursors:
         read_compacted: bool = False,
         patience_s: float,
         on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
+        guard: ChunkGuard | None = None,
     ) -> None:
         self.subscription = subscription
         self._pool = pool
@@ -133,6 +141,7 @@ class Cursors:
         self._read_compacted = read_compacted
         self._patience_s = patience_s
         self._on_seen = on_seen
+        self._guard = guard
         self._lookup = TopicLookup(pool)
         self._arrived = threading.Condition()
         self._group = ConsumerGroup(pool, self._make)
@@ -140,6 +149,8 @@ class Cursors:
         self._created: set[str] = set()
         # Those of them about which nobody has said yet that nothing is lost.
         self._unchecked: set[str] = set()
+        # Those with an open message that holds the acknowledgement back.
+        self._held: set[str] = set()
         self._warned_behind: set[str] = set()
         self._warned_busy: set[str] = set()
 
@@ -150,8 +161,9 @@ class Cursors:
         """Acknowledges what was read and says how far there is to go.
 
         Consumers that are missing, because they are new or were lost, are made first.
-        An acknowledgement that the broker does not take is warned about and tried again
-        at the next visit.
+        What is a part of a message that is not finished stays unacknowledged. An
+        acknowledgement that the broker does not take is warned about and tried again at
+        the next visit.
 
         Args:
             read: The last position read of each topic partition.
@@ -187,10 +199,43 @@ class Cursors:
 
     def look(self, read: Mapping[str, MessageId]) -> dict[str, tuple[SeenEntry, ...]]:
         """The next entries after these positions: one or a few, none if none come."""
+        held = {topic: after for topic, after in read.items() if topic in self._held}
+        at_once = {t: after for t, after in read.items() if t not in held}
+        return {**self._look(self._group, at_once), **self._look_ahead(held)}
+
+    def _look_ahead(
+        self, read: Mapping[str, MessageId]
+    ) -> dict[str, tuple[SeenEntry, ...]]:
+        """The next entries where the query is further than its acknowledgement.
+
+        Any number of entries may be between, which the broker would send first.
+        """
+        if not read or self._guard is None:
+            return {}
+        prefix = self._guard.subscription_prefix
+        group = ConsumerGroup(self._pool, self._make)
+        group.connect(read)
+        group.step(
+            "SUBSCRIBE",
+            lambda cursor: cursor.subscribe(
+                f"{prefix}-{uuid.uuid4()}",
+                durable=False,
+                start=position_after(read[cursor.topic]),
+                read_compacted=self._read_compacted,
+            ),
+        )
+        found = self._look(group, read)
+        group.close(_CLOSE_TIMEOUT_S)
+        return found
+
+    def _look(
+        self, group: ConsumerGroup[_Cursor], read: Mapping[str, MessageId]
+    ) -> dict[str, tuple[SeenEntry, ...]]:
+        """What comes after these positions through these consumers."""
         cursors = {
-            topic: (self._group.members[topic], after)
+            topic: (group.members[topic], after)
             for topic, after in read.items()
-            if topic in self._group.members
+            if topic in group.members
         }
         with self._arrived:
             for cursor, after in cursors.values():
@@ -208,8 +253,10 @@ class Cursors:
                     cursor.pass_by(after)
         found = {}
         for topic, (cursor, _) in cursors.items():
-            for size in cursor.take_unreported():
-                self._on_seen(topic, size)
+            for entry in cursor.take_unreported():
+                self._on_seen(topic, entry.size)
+                if entry.is_chunk and self._guard is not None:
+                    self._guard.note_chunk(topic)
             with self._arrived:
                 found[topic] = tuple(cursor.ahead)
         return found
@@ -260,7 +307,7 @@ class Cursors:
         standings: dict[str, Standing] = {}
         behind = topics
         for _ in range(_ACK_TRIES):
-            self._acknowledge(read, behind)
+            wanted = self._acknowledge(read, behind)
             replies = self._group.step(
                 "GET_LAST_MESSAGE_ID", lambda cursor: cursor.get_last(), behind
             )
@@ -271,13 +318,20 @@ class Cursors:
             behind = [
                 topic
                 for topic in replies
-                if _is_behind(standings[topic].cursor, _whole_entry(read[topic]))
+                if topic not in wanted
+                or _is_behind(standings[topic].cursor, wanted[topic])
             ]
             if not behind:
                 break
             for topic in behind:
                 members[topic].acknowledged = None
-        self._warn_behind({topic: read[topic] for topic in behind if topic in members})
+        self._warn_behind(
+            {
+                topic: wanted[topic]
+                for topic in behind
+                if topic in members and topic in wanted
+            }
+        )
         answers: dict[str, Standing | None | PulsarSparkError] = {**standings}
         failures = self._group.take_failures()
         answers.update({t: self._explain(t, error) for t, error in failures.items()})
@@ -377,15 +431,39 @@ class Cursors:
 
     def _acknowledge(
         self, read: Mapping[str, MessageId], topics: Iterable[str]
-    ) -> None:
+    ) -> dict[str, MessageId]:
+        """Acknowledges what was read, as far as no open message begins there.
+
+        Returns:
+            How far each topic partition is to be acknowledged, whether or not it was
+            now; nothing for those of which that cannot be told now.
+        """
         members = self._group.members
-        due = {}
-        for topic in topics:
-            if topic in members and members[topic].is_open:
-                position = _whole_entry(read[topic])
-                done = members[topic].acknowledged or EARLIEST
-                if position.entry_id >= 0 and position.position > done.position:
-                    due[topic] = position
+        wanted = {
+            topic: _whole_entry(read[topic])
+            for topic in topics
+            if topic in members and members[topic].is_open
+        }
+        done = {topic: members[topic].acknowledged or EARLIEST for topic in wanted}
+        due = {
+            topic: position
+            for topic, position in wanted.items()
+            if position.entry_id >= 0 and position.position > done[topic].position
+        }
+        if self._guard is not None and self._durable:
+            limits = self._guard.limit(due, done)
+            for topic in due:
+                self._held.discard(topic)
+                if topic not in limits:
+                    del wanted[topic]
+                elif limits[topic] != due[topic]:
+                    wanted[topic] = limits[topic]
+                    self._held.add(topic)
+            due = {
+                topic: limit
+                for topic, limit in limits.items()
+                if limit.position > done[topic].position
+            }
         replies = self._group.ask(
             "ACK",
             lambda cursor: cursor.acknowledge(due[cursor.topic]),
@@ -393,10 +471,11 @@ class Cursors:
             timeout_s=_ACK_TIMEOUT_S,
         )
         for topic, reply in replies.items():
-            if isinstance(reply, PulsarSparkError) or reply.HasField("error"):
+            if isinstance(reply, PulsarSparkError):
                 logger.debug("%s: acknowledgement failed: %s", topic, reply)
             else:
                 members[topic].acknowledged = due[topic]
+        return wanted
 
     def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
         # Once for each topic partition: its log would be full of them otherwise.
@@ -471,7 +550,7 @@ class _Cursor(TopicConsumer):
         super().__init__(topic, connection)
         self.acknowledged: MessageId | None = None
         self.ahead: deque[SeenEntry] = deque()
-        self._unreported: list[EntrySize] = []
+        self._unreported: list[SeenEntry] = []
         self._permits = 0  # what the broker may still send, in messages
         self._arrived = arrived
 
@@ -509,11 +588,11 @@ class _Cursor(TopicConsumer):
             return after.batch_index < 0
         return entry.position < after.position
 
-    def take_unreported(self) -> list[EntrySize]:
-        """Sizes of the entries that came since the last call."""
+    def take_unreported(self) -> list[SeenEntry]:
+        """The entries that came since the last call."""
         with self._arrived:
-            sizes, self._unreported = self._unreported, []
-        return sizes
+            entries, self._unreported = self._unreported, []
+        return entries
 
     # What follows is called by the connection's reading thread.
 
@@ -524,7 +603,7 @@ class _Cursor(TopicConsumer):
             for entry, charge in seen:
                 self._permits -= charge
                 self.ahead.append(entry)
-                self._unreported.append(entry.size)
+                self._unreported.append(entry)
             self._arrived.notify_all()
             if max(len(self.ahead), len(self._unreported)) > _MOST_AHEAD:
                 raise ProtocolError(
@@ -558,6 +637,7 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
     rows: float = 1
     charge = 1
     first_index = 0
+    is_chunk = False
     try:
         stored = read_stored_entry(
             delivery.ledger_id, delivery.entry_id, delivery.headers_and_payload
@@ -567,6 +647,7 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
     else:
         charge = stored.charged_messages
         rows = _rows(stored)
+        is_chunk = stored.is_chunk
     if delivery.ack_set:
         pending = sum(
             commands.to_unsigned(word) << (64 * at)
@@ -578,6 +659,7 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
         (delivery.ledger_id, delivery.entry_id),
         first_index,
         EntrySize(rows, size_bytes),
+        is_chunk,
     )
     return entry, charge
 

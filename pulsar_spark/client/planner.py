@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pulsar_spark.client.discovery import find_topic_partitions
 from pulsar_spark.client.lookup import TopicLookup
@@ -64,6 +65,7 @@ class _BatchPlanner:
             self._options.starting_offsets, topics, option="startingOffsets"
         )
         starts = find_starts(self._positions, self._options, topics, offsets)
+        times = times_for(self._options.starting_times, topics, "startingTime")
         ends = self._ends(topics)
         _check_order(offsets, ends)
         ranges = []
@@ -71,8 +73,11 @@ class _BatchPlanner:
             name = topic.full_name
             first, found = starts[name]
             range_ = range_between(name, first, ends.get(name), found.last)
-            if range_ is not None and pruning.keeps(range_):
-                ranges.append(range_)
+            if range_ is None or not pruning.keeps(range_):
+                continue
+            if name in times or not isinstance(offsets[name], MessageId):
+                range_ = replace(range_, begins_at=first)
+            ranges.append(range_)
         return self._narrowed(ranges, pruning)
 
     def _narrowed(self, ranges: list[TopicRange], pruning: Pruning) -> list[TopicRange]:
@@ -106,7 +111,7 @@ class _BatchPlanner:
             last = ends.get(range_.topic_partition)
             if last is not None and last.before.position < end.position:
                 end = last.before
-            one = TopicRange(range_.topic_partition, start, end)
+            one = replace(range_, start=start, end=end)
             if not one.is_empty:
                 narrowed.append(one)
         return narrowed

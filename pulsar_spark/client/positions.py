@@ -54,7 +54,7 @@ class PositionLookup:
         self._read_compacted = read_compacted
 
     def from_message_ids(
-        self, starts: Mapping[str, MessageId]
+        self, starts: Mapping[str, MessageId], *, absent_ok: bool = False
     ) -> dict[str, TopicPositions]:
         """The positions of readers that start at these messages, inclusive.
 
@@ -63,14 +63,25 @@ class PositionLookup:
 
         Args:
             starts: Start of each topic partition, by full name.
+            absent_ok: Whether to leave out those that do not exist.
 
         Raises:
             TopicNotFoundError: A topic partition does not exist.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        return ask_all(
-            starts, lambda topics: self._round(topics, starts), self._retry()
-        )
+
+        def ask(
+            names: list[str],
+        ) -> dict[str, TopicPositions | None | PulsarSparkError]:
+            answers = self._round(names, starts)
+            is_absent = {
+                name: absent_ok and isinstance(answer, TopicNotFoundError)
+                for name, answer in answers.items()
+            }
+            return {n: None if is_absent[n] else a for n, a in answers.items()}
+
+        found = ask_all(starts, ask, self._retry())
+        return {name: at for name, at in found.items() if at is not None}
 
     def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
         """The positions of readers that start at the first entry of that time or later.

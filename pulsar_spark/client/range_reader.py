@@ -209,12 +209,17 @@ class RangeReader:
             f"but {what}. "
             + (f"The last entry read was {taken}." if taken else "Nothing was read.")
         )
+        self._report_loss(
+            message, wanted=str(self._range.end), available=str(taken or "")
+        )
+
+    def _report_loss(self, message: str, *, wanted: str, available: str) -> None:
         if self._settings.fail_on_data_loss:
             raise DataLossError(
                 f"{message} Set `failOnDataLoss` to false to go on with what there is.",
                 topic_partition=self._range.topic_partition,
-                wanted=str(self._range.end),
-                available=str(taken or ""),
+                wanted=wanted,
+                available=available,
             )
         logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
 
@@ -256,11 +261,14 @@ class RangeReader:
             return None
         age_s = time.time() - last.metadata.publish_time / 1000
         for rollback_s in (max(1, math.ceil(age_s) + _LOOK_BACK_S), None):
-            whole, has_first = self._collect(last, rollback_s)
-            if isinstance(whole, StoredEntry):
-                return whole
-            if has_first:
+            found = self._collect(last, rollback_s)
+            if found.whole is not None or found.was_whole:
+                return found.whole
+            if found.has_first:
                 break  # there are no others to be found before it
+        if not found.has_first and self._had_first(last, found):
+            self._lose_chunks(last, found)
+            return None
         logger.warning(
             "%s: the chunked message that ends at %s is incomplete: some of its chunks "
             "do not exist, so its producer never finished it or they were removed.",
@@ -269,10 +277,32 @@ class RangeReader:
         )
         return None
 
-    def _collect(
-        self, last: StoredEntry, rollback_s: int | None
-    ) -> tuple[StoredEntry | MissingChunks | None, bool]:
-        """What the chunks up to ``last`` give, and whether the first one was there.
+    def _had_first(self, last: StoredEntry, found: _Search) -> bool:
+        """Whether the first chunk of a message that has none was there, once.
+
+        A producer sends the chunks of a message one right after the other. So where the
+        topic still has something else of that producer before the last chunk, it
+        reaches back to before the first one, which was then never stored. And what
+        began before the topic does, where a read begins with the topic, is no part of
+        that read. All else is taken for a loss: nobody could tell.
+        """
+        begins_at = self._range.begins_at
+        is_outside = begins_at is not None and begins_at.position == found.begin
+        is_compacted = self._settings.reader.read_compacted
+        return not (found.has_others or is_outside or is_compacted)
+
+    def _lose_chunks(self, last: StoredEntry, found: _Search) -> None:
+        end, begin = MessageId(*last.position), MessageId(*found.begin)
+        self._report_loss(
+            f"{self._range.topic_partition} has the last chunk of a message, {end}, "
+            f"but no longer the first one: it begins at {begin}. Retention or expiry "
+            "removed what was before.",
+            wanted=str(end),
+            available=str(begin),
+        )
+
+    def _collect(self, last: StoredEntry, rollback_s: int | None) -> _Search:
+        """Puts together what the chunks up to ``last`` give.
 
         Args:
             last: The last chunk.
@@ -287,13 +317,13 @@ class RangeReader:
             pool, self._range.topic_partition, EARLIEST, settings, rollback_s=rollback_s
         )
         chunks = self._assembler()
-        whole: StoredEntry | MissingChunks | None = None
-        has_first = False
+        found = _Search()
         try:
-            while (found := reader.positions()) is None:
+            while (positions := reader.positions()) is None:
                 pass  # it comes back by itself, or raises
-            if found.before.position >= last.position:
-                return None, False
+            found.begin = positions.first.position
+            if positions.before.position >= last.position:
+                return found
             while reader.position is None or reader.position < last.position:
                 stored = reader.receive(settings.poll_timeout_s)
                 if stored is None:
@@ -304,10 +334,41 @@ class RangeReader:
                         f"{MessageId(*last.position)} were looked for.",
                         topic_partition=self._range.topic_partition,
                     )
-                if stored.is_chunk and stored.metadata.uuid == last.metadata.uuid:
-                    has_first |= stored.metadata.chunk_id == 0
-                    whole = chunks.add(stored)
+                if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
+                    producer = stored.metadata.producer_name
+                    found.has_others |= producer == last.metadata.producer_name
+                    continue
+                is_first = stored.metadata.chunk_id == 0
+                found.has_first |= is_first
+                whole = chunks.add(stored)
+                if isinstance(whole, StoredEntry):
+                    # A resend may store the last chunk once more: that is no message.
+                    is_it = whole.position == last.position
+                    found.whole = whole if is_it else None
+                    found.was_whole = True
+                elif is_first:
+                    found.was_whole = False
         finally:
             reader.close()
             pool.close()
-        return whole, has_first
+        return found
+
+
+@dataclass
+class _Search:
+    """What a search for the chunks of a message has found.
+
+    Attributes:
+        begin: The first place where an entry could be.
+        whole: The message, where it was put together.
+        was_whole: Whether one of its name was, with an earlier last chunk, and no other
+            has begun since.
+        has_first: Whether there was a first chunk.
+        has_others: Whether there was anything else of the same producer.
+    """
+
+    begin: tuple[int, int] = EARLIEST.position
+    whole: StoredEntry | None = None
+    was_whole: bool = False
+    has_first: bool = False
+    has_others: bool = False

@@ -3,6 +3,8 @@
 Spark keeps the truth, in its checkpoint: how far each micro-batch goes. The broker's
 cursor follows it, never ahead: what a committed batch has read is acknowledged, so that
 the backlog drains, and nothing else is, so that retention keeps what a restart needs.
+That includes the chunks of a message whose last one is still to come, see
+``client.chunk_guard``.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pulsar_spark.admission import Admission, Backlog, EntrySize
+from pulsar_spark.client.chunk_guard import ChunkGuard
 from pulsar_spark.client.cursors import Cursors, SeenEntry, Standing
 from pulsar_spark.client.discovery import (
     existing_topic_partitions,
@@ -25,10 +29,10 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.splits import split_ranges
 from pulsar_spark.client.starts import find_starts
 from pulsar_spark.errors import DataLossError, PulsarSparkError, TopicNotFoundError
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.offsets import topic_tree
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.plan import TopicRange, assign_offsets, check_start
+from pulsar_spark.plan import TopicPositions, TopicRange, assign_offsets, check_start
 from pulsar_spark.stream_offsets import (
     StreamOffset,
     batch_ranges,
@@ -51,6 +55,9 @@ _LONGEST_REST_S = 1.0
 #: others go by averages.
 _LOOKS = 64
 
+#: No ledger has so many entries: a reader placed there stands behind its ledger's last.
+_NO_ENTRY = 2**31
+
 
 class StreamPlanner:
     """Knows the topics of a query, and how far they may be read.
@@ -69,6 +76,11 @@ class StreamPlanner:
             subscription_prefix=options.reader_subscription_prefix,
             read_compacted=options.read_compacted,
         )
+        self._guard = ChunkGuard(
+            pool,
+            subscription_prefix=options.reader_subscription_prefix,
+            expire_s=options.expire_incomplete_chunk_s,
+        )
         self._admission = Admission(
             max_rows=options.max_rows_per_trigger,
             max_bytes=options.max_bytes_per_trigger,
@@ -84,6 +96,8 @@ class StreamPlanner:
         self._starts: dict[str, MessageId] = {}
         self._gone: set[str] = set()
         self._checked: dict[str, MessageId] = {}  # cursors that were found moved
+        self._reached: dict[str, MessageId] = {}  # begins that topics have reached
+        self._unreached: dict[str, MessageId] = {}  # and those of other topics
         self._last_batch_s = time.monotonic()
         self._idle_offset: StreamOffset | None = None
         self._idle_until_s = 0.0
@@ -122,9 +136,7 @@ class StreamPlanner:
         except TopicNotFoundError:
             # A new query will say so. One that has read the topic has lost it.
             topics = existing_topic_partitions(self._lookup, self._options)
-        found = self._positions.from_message_ids(
-            {topic.full_name: EARLIEST for topic in topics}
-        )
+        found = self._existing([topic.full_name for topic in topics])
         self._target = {name: positions.last for name, positions in found.items()}
 
     def latest(self, start: StreamOffset, *, unlimited: bool = False) -> StreamOffset:
@@ -144,6 +156,7 @@ class StreamPlanner:
         began_s = time.monotonic()
         if start == self._idle_offset and began_s < self._idle_until_s:
             return start
+        self._guard.chunked |= start.chunked
         if start != self._initial:
             self._settle(start)
         standings = self._visit(self._begins(start))
@@ -166,14 +179,16 @@ class StreamPlanner:
             return start
         self._last_batch_s = time.monotonic()
         # The start of the query is in no offset but the ends that follow from it.
-        start_after = (
-            dict(start.last_read) if start.start_after == start.last_read else {}
-        )
+        start_after = dict(start.last_read) if start.is_start_of_query else {}
         for name in ends:
             if begins[name] != start.last_read.get(name):
                 start_after[name] = begins[name]
-        name = self._subscription or start.subscription
-        return StreamOffset(name, last_read, start_after)
+        return StreamOffset(
+            self._subscription or start.subscription or self._new_name(),
+            last_read,
+            start_after,
+            frozenset(self._guard.chunked),
+        )
 
     def _rest(self, start: StreamOffset, took_s: float) -> None:
         """Asks nobody for a while, where asking takes long and there is nothing new."""
@@ -195,10 +210,35 @@ class StreamPlanner:
             DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        if self._subscription is None:
-            self._settle(end)
+        if self._settle(end):
             self._visit({name: end.begin(start, name) for name in end.last_read})
-        return split_ranges(self._pool, self._options, batch_ranges(start, end))
+        ranges = self._with_known_starts(batch_ranges(start, end))
+        return split_ranges(self._pool, self._options, ranges)
+
+    def _with_known_starts(self, ranges: list[TopicRange]) -> list[TopicRange]:
+        """Notes of which ranges the start is stored now, where an executor must know.
+
+        A ledger that was read to its end may be gone when a task comes to it, one with
+        rows to come may not. So that is asked where a range begins in another ledger
+        than it ends, unless nothing protects it.
+        """
+        options = self._options
+        if options.read_compacted or not options.ack_on_commit:
+            return ranges
+        asked = {
+            range_.topic_partition: MessageId(range_.start.ledger_id, _NO_ENTRY)
+            for range_ in ranges
+            if 0 <= range_.start.ledger_id < range_.end.ledger_id
+        }
+        found = self._positions.from_message_ids(asked, absent_ok=True)
+        return [
+            replace(range_, is_start_known=True)
+            if (at := found.get(range_.topic_partition)) is not None
+            and at.before.ledger_id == range_.start.ledger_id
+            and at.before.position >= range_.start.position
+            else range_
+            for range_ in ranges
+        ]
 
     def commit(self, end: StreamOffset) -> None:
         """Acknowledges what Spark has committed, where that was not done yet."""
@@ -274,17 +314,23 @@ class StreamPlanner:
             or f"{options.subscription_prefix}-{uuid.uuid4()}"
         )
 
-    def _settle(self, offset: StreamOffset) -> None:
-        """Takes the subscription's name from an offset that Spark has recorded."""
-        if self._subscription is not None:
-            return
+    def _settle(self, offset: StreamOffset) -> bool:
+        """Takes the subscription's name from an offset that Spark has recorded.
+
+        Returns:
+            Whether that was news.
+        """
         name = self._options.predefined_subscription or offset.subscription
-        # A checkpoint of the Scala connector has none.
-        self._subscription = name = name or self._new_name()
+        # A checkpoint of the Scala connector has none. The end that follows from it
+        # will: one that no offset has would be left behind by each run that ends first.
+        if self._subscription is not None or not name:
+            return False
+        self._subscription = name
         if self._options.ack_on_commit:
             if self._cursors is not None:
                 self._cursors.close()
             self._cursors = self._make_cursors(name, durable=True)
+        return True
 
     def _make_cursors(
         self, name: str, *, durable: bool, must_exist: bool = False
@@ -299,6 +345,7 @@ class StreamPlanner:
             read_compacted=self._options.read_compacted,
             patience_s=self._options.poll_timeout_s,
             on_seen=self._observe,
+            guard=self._guard,
         )
 
     def _watch(self) -> Cursors:
@@ -322,12 +369,30 @@ class StreamPlanner:
         ]
         new = [n for n in names if n not in start.last_read and n not in self._starts]
         # What is found while a query runs is read from its first row on.
-        found = self._positions.from_message_ids(dict.fromkeys(new, EARLIEST))
+        found = self._existing(new)
         self._starts.update({name: at.before for name, at in found.items()})
-        return {name: self._begin(start, name) for name in names}
+        gone = {*new} - {*found}
+        return {name: self._begin(start, name) for name in names if name not in gone}
+
+    def _existing(self, names: list[str]) -> dict[str, TopicPositions]:
+        """Where those topic partitions begin and end that are there.
+
+        Raises:
+            DataLossError: Some are gone since they were found, and ``failOnDataLoss``
+                is set.
+        """
+        found = self._positions.from_message_ids(
+            dict.fromkeys(names, EARLIEST), absent_ok=True
+        )
+        for name in names:
+            if name not in found:
+                self._report_gone(name, EARLIEST)
+        return found
 
     def _begin(self, start: StreamOffset, name: str) -> MessageId:
-        places = (start.last_read.get(name), self._starts.get(name))
+        places = [start.last_read.get(name), self._starts.get(name)]
+        if places[0] == self._unreached.get(name):
+            del places[0]
         known = [place for place in places if place is not None]
         return max(known, key=lambda at: (at.position, at.batch_index))
 
@@ -364,6 +429,7 @@ class StreamPlanner:
                     self._gone.discard(name)
             if not self._options.read_compacted:
                 self._check_begins(begins, standings)
+                self._check_reached(begins, standings)
         except PulsarSparkError:
             cursors.take_back()
             raise
@@ -386,7 +452,9 @@ class StreamPlanner:
             and standing.cursor != self._checked.get(name)
             and standing.cursor.position >= position_after(begins[name]).position
         ]
-        firsts = self._positions.from_message_ids(dict.fromkeys(moved, EARLIEST))
+        firsts = self._positions.from_message_ids(
+            dict.fromkeys(moved, EARLIEST), absent_ok=True
+        )
         for name, found in firsts.items():
             wanted = position_after(begins[name])
             self._checked[name] = standings[name].cursor
@@ -409,6 +477,65 @@ class StreamPlanner:
                 )
             self._starts[name] = found.before
 
+    def _check_reached(
+        self, begins: Mapping[str, MessageId], standings: Mapping[str, Standing]
+    ) -> None:
+        """Looks for places that their topics have never reached.
+
+        The query would wait there for ever, without a word, and pass over every row.
+        What was read is behind what can be read now where all of it has been removed
+        since. So it is asked how far the topic was written, of which removal takes
+        nothing, nor does a transaction that is open.
+        """
+        doubtful = {
+            name: begins[name]
+            for name, standing in standings.items()
+            # What does not exist, or not yet, has reached nothing.
+            if standing.cursor != EARLIEST
+            and begins[name].position > standing.cursor.position
+            and (
+                standing.last is None or begins[name].position > standing.last.position
+            )
+            and begins[name] != self._reached.get(name)
+        }
+        firsts, lasts = (
+            self._positions.from_message_ids(
+                dict.fromkeys(doubtful, edge), absent_ok=True
+            )
+            for edge in (EARLIEST, LATEST)
+        )
+        for name in firsts.keys() & lasts.keys():
+            begin = doubtful[name]
+            # An empty ledger whose predecessors were removed comes after all of them.
+            reached = max(firsts[name].before, lasts[name].before, key=_position)
+            if reached.position >= begin.position:
+                self._reached[name] = begin
+                continue
+            self._report_unreached(name, begin, reached)
+            self._unreached[name] = begin
+            self._starts[name] = firsts[name].before
+
+    def _report_unreached(
+        self, name: str, begin: MessageId, reached: MessageId
+    ) -> None:
+        message = (
+            f"{name}: the query should go on after {begin}, which the topic has never "
+            f"reached: it ends at {reached}. Is it a topic of another cluster, or one "
+            "that was restored or made anew? Then the query needs a new checkpoint "
+            "location. In a new query, correct `startingOffsets`."
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{message} Set `failOnDataLoss` to false to read it from its first "
+                "row on.",
+                topic_partition=name,
+                wanted=str(position_after(begin)),
+                available=str(reached),
+            )
+        logger.warning(
+            "[PULSAR_DATA_LOSS] %s It is read from its first row on.", message
+        )
+
     def _had_more(self, name: str, begin: MessageId) -> bool:
         """Whether the ledger of this position is known to have had rows after it."""
         end = self._ends.get(name, begin)
@@ -416,9 +543,11 @@ class StreamPlanner:
 
     def _report_gone(self, name: str, begin: MessageId) -> None:
         wanted = position_after(begin)
-        message = (
-            f"{name} is gone: it was deleted, though the query has read it only up to "
-            f"{begin} and wanted {wanted} next. Nothing of it is available."
+        message = f"{name} is gone: it was deleted, " + (
+            "before the query has read any of it."
+            if begin == EARLIEST
+            else f"though the query has read it only up to {begin} and wanted {wanted} "
+            "next. Nothing of it is available."
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(

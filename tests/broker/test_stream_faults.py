@@ -25,6 +25,7 @@ from pulsar_spark import PulsarDataSource
 from pulsar_spark.client import stream_planner
 from pulsar_spark.client.cursors import Cursors
 from pulsar_spark.errors import DataLossError
+from pulsar_spark.message_id import MessageId, encode_message_id
 from tests.support.admin import Admin, AdminError
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
@@ -785,6 +786,119 @@ class TestDeletion:
             else:
                 assert list(reader.read(part)) == []
                 assert [loss.split()[1] for loss in losses.take()] == [fresh]
+
+
+class TestUnreached:
+    """Places that the topic has never come to, and those that look like it."""
+
+    def stand_at(self, query: Query, topic: str, place: str) -> None:
+        """Makes it a query that has read up to there."""
+        offset = {"v": 1, "subscription": "s", "lastRead": {topic: place}}
+        query.ends = [json.dumps(offset)]
+
+    @pytest.mark.parametrize("place", ["900000:41", "900000:-1"])
+    @pytest.mark.parametrize("kind", ["rows", "no rows", "an open transaction"])
+    def test_the_checkpoint_is_of_another_topic(
+        self, admin: Admin, service_url: str, fresh: str, kind: str, place: str
+    ) -> None:
+        """An error with both places, each time, and rows that come change nothing."""
+        query = Query(service_url, topic=fresh)
+        if kind == "no rows":
+            admin.create_topic(fresh)
+        else:
+            write(service_url, fresh, range(5))
+        if kind == "an open transaction":
+            with Transactions(service_url) as transactions:
+                txn = transactions.begin(fresh)
+                with RawPublisher(service_url, fresh) as publisher:
+                    publisher.send(*message(b"5"), txn=txn)
+        self.stand_at(query, fresh, place)
+        for _ in range(2):
+            with pytest.raises(DataLossError) as caught:
+                query.run()
+            assert caught.value.topic_partition == fresh
+            end = f"ends at {caught.value.available}"
+            for part in (LOSS, fresh, place, end, "checkpoint"):
+                assert part in str(caught.value)
+            assert admin.subscriptions(fresh) == []
+            write(service_url, fresh, range(5, 6))
+
+    def test_a_start_with_a_slip(self, service_url: str, fresh: str) -> None:
+        """Behind the last row but one it is no start."""
+        ((ledger, _), *_) = write(service_url, fresh, range(5))
+        for entry, is_fine in ((5, True), (6, False), (999, False)):
+            starts = json.dumps({fresh: f"{ledger}:{entry}"})
+            with Query(service_url, topic=fresh, startingOffsets=starts) as query:
+                if is_fine:
+                    assert not query.trigger()
+                    continue
+                with pytest.raises(DataLossError, match=f"ends at {ledger}:4"):
+                    query.trigger()
+
+    def test_what_lies_behind_an_open_transaction(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """It was stored, so a start there has been reached, though not delivered."""
+        write(service_url, fresh, range(2))
+        with Transactions(service_url) as transactions:
+            txn = transactions.begin(fresh)
+            with RawPublisher(service_url, fresh) as publisher:
+                publisher.send(*message(b"2"), txn=txn)
+                ledger, entry = publisher.send(*message(b"3"))
+                publisher.send(*message(b"4"))
+            starts = json.dumps({fresh: f"{ledger}:{entry + 1}"})
+            with (
+                Query(service_url, topic=fresh, startingOffsets=starts) as query,
+                Query(service_url, topic=fresh, startingOffsets="latest") as latest,
+            ):
+                assert not query.trigger()
+                assert not latest.trigger()
+                admin.unload(fresh)
+                assert not query.trigger()
+                transactions.end(txn, commit=True)
+                await_true(query.trigger, "the rest")
+                assert query.rows == {fresh: [4]}
+                latest.drain()
+                assert latest.rows == {fresh: [2, 3, 4]}
+        assert losses.take() == []
+
+    def test_all_that_was_read_is_gone(
+        self, admin: Admin, service_url: str, fresh: str, losses: Losses
+    ) -> None:
+        """An empty topic, unloaded again and again."""
+        query = Query(service_url, topic=fresh)
+        write(service_url, fresh, range(5))
+        query.run()
+        assert query.run() == 0
+        admin.unload(fresh)
+        trim_first_ledger(admin, fresh)
+        for _ in range(3):
+            assert query.run() <= 1  # a place in the next ledger is news
+            admin.unload(fresh)
+        write(service_url, fresh, range(5, 9))
+        query.run()
+        assert query.rows == {fresh: list(range(9))}
+        assert losses.take() == []
+
+
+def test_runs_without_rows_from_a_checkpoint_of_the_scala_connector(
+    admin: Admin, service_url: str, fresh: str
+) -> None:
+    """They leave no subscription; the first one with rows leaves one, and keeps it."""
+    place = write(service_url, fresh, range(5))[-1]
+    data = encode_message_id(MessageId(*place), java=True)
+    query = Query(service_url, topic=fresh)
+    query.ends = [json.dumps({fresh: [b - 256 if b > 127 else b for b in data]})]
+    for _ in range(3):
+        assert query.run() == 0
+    assert admin.subscriptions(fresh) == []
+    for at in (5, 8):
+        write(service_url, fresh, range(at, at + 3))
+        assert query.run() == 1
+        assert query.run() == 0
+        assert admin.subscriptions(fresh) == [query.subscription]
+        assert backlog(admin, fresh) == 0
+    assert query.rows == {fresh: list(range(5, 11))}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import DataLossError, OptionError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.plan import Pruning
+from pulsar_spark.plan import Pruning, TopicRange
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -20,8 +20,6 @@ from tests.client.scripted_broker import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pulsar_spark.plan import TopicRange
 
 TOPIC = "persistent://public/default/t"
 STEPS = ("LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID", "CLOSE_CONSUMER")
@@ -169,3 +167,69 @@ def test_a_missing_topic(scripted: ScriptedBroker, pool: ConnectionPool) -> None
     with pytest.raises(TopicNotFoundError, match=TOPIC):
         plan(pool, topic="t")
     assert scripted.requests["SUBSCRIBE"] == 0
+
+
+@pytest.fixture
+def timed(scripted: ScriptedBroker) -> ScriptedBroker:
+    """A topic of ten entries, one published each second."""
+    entries = [single(b"a", publish_time=1000 * n) for n in range(1, 11)]
+    scripted.add_topic(TOPIC, entries)
+    return scripted
+
+
+@pytest.mark.parametrize(
+    ("published", "entries"),
+    [
+        ({}, (0, 9)),
+        # Twice the second by which clocks may be off, at each end.
+        ({"from": 6000}, (3, 9)),
+        ({"from": 6001}, (4, 9)),
+        ({"from": 100}, (0, 9)),
+        ({"from": 99_000}, None),
+        ({"to": 5000}, (0, 6)),
+        ({"to": 4999}, (0, 5)),
+        ({"to": 99_000}, (0, 9)),
+        ({"from": 5000, "to": 6000}, (2, 7)),
+    ],
+)
+def test_publish_times_prune_the_range(
+    timed: ScriptedBroker,
+    pool: ConnectionPool,
+    published: dict[str, int],
+    entries: tuple[int, int] | None,
+) -> None:
+    """What cannot hold a wanted row is not read, and nothing else is left out."""
+    pruning = Pruning(
+        published_from_ms=published.get("from"), published_to_ms=published.get("to")
+    )
+    given = {"service.url": "pulsar://unused:1", "topic": "t"}
+    options = parse_read_options({**given, "filterPushdown": "true,1s"})
+    found = plan_batch(pool, options, pruning)
+    places = [(one.start.entry_id, one.end.entry_id) for one in found]
+    assert places == ([] if entries is None else [entries])
+    assert timed.requests["SEEK"] == 2 * len(published)
+    # Without the option, or in compacted topics, nobody is asked for times.
+    compacted = {"filterPushdown": "true,1s", "pulsar.reader.readCompacted": "true"}
+    for others in ({}, compacted):
+        plan_batch(pool, parse_read_options({**given, **others}), pruning)
+    assert timed.requests["SEEK"] == 2 * len(published)
+
+
+@pytest.mark.parametrize(
+    ("options", "begins_at"),
+    [
+        ({}, MessageId(LEDGER, 0)),
+        ({"startingTime": "2500"}, MessageId(LEDGER, 2)),
+        ({"startingOffsets": f'{{"t": "{LEDGER}:2"}}'}, None),
+    ],
+)
+def test_where_a_read_may_begin_amid_a_message(
+    timed: ScriptedBroker,
+    pool: ConnectionPool,
+    options: dict[str, str],
+    begins_at: MessageId | None,
+) -> None:
+    """Not where it was asked for by its place; all tasks of the read know."""
+    found = plan(pool, topic="t", minPartitions="3", **options)
+    assert len(found) == 3
+    assert {one.begins_at for one in found} == {begins_at}

@@ -19,6 +19,7 @@ from tests.client.scripted_broker import (
     refuse,
     silence,
     single,
+    usual,
     wait_until,
 )
 
@@ -164,3 +165,27 @@ def test_a_broker_that_forgets_a_seek_is_noticed(
     found = positions.from_times({TOPIC: 150})[TOPIC]
     assert found.first == MessageId(LEDGER, 1)
     assert scripted.requests["SEEK"] == 4
+
+
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_seek_that_is_refused_is_repeated(
+    scripted: ScriptedBroker, positions: PositionLookup, refusals: int
+) -> None:
+    """Whichever of the two that are to agree it is."""
+    entries = [single(b"", publish_time=time_ms) for time_ms in (100, 200)]
+    scripted.add_topic(TOPIC, entries)
+    refused = [refuse("ServiceNotReady")] * refusals
+    scripted.script("SEEK", *([usual] if refusals == 1 else []), *refused)
+    assert positions.from_times({TOPIC: 150})[TOPIC].first == MessageId(LEDGER, 1)
+    assert scripted.requests["SEEK"] == 4
+
+
+def test_topics_that_do_not_exist(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """They are left out where that is wanted, and an error otherwise."""
+    scripted.add_topic(TOPIC)
+    starts = dict.fromkeys((TOPIC, f"{TOPIC}-other"), EARLIEST)
+    assert list(positions.from_message_ids(starts, absent_ok=True)) == [TOPIC]
+    with pytest.raises(TopicNotFoundError, match="other"):
+        positions.from_message_ids(starts)

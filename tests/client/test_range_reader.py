@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +21,10 @@ from tests.client.scripted_broker import (
     client_options,
     cut,
     numbered,
+    refuse,
     silence,
     single,
+    usual,
     wait_until,
 )
 
@@ -195,6 +198,230 @@ def test_a_chunked_message_that_began_before_the_range(
     assert numbers(ranged(place(1), place(2))) == [0, 42]
     assert scripted.consumers == []
     wait_until(lambda: len(scripted.sessions) == 1)
+
+
+class TestIncompleteMessages:
+    VALUE = struct.pack(">Q", 42) + bytes(100)
+
+    def pieces(self, count: int = 3) -> list[StoredFrame]:
+        """The chunks of a message."""
+        return [chunk("u", index, count, self.VALUE) for index in range(count)]
+
+    def others(self) -> StoredFrame:
+        """A message of another producer."""
+        return single(struct.pack(">Q", 1), producer_name="other")
+
+    @pytest.mark.parametrize("begins_at", [None, place(0)])
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_first_chunks_that_are_gone_are_a_loss(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        fails: bool,
+        begins_at: MessageId | None,
+    ) -> None:
+        """The topic reaches back to nothing else of that producer: it was cut off."""
+        scripted.add_topic(TOPIC, [self.others()])
+        scripted.roll(TOPIC)
+        scripted.append(TOPIC, *self.pieces()[1:], self.others())
+        scripted.trim(TOPIC)
+        reader = ranged(
+            MessageId(8, 1), MessageId(8, 2), fail_on_data_loss=fails, is_protected=True
+        )
+        reader._range = replace(reader._range, begins_at=begins_at)
+        if fails:
+            with pytest.raises(DataLossError, match=r"8:1.*begins at 8:0") as caught:
+                numbers(reader)
+            assert (caught.value.wanted, caught.value.available) == ("8:1", "8:0")
+        else:
+            assert numbers(reader) == [1]
+            assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_all_that_was_before_the_last_chunk_is_gone(
+        self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also the place where the search would begin: retention ran meanwhile."""
+        first, *_, last = self.pieces()
+        scripted.add_topic(TOPIC, [first])
+        scripted.append(TOPIC, last, self.others())
+        look_back = RangeReader._look_back
+
+        def trimmed(self: RangeReader, last: Any) -> Any:
+            scripted.roll(TOPIC)
+            scripted.append(TOPIC, single(b"later"))
+            scripted.trim(TOPIC)
+            return look_back(self, last)
+
+        monkeypatch.setattr(RangeReader, "_look_back", trimmed)
+        with pytest.raises(DataLossError, match=r"7:1.*begins at 8:0"):
+            numbers(ranged(place(1), place(2)))
+
+    def test_first_chunks_that_never_were_are_no_loss(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Something else of the producer is stored before: it goes back far enough."""
+        earlier = single(struct.pack(">Q", 7))
+        scripted.add_topic(TOPIC, [earlier, *self.pieces()[1:], self.others()])
+        assert numbers(ranged(place(0), place(3))) == [7, 1]
+        (warning,) = [
+            r.getMessage() for r in caplog.records if r.levelname == "WARNING"
+        ]
+        assert "7:2 is incomplete" in warning
+
+    @pytest.mark.parametrize("missing", [1, 2])
+    def test_chunks_in_the_middle_that_never_were_are_no_loss(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        missing: int,
+    ) -> None:
+        """What is between two stored entries cannot be gone. One search is enough."""
+        pieces = self.pieces(4)
+        del pieces[missing]
+        scripted.add_topic(TOPIC, [*pieces, self.others()])
+        assert numbers(ranged(place(0), place(3))) == [1]
+        assert "7:2 is incomplete" in caplog.text
+        assert len(scripted.bodies["SUBSCRIBE"]) == 2
+
+    def test_where_a_read_begins_with_the_topic(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What had begun before that is no part of it: for each task, of several."""
+        scripted.add_topic(TOPIC, [self.others(), *self.pieces()[1:], self.others()])
+        for start in (0, 2):
+            reader = ranged(place(start), place(3))
+            reader._range = replace(reader._range, begins_at=place(0))
+            assert numbers(reader)[-1] == 1
+        assert caplog.text.count("7:2 is incomplete") == 2
+        assert "PULSAR_DATA_LOSS" not in caplog.text
+
+    @pytest.mark.parametrize("resent", [(2,), (1, 2), (2, 2)])
+    def test_last_chunks_that_are_stored_twice(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        resent: tuple[int, ...],
+    ) -> None:
+        """After a lost receipt: one row, and no alarm; in another range, too."""
+        pieces = self.pieces()
+        entries = [*pieces, *(pieces[index] for index in resent), self.others()]
+        scripted.add_topic(TOPIC, entries)
+        end = len(entries) - 1
+        assert numbers(ranged(place(0), place(end))) == [42, 1]
+        assert numbers(ranged(place(3), place(end))) == [1]
+        assert caplog.text == ""
+
+    def test_a_name_that_is_used_again(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A message is not taken for a repeated end of another one of its name."""
+        pieces = self.pieces()
+        again = [chunk("u", i, 3, struct.pack(">Q", 43) + bytes(100)) for i in range(3)]
+        scripted.add_topic(TOPIC, [*pieces, *again, *pieces[:1], *pieces[2:]])
+        assert numbers(ranged(place(5), place(5))) == [43]
+        assert caplog.text == ""
+        assert numbers(ranged(place(6), place(7))) == []
+        assert "7:7 is incomplete" in caplog.text
+
+    def test_the_search_hears_nothing(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """It ends with an error that names the message."""
+        first, last = self.pieces(2)
+        scripted.add_topic(TOPIC, [first, last])
+        scripted.script("FLOW", usual)
+        scripted.always("FLOW", silence)
+        reader = ranged(place(1), place(1), reader={"poll_timeout_s": 0.3})
+        with pytest.raises(ReadTimeoutError, match=r"earlier chunks.*7:1"):
+            numbers(reader)
+
+    def test_bad_entries_between_the_chunks_of_the_first_message(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """They are before the range, so that nobody asks what is in them."""
+        first, last = self.pieces(2)
+        contradiction = chunk("v", 5, 5, b"v" * 10)
+        contradiction.metadata.chunk_id = 7
+        broken = batch([b"a" * 8])
+        bad = [contradiction, StoredFrame(broken.metadata, b"", 1)]
+        scripted.add_topic(TOPIC, [first, *bad, last])
+        start = MessageId(LEDGER, 3, first_chunk=place(0))
+        assert numbers(ranged(start, place(3))) == [42]
+        with pytest.raises(CorruptEntryError, match=f"{LEDGER}:1"):
+            numbers(ranged(place(0), place(3)))
+
+
+class TestTheTopicMoves:
+    """A broker closes a topic, and is not ready for it again for a while.
+
+    So it does for up to 30 s where it recovers a topic's transactions.
+    """
+
+    REFUSALS = 40
+
+    def close(self, scripted: ScriptedBroker, command: str) -> None:
+        """Closes the topic's readers; the next requests are refused."""
+        scripted.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        scripted.close_consumers(TOPIC)
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_a_reader(
+        self, scripted: ScriptedBroker, ranged: Any, command: str
+    ) -> None:
+        """It comes back right after the last row."""
+        scripted.add_topic(TOPIC, numbered(12, 10))
+        reader = ranged(place(0), place(11), reader={"receiver_queue_messages": 1})
+        entries = reader.entries()
+        seen = [struct.unpack_from(">Q", p)[0] for p in next(entries).payloads]
+        self.close(scripted, command)
+        for entry in entries:
+            seen += [struct.unpack_from(">Q", payload)[0] for payload in entry.payloads]
+        assert seen == list(range(120))
+        assert scripted.requests[command] > self.REFUSALS
+
+    def test_for_longer_than_it_waits(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The error says what the broker said."""
+        scripted.add_topic(TOPIC, numbered(12, 10))
+        settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.5}
+        entries = ranged(place(0), place(11), reader=settings).entries()
+        next(entries)
+        scripted.always("SUBSCRIBE", refuse("ServiceNotReady", "recovering"))
+        scripted.close_consumers(TOPIC)
+        with pytest.raises(ReadTimeoutError, match=r"pollTimeoutMs.*recovering"):
+            list(entries)
+
+    def test_under_a_search_for_chunks(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The second reader comes back, too."""
+        value = struct.pack(">Q", 42) + bytes(100)
+        scripted.add_topic(TOPIC, [chunk("u", i, 2, value) for i in range(2)])
+        scripted.script(
+            "SUBSCRIBE", usual, *[refuse("ServiceNotReady")] * self.REFUSALS
+        )
+        assert numbers(ranged(place(1), place(1))) == [42]
+        assert scripted.requests["SUBSCRIBE"] > self.REFUSALS
+
+    def test_what_a_broker_does_not_know_yet_is_not_gone(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """Twice it says that the topic ends earlier, and then it delivers the rest."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = numbered(6, 1)[3:]
+
+        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.append(TOPIC, *later)
+
+        # The first answer is for the subscribing.
+        scripted.script("GET_LAST_MESSAGE_ID", usual, usual, then_more)
+        assert numbers(ranged(place(0), place(5))) == list(range(6))
+        assert scripted.requests["GET_LAST_MESSAGE_ID"] == 3
 
 
 def test_looking_back_while_the_queue_is_full(

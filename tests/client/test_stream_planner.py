@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client import chunk_guard as guard_module
 from pulsar_spark.client import cursors as cursors_module
 from pulsar_spark.client import stream_planner as module
 from pulsar_spark.client.pool import ConnectionPool
@@ -27,6 +29,7 @@ from tests.client.scripted_broker import (
     batch,
     client_options,
     refuse,
+    silence,
     single,
     usual,
     wait_until,
@@ -45,9 +48,17 @@ Row = tuple[str, int, int, int]
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted broker forgets at once."""
+def _short_waits(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The scripted broker forgets at once.
+
+    And a query that is asked once looks, also where it has looked in vain for long, as
+    on a busy machine; unless time passes as a test says.
+    """
     monkeypatch.setattr(cursors_module, "_FORGET_S", 0.0)
+    if "clock" not in request.fixturenames:
+        monkeypatch.setattr(module, "_LONG_PLAN_S", math.inf)
 
 
 class Query:
@@ -551,6 +562,415 @@ class TestBatches:
         assert {s.name for s in two.durable(P0)} == {end.subscription}
         assert {s.mark_delete for s in two.durable(P0)} == {(LEDGER, 2)}
 
+    def test_runs_without_rows_from_such_a_checkpoint_leave_nothing(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """No offset would have the subscription's name, so each run had another."""
+        query = queries()
+        start = StreamOffset("", {P0: at(4), P1: at(4)})
+        for _ in range(3):
+            query.planner.fix_target()
+            assert query.planner.latest(start) is start
+            query.planner.commit(start)
+            query.stop()
+        two.append(P0, single(b"b"))
+        end = query.planner.latest(start)  # and it dies before that is recorded
+        query.kill()
+        wait_until(lambda: two.subscriptions == {}, "readers that leave nothing")
+        assert not any(body.durable for body in two.bodies["SUBSCRIBE"])
+        assert query.planner.ranges(start, end) == [TopicRange(P0, at(5), at(5))]
+        assert [s.name for s in two.durable(P0)] == [end.subscription]
+
+    def test_a_batch_that_such_a_checkpoint_has_begun(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """It is read as it is; the subscription comes with the next end."""
+        query = queries()
+        start, end = StreamOffset("", {P0: at(2)}), StreamOffset("", {P0: at(4)})
+        assert query.planner.ranges(start, end) == [TopicRange(P0, at(3), at(4))]
+        assert two.durable(P0) == []
+        following = query.planner.latest(end)
+        assert following.subscription.startswith("spark-pulsar-")
+        query.planner.ranges(end, following)
+        assert [s.name for s in two.durable(P0)] == [following.subscription]
+
+    def test_ranges_say_what_is_stored(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """A task that finds the ledger of its start gone can tell whether it had it."""
+        scripted.add_topic(BASE, [single(b"a")] * 3)
+        scripted.roll(BASE)
+        scripted.append(BASE, *[single(b"b")] * 2)
+        end = StreamOffset("s", {BASE: at(1, 8)})
+        for read, is_known in ((1, True), (2, False)):
+            query = queries()
+            start = StreamOffset("s", {BASE: at(read)})
+            (range_,) = query.planner.ranges(start, end)
+            assert range_ == TopicRange(BASE, at(read + 1), at(1, 8), is_known)
+            query.stop()
+
+
+class TestUnreached:
+    """Places that the topic has never come to: it is not the one that was read."""
+
+    @pytest.mark.parametrize("limits", [{}, {"maxRowsPerTrigger": "3"}])
+    @pytest.mark.parametrize(
+        "read", [at(41, 900000), at(-1, 900000), at(5), at(2, 900000, 1)]
+    )
+    def test_it_is_an_error_that_names_both(
+        self,
+        two: ScriptedBroker,
+        queries: Any,
+        read: MessageId,
+        limits: dict[str, str],
+    ) -> None:
+        """Each time, and nothing is left behind; new rows change nothing."""
+        query = queries(**limits)
+        start = StreamOffset("s", {P0: at(4), P1: read})
+        for _ in range(2):
+            with pytest.raises(DataLossError) as caught:
+                query.planner.latest(start)
+            assert caught.value.topic_partition == P1
+            for text_ in (str(read), "7:4", "checkpoint", "startingOffsets"):
+                assert text_ in caught.value.message
+            query.kill()
+            wait_until(lambda: two.durable(P1) == [], "the end of the subscription")
+
+    def test_a_start_with_a_slip(self, two: ScriptedBroker, queries: Any) -> None:
+        """They are checked before anything is recorded."""
+        query = queries(startingOffsets=f'{{"t":{{"0":"{LEDGER}:44"}}}}')
+        with pytest.raises(DataLossError, match=r"7:43.*ends at 7:4.*startingOffsets"):
+            query.trigger()
+        assert two.durable(P0) == []
+
+    @pytest.mark.parametrize("limits", [{}, {"maxRowsPerTrigger": "3"}])
+    def test_it_goes_on_with_what_there_is(
+        self,
+        two: ScriptedBroker,
+        queries: Any,
+        caplog: pytest.LogCaptureFixture,
+        limits: dict[str, str],
+    ) -> None:
+        """With `failOnDataLoss` false: one warning, and all rows of the topic."""
+        query = queries(failOnDataLoss="false", **limits)
+        start = StreamOffset("s", {P0: at(4), P1: at(41, 900000)})
+        seen: list[Row] = []
+        for _ in range(3):
+            while (end := query.planner.latest(start)) is not start:
+                for range_ in query.planner.ranges(start, end):
+                    seen += query.read(range_)
+                start = StreamOffset.from_json(end.to_json())
+            query.kill()
+            two.append(P1, single(b"b"))
+        assert seen == [(P1, LEDGER, n, 0) for n in range(7)]
+        warned = [r for r in caplog.records if "PULSAR_DATA_LOSS" in r.getMessage()]
+        assert len(warned) == 1
+
+    def test_what_was_read_and_removed_was_reached(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """Nothing is left that could be read, and nothing is wrong."""
+        scripted.add_topic(BASE, [single(b"a")] * 5)
+        query = queries()
+        query.drain()
+        scripted.roll(BASE)
+        scripted.trim(BASE)
+        query.kill()
+        for _ in range(3):
+            assert not query.trigger()
+        asked = scripted.requests["SUBSCRIBE"]
+        assert not query.trigger()
+        assert scripted.requests["SUBSCRIBE"] == asked  # once is enough
+        scripted.append(BASE, single(b"b"))
+        query.drain()
+        assert len(all_rows(query)) == 6
+
+    def test_what_a_broker_shows_later_was_reached(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """While it recovers transactions, less can be read than was read before."""
+
+        def earlier(broker: ScriptedBroker, session: Session, command: Any) -> None:
+            consumer = session.consumers[command.getLastMessageId.consumer_id]
+            kept = broker.topics[consumer.topic]
+            broker.topics[consumer.topic] = kept[:2]
+            usual(broker, session, command)
+            broker.topics[consumer.topic] = kept
+
+        query = queries()
+        query.drain()
+        query.kill()
+        two.script("GET_LAST_MESSAGE_ID", earlier, earlier)
+        assert not query.trigger()
+        two.append(P0, single(b"b"))
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+
+class TestTheTopicMoves:
+    """A broker closes a topic, and is not ready for it again for a while."""
+
+    REFUSALS = 40
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_a_running_query(
+        self, two: ScriptedBroker, queries: Any, command: str
+    ) -> None:
+        """It waits, acknowledges what it has read, and goes on."""
+        query = queries()
+        query.drain()
+        for name in (P0, P1):
+            two.append(name, single(b"b"))
+        two.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        two.close_consumers()
+        query.drain()
+        assert all_rows(query) == stored(two)
+        assert [s.mark_delete for s in two.durable(P0)] == [(LEDGER, 5)]
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_one_that_starts(
+        self, two: ScriptedBroker, queries: Any, command: str
+    ) -> None:
+        """And under one that fixes what there is to read."""
+        two.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        query = queries()
+        query.planner.fix_target()
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+    def test_for_longer_than_it_waits(self, two: ScriptedBroker, queries: Any) -> None:
+        """The error says what the broker said."""
+        query = queries(pollTimeoutMs="300")
+        query.drain()
+        two.always("SUBSCRIBE", refuse("ServiceNotReady", "recovering"))
+        two.close_consumers()
+        with pytest.raises(PulsarSparkError, match="recovering"):
+            query.trigger()
+
+
+def piece(uuid: str, index: int, count: int = 2) -> Any:
+    """A chunk."""
+    return single(
+        b"x",
+        uuid=uuid,
+        chunk_id=index,
+        num_chunks_from_msg=count,
+        total_chunk_msg_size=count,
+    )
+
+
+class TestChunks:
+    """The acknowledgement stops where a message begins that is not finished."""
+
+    @pytest.fixture
+    def query(self, scripted: ScriptedBroker, queries: Any) -> Query:
+        """It reads one topic."""
+        scripted.add_topic(BASE, [single(b"a")])
+        one: Query = queries()
+        one.drain()
+        return one
+
+    def acknowledged(self, query: Query, *entries: Any) -> tuple[int, int]:
+        """Where the cursor stands once these have come, and are read."""
+        query.broker.append(BASE, *entries)
+        query.drain()
+        (subscription,) = query.broker.durable(BASE)
+        return subscription.mark_delete
+
+    def test_not_into_an_open_message(self, query: Query) -> None:
+        """But up to the last end before it."""
+        assert self.acknowledged(query, single(b"b"), piece("u", 0)) == (LEDGER, 0)
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 4)
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 5)
+
+    def test_open_messages_in_a_chain(self, query: Query) -> None:
+        """It follows one micro-batch behind, where one is always open."""
+        assert self.acknowledged(query, piece("0", 0)) == (LEDGER, 0)
+        for n in range(1, 20):
+            entries = piece(f"{n}", 0), piece(f"{n - 1}", 1)
+            assert self.acknowledged(query, *entries) == (LEDGER, 2 * n - 1)
+
+    def test_the_first_chunks_of_a_topic(self, query: Query) -> None:
+        """One at an end makes it look further back; its own message may be whole."""
+        entries = piece("u", 0), piece("v", 0), piece("v", 1)
+        assert self.acknowledged(query, *entries) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 4)
+
+    def test_chunks_behind_the_end_do_not_count(self, query: Query) -> None:
+        """They may come with what is looked at, and belong to a later micro-batch."""
+        assert self.acknowledged(query, piece("u", 0), piece("u", 1)) == (LEDGER, 2)
+        rows = batch([b"b"] * 50)
+        query.broker.append(BASE, rows, piece("v", 0), single(b"b"))
+        query.trigger()
+        query.broker.append(BASE, piece("v", 1))
+        query.planner.latest(query.begin())
+        assert query.broker.durable(BASE)[0].mark_delete == (LEDGER, 2)
+        assert self.acknowledged(query) == (LEDGER, 6)
+
+    def test_across_ledgers(self, query: Query) -> None:
+        """The chunks may be at the end of a ledger, and rows in the next."""
+        assert self.acknowledged(query, piece("u", 0, 3)) == (LEDGER, 0)
+        for ledger_id in (8, 9):
+            assert query.broker.roll(BASE) == ledger_id
+            assert self.acknowledged(query, single(b"b")) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 1, 3)) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 2, 3)) == (9, 2)
+
+    @pytest.mark.parametrize("end", ["killed", "stopped"])
+    def test_after_a_restart(self, query: Query, end: str) -> None:
+        """The checkpoint says that the topic has such messages."""
+        assert self.acknowledged(query, single(b"b"), piece("u", 0)) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("v", 0), single(b"b")) == (LEDGER, 0)
+        assert query.log[-1]["chunked"] == [BASE]
+        query.kill() if end == "killed" else query.stop()
+        assert self.acknowledged(query) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("v", 1)) == (LEDGER, 6)
+
+    @pytest.mark.parametrize("limit", ["1", "2", "3"])
+    def test_with_limits(
+        self, scripted: ScriptedBroker, queries: Any, limit: str
+    ) -> None:
+        """Ends are wherever rows are enough; what the driver looks at tells, too."""
+        scripted.add_topic(BASE, [single(b"a")] * 3)
+        scripted.append(BASE, *[piece(n, 0) for n in "uv"], single(b"b"))
+        query = queries(maxRowsPerTrigger=limit)
+        assert self.acknowledged(query) <= (LEDGER, 2)
+        assert self.acknowledged(query, piece("v", 1)) <= (LEDGER, 2)
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 7)
+        assert all_rows(query) == stored(scripted)
+
+    def test_limits_far_ahead_of_an_open_message(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next entries are looked at there, not those since the message began."""
+        query.stop()
+        query.options["maxRowsPerTrigger"] = "40"
+        monkeypatch.setattr(guard_module._History, "limit", lambda *_: at(0))
+        monkeypatch.setattr(guard_module, "_WINDOW", 1)
+        assert self.acknowledged(query, piece("u", 0)) == (LEDGER, 0)
+        done = len(query.rows)
+        granted = query.broker.permits[BASE]
+        assert self.acknowledged(query, *[single(b"b")] * 200) == (LEDGER, 0)
+        batches = len(query.rows) - done
+        assert all_rows(query) == stored(query.broker)
+        each = cursors_module._LOOK_PERMITS + guard_module._WINDOW
+        assert query.broker.permits[BASE] - granted <= (batches + 1) * each
+
+    def test_available_now(self, query: Query) -> None:
+        """A run leaves an open message to the next one."""
+        query.broker.append(BASE, piece("u", 0))
+        query.stop()
+        for _ in range(2):
+            query.planner.fix_target()
+            assert self.acknowledged(query) == (LEDGER, 0)
+            query.stop()
+        query.broker.append(BASE, piece("u", 1))
+        query.planner.fix_target()
+        assert self.acknowledged(query) == (LEDGER, 2)
+
+    @pytest.mark.parametrize("expires", [True, False])
+    def test_a_message_that_is_never_finished(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch, expires: bool
+    ) -> None:
+        """It holds the acknowledgement for as long as the option says."""
+        query.stop()
+        expiry = "pulsar.reader.expireTimeOfIncompleteChunkedMessageMillis"
+        query.options[expiry] = "60000" if expires else "0"
+        clock = Clock()
+        monkeypatch.setattr(guard_module, "time", clock)
+        assert self.acknowledged(query, piece("u", 0)) == (LEDGER, 0)
+        clock.now += 59
+        assert self.acknowledged(query, piece("v", 0)) == (LEDGER, 0)
+        clock.now += 2
+        assert self.acknowledged(query) == (LEDGER, 1 if expires else 0)
+        clock.now += 1e6
+        assert self.acknowledged(query) == (LEDGER, 2 if expires else 0)
+
+    def test_one_that_was_never_finished_and_many_rows(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not looked for behind more entries than that."""
+        monkeypatch.setattr(guard_module, "_WINDOW", 4)
+        assert self.acknowledged(query, piece("u", 0)) == (LEDGER, 0)
+        for n in range(2, 5):
+            assert self.acknowledged(query, single(b"b")) == (LEDGER, 0), n
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 5)
+
+    def test_batches_cost_more_permits(self, query: Query) -> None:
+        """They are granted until all that is looked at has come."""
+        rows = [batch([b"b"] * 50)] * 5
+        assert self.acknowledged(query, piece("u", 0), *rows) == (LEDGER, 6)
+        assert self.acknowledged(query, piece("v", 0), *rows, piece("w", 0)) == (
+            LEDGER,
+            6,
+        )
+
+    def test_a_damaged_entry_is_no_chunk(self, query: Query) -> None:
+        """Whoever reads it says so."""
+        bad = replace(single(b"b"), is_damaged=True)
+        assert self.acknowledged(query, piece("u", 0), bad, bad) == (LEDGER, 3)
+        assert self.acknowledged(query, piece("v", 0)) == (LEDGER, 3)
+        assert self.acknowledged(query, bad) == (LEDGER, 3)
+
+    def test_a_look_that_fails_is_repeated(
+        self, scripted: ScriptedBroker, query: Query
+    ) -> None:
+        """Nothing is acknowledged unseen, and nobody is told of a refusal."""
+
+        def only_readers(broker: ScriptedBroker, session: Session, c: Any) -> None:
+            refused = usual if c.subscribe.durable else refuse("ServiceNotReady")
+            refused(broker, session, c)
+
+        scripted.append(BASE, single(b"b"))
+        query.trigger()
+        scripted.always("SUBSCRIBE", only_readers)
+        assert not query.trigger()
+        assert scripted.durable(BASE)[0].mark_delete == (LEDGER, 0)
+        scripted.always("SUBSCRIBE", usual)
+        assert self.acknowledged(query) == (LEDGER, 1)
+
+    def test_ends_at_which_nothing_is_delivered(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What does not come is not waited for long."""
+        monkeypatch.setattr(guard_module, "_TIMEOUT_S", 0.1)
+        query.broker.append(BASE, single(b"b"))
+        query.trigger()
+        query.broker.always("FLOW", silence)
+        assert self.acknowledged(query) == (LEDGER, 1)
+
+    def test_many_topic_partitions(
+        self,
+        scripted: ScriptedBroker,
+        queries: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Some are looked at in one visit, in turn; and all once one has chunks."""
+        monkeypatch.setattr(guard_module, "_LOOKS", 2)
+        scripted.partitions[BASE] = 6
+        names = [f"{BASE}-partition-{index}" for index in range(6)]
+        for name in names:
+            scripted.add_topic(name, [single(b"a")])
+        query = queries()
+        query.drain()
+        assert len(scripted.permits) == 2
+        for name in names:
+            scripted.append(name, single(b"b"))
+        query.drain()
+        assert len(scripted.permits) == 4
+        for name in names:
+            scripted.append(name, piece("u", 0))
+        query.drain()
+        held = {name for name in names if scripted.durable(name)[0].mark_delete[1] < 2}
+        assert len(held) == 2
+        for name in names:
+            scripted.append(name, piece("v", 0))
+        query.drain()
+        stand = {name: scripted.durable(name)[0].mark_delete[1] for name in names}
+        assert stand == {name: 1 if name in held else 2 for name in names}
+
 
 class TestLimits:
     @pytest.fixture
@@ -937,6 +1357,38 @@ class TestGone:
         assert query.rows[-1] == [
             (self.A, *place, 0) for place in scripted.positions(self.A)
         ]
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("when", ["it is found", "the target is fixed"])
+    def test_before_the_first_question_about_it(
+        self, scripted: ScriptedBroker, query: Query, fails: bool, when: str
+    ) -> None:
+        """A new topic that goes while the driver asks where it begins."""
+        query.kill()
+        query.options["failOnDataLoss"] = str(fails)
+        query.options["topics"] = "a,b,c"
+        scripted.append(self.B, single(b"b"))
+        late_one = "persistent://public/default/c"
+        scripted.add_topic(late_one, [single(b"c")])
+
+        def gone(broker: ScriptedBroker, session: Session, command: Any) -> None:
+            if late_one in broker.topics:
+                broker.delete_topic(late_one)
+            usual(broker, session, command)
+
+        scripted.script("LOOKUP", *[gone] * 3)
+        if when != "it is found":
+            if fails:
+                with pytest.raises(DataLossError, match=late_one):
+                    query.planner.fix_target()
+                return
+            query.planner.fix_target()
+        if fails:
+            with pytest.raises(DataLossError, match=late_one):
+                query.drain()
+            return
+        query.drain()
+        assert query.rows[-1] == [(self.B, LEDGER, 3, 0)]
 
 
 class TestProgress:

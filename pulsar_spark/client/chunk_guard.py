@@ -1,0 +1,392 @@
+"""Keeps a query's acknowledgements out of chunked messages that are not finished.
+
+A chunked message is a row of the micro-batch that has its last chunk. Where an earlier
+micro-batch ends between its chunks::
+
+    entry     ...  41      42      43   |   44      45    ...
+    holds          x       a 0/3   y    |   a 1/3   a 2/3
+                                        └ end of a micro-batch
+
+acknowledging all up to 43 would let the broker remove 42, once its ledger is closed,
+before the message is read. So the driver looks at what is stored right before an end
+before that is acknowledged. Where a message is open there, the acknowledgement stops at
+the last earlier end at which it was not, here the one before 41.
+
+What is looked at is bounded, as all of it costs the driver: one entry, the last, of up
+to 64 topic partitions of one visit, in turn, and of those whose topic has shown a chunk
+before up to 32 entries, of all of them. A message that is open for longer than
+``expireTimeOfIncompleteChunkedMessageMillis``, or has no chunk among so many entries,
+holds nothing back. A row that is lost for that reason is an error, see
+``client.range_reader``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.plan import TopicPositions
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
+from pulsar_spark.wire.protocol import Delivery
+
+#: Entries before an end that are looked at where a topic is known to have chunks.
+_WINDOW = 32
+
+#: Topic partitions of other topics that are looked at in one visit, in turn.
+_LOOKS = 64
+
+#: Rounds of questions in one visit: one for the ends, the others for entries before
+#: them, one more for each ledger that is reached back over.
+_ROUNDS = 8
+
+#: Longest wait for these entries, in seconds. What has not come by then is not waited
+#: for: an end may be a place where nothing is delivered.
+_TIMEOUT_S = 2.0
+
+#: Longest wait for the broker to forget the readers, in seconds. Nothing depends on it.
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class ChunkGuard:
+    """Says how far each topic partition may be acknowledged.
+
+    Args:
+        pool: The cluster's connections.
+        subscription_prefix: Beginning of the names of the readers that look.
+        expire_s: How long an open message holds an acknowledgement back, in seconds; 0
+            for ever.
+
+    Attributes:
+        chunked: The topics, without the suffix of a partition, that have shown a chunk.
+        subscription_prefix: As given.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, *, subscription_prefix: str, expire_s: float
+    ) -> None:
+        self.chunked: set[str] = set()
+        self.subscription_prefix = subscription_prefix
+        self._pool = pool
+        self._expire_s = expire_s
+        self._histories: dict[str, _History] = defaultdict(_History)
+        self._turn = 0
+
+    def note_chunk(self, topic_partition: str) -> None:
+        """Remembers that there are chunks in a topic."""
+        self.chunked.add(_topic(topic_partition))
+
+    def limit(
+        self, due: Mapping[str, MessageId], done: Mapping[str, MessageId]
+    ) -> dict[str, MessageId]:
+        """Returns how far may be acknowledged what is due.
+
+        Args:
+            due: The entry, by topic partition, up to which all was read.
+            done: Up to which it was acknowledged before, as far as we know.
+
+        Returns:
+            For each topic partition the entry in question or an earlier one, EARLIEST
+            for none at all; nothing for those that could not be looked at now.
+        """
+        unseen = {n: end for n, end in due.items() if self._histories[n].end != end}
+        found = self._look(self._chosen(unseen), due, done)
+        limits = {}
+        now_s = time.monotonic()
+        for name, end in due.items():
+            history = self._histories[name]
+            if name in found:
+                seen = found[name]
+                if seen is None:
+                    continue
+                history.add(end, seen, now_s)
+            elif name in unseen:
+                history.clear()
+                limits[name] = end
+                continue
+            limits[name] = history.limit(now_s - self._expire_s, self._expire_s > 0)
+        return limits
+
+    def _chosen(self, names: Iterable[str]) -> list[str]:
+        """Those to look at: all of the topics with chunks, and some of the others."""
+        chosen: list[str] = []
+        others: list[str] = []
+        for name in names:
+            (chosen if _topic(name) in self.chunked else others).append(name)
+        turn = self._turn % len(others) if others else 0
+        self._turn += min(_LOOKS, len(others))
+        return chosen + (others[turn:] + others[:turn])[:_LOOKS]
+
+    def _look(
+        self,
+        names: Iterable[str],
+        due: Mapping[str, MessageId],
+        done: Mapping[str, MessageId],
+    ) -> dict[str, frozenset[str] | None]:
+        """The messages that are open at some ends; None where nobody can tell now."""
+        windows = {
+            name: _Window(due[name], done[name], self._size(name)) for name in names
+        }
+        failed: set[str] = set()
+        for _ in range(_ROUNDS):
+            asked = {
+                name: section
+                for name, window in windows.items()
+                if name not in failed and (section := window.next_section())
+            }
+            if not asked:
+                break
+            for name, answer in self._round(asked).items():
+                if isinstance(answer, PulsarSparkError):
+                    failed.add(name)
+                    continue
+                window = windows[name]
+                window.learn(asked[name], answer)
+                if window.size < _WINDOW and window.has_chunks:
+                    self.note_chunk(name)
+                    windows[name] = _Window(due[name], done[name], _WINDOW)
+        return {
+            name: None if name in failed else window.open_messages()
+            for name, window in windows.items()
+        }
+
+    def _size(self, name: str) -> int:
+        return _WINDOW if _topic(name) in self.chunked else 1
+
+    def _round(
+        self, asked: Mapping[str, _Section]
+    ) -> dict[str, _Reader | PulsarSparkError]:
+        """Readers that have read these sections, all together."""
+        arrived = threading.Condition()
+        readers = ConsumerGroup(
+            self._pool, lambda topic, to: _Reader(topic, to, asked[topic], arrived)
+        )
+        readers.connect(asked)
+        readers.step("SUBSCRIBE", lambda reader: reader.begin(self.subscription_prefix))
+        last = readers.step("GET_LAST_MESSAGE_ID", lambda reader: reader.get_last())
+        for name, reply in last.items():
+            readers.members[name].positions = read_positions(reply)
+        deadline = time.monotonic() + _TIMEOUT_S
+        members = list(readers.members.values())
+        while (left_s := deadline - time.monotonic()) > 0:
+            waiting = [reader for reader in members if reader.is_waiting]
+            if not waiting:
+                break
+            for reader in waiting:
+                reader.ask_for_entries()
+            with arrived:
+                arrived.wait_for(partial(_all_have_news, waiting), left_s)
+        answers: dict[str, _Reader | PulsarSparkError] = dict(readers.members)
+        readers.close(_CLOSE_TIMEOUT_S)
+        return {**answers, **readers.take_failures()}
+
+
+class _Section(NamedTuple):
+    """Entries of one ledger, both ends inclusive."""
+
+    ledger_id: int
+    first: int
+    last: int
+
+
+class _Piece(NamedTuple):
+    """A chunk: which message it is of, and whether that ends with it."""
+
+    uuid: str
+    is_last: bool
+
+
+class _Window:
+    """The entries before an end that are looked at, the last ones first."""
+
+    def __init__(self, end: MessageId, done: MessageId, size: int) -> None:
+        self.size = size
+        self._done = done
+        self._left = size
+        self._next: MessageId | None = end
+        self._pieces: list[_Piece] = []  # in order
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether there was a chunk among them."""
+        return bool(self._pieces)
+
+    def next_section(self) -> _Section | None:
+        """What to look at next, None where there is nothing more."""
+        end = self._next
+        if end is None or end.position <= self._done.position or self._left <= 0:
+            return None
+        first = max(0, end.entry_id - self._left + 1)
+        if self._done.ledger_id == end.ledger_id:
+            first = max(first, self._done.entry_id + 1)
+        return _Section(end.ledger_id, first, end.entry_id)
+
+    def learn(self, section: _Section, reader: _Reader) -> None:
+        """Takes what was found there."""
+        self._pieces = reader.pieces + self._pieces
+        self._left -= section.last - section.first + 1
+        before = reader.positions.before
+        is_earlier = EARLIEST.position < before.position and before.entry_id >= 0
+        in_another = before.ledger_id < section.ledger_id
+        self._next = before if is_earlier and in_another else None
+
+    def open_messages(self) -> frozenset[str]:
+        """The messages that have chunks in it, but not their last one."""
+        still_open = {}
+        for piece in self._pieces:
+            still_open[piece.uuid] = not piece.is_last
+        return frozenset(uuid for uuid, is_open in still_open.items() if is_open)
+
+
+@dataclass
+class _History:
+    """The ends of a topic partition, since the last one that was clean.
+
+    Attributes:
+        looks: Each with the messages that were open there, in order.
+        since_s: Since when each of those that are open now is known.
+    """
+
+    looks: list[tuple[MessageId, frozenset[str]]] = field(default_factory=list)
+    since_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def end(self) -> MessageId | None:
+        """The last one."""
+        return self.looks[-1][0] if self.looks else None
+
+    def add(self, end: MessageId, open_messages: frozenset[str], now_s: float) -> None:
+        """Adds what was open at the next end."""
+        if self.looks and end.position < self.looks[-1][0].position:
+            self.clear()  # the topic was made anew
+        self.looks.append((end, open_messages))
+        self.since_s = {name: self.since_s.get(name, now_s) for name in open_messages}
+
+    def limit(self, expired_s: float, expires: bool) -> MessageId:
+        """The last end at which nothing was open that still is."""
+        waited_for = {
+            name
+            for name, since_s in self.since_s.items()
+            if not (expires and since_s <= expired_s)
+        }
+        for at in reversed(range(len(self.looks))):
+            end, open_messages = self.looks[at]
+            if not open_messages & waited_for:
+                del self.looks[:at]
+                return end
+        return EARLIEST
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self.looks.clear()
+        self.since_s.clear()
+
+
+class _Reader(TopicConsumer):
+    """Reads a section of a topic partition.
+
+    Attributes:
+        positions: What the broker says of it.
+        pieces: The chunks that came, in order.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        connection: Connection,
+        section: _Section,
+        arrived: threading.Condition,
+    ) -> None:
+        super().__init__(topic, connection)
+        self.positions = TopicPositions(EARLIEST, None)
+        self.pieces: list[_Piece] = []
+        self._section = section
+        self._arrived = arrived
+        self._reached = (section.ledger_id, section.first - 1)
+        self._permits = 0  # what the broker may still send, in messages
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether entries of the section are still to come."""
+        last = self.positions.last
+        if not self.is_open or last is None:
+            return False
+        end = min(last.position, (self._section.ledger_id, self._section.last))
+        return self._reached < end
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to do, other than to wait."""
+        return self._permits <= 0 or not self.is_waiting
+
+    def begin(self, prefix: str) -> Any:
+        """Builds SUBSCRIBE."""
+        start = MessageId(self._section.ledger_id, self._section.first)
+        return self.subscribe(f"{prefix}-{uuid.uuid4()}", durable=False, start=start)
+
+    def ask_for_entries(self) -> None:
+        """Lets the broker send what is missing, as if no entry were a batch."""
+        with self._arrived:
+            if self._permits > 0:
+                return
+            reached = max(self._reached[1], self._section.first - 1)
+            missing = max(1, self._section.last - reached) - self._permits
+            self._permits += missing
+        # A broken connection closes its consumers.
+        with contextlib.suppress(PulsarSparkError):
+            self.connection.send(commands.flow(self.consumer_id, missing))
+
+    # What follows is called by the connection's reading thread.
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Notes the chunks."""
+        for delivery in deliveries:
+            stored = _read(delivery)
+            position = delivery.ledger_id, delivery.entry_id
+            with self._arrived:
+                self._permits -= 1 if stored is None else stored.charged_messages
+                end = self._section.ledger_id, self._section.last
+                if stored is not None and stored.is_chunk and position <= end:
+                    metadata = stored.metadata
+                    is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
+                    self.pieces.append(_Piece(metadata.uuid, is_last))
+                self._reached = max(self._reached, position)
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Nothing more comes; the acknowledgement waits for the next visit."""
+        super().closed(error)
+        with self._arrived:
+            self._arrived.notify_all()
+
+
+def _all_have_news(readers: Iterable[_Reader]) -> bool:
+    return all(reader.has_news for reader in readers)
+
+
+def _read(delivery: Delivery) -> StoredEntry | None:
+    try:
+        return read_stored_entry(
+            delivery.ledger_id, delivery.entry_id, delivery.headers_and_payload
+        )
+    except CorruptEntryError:
+        return None  # whoever reads the row will say so
+
+
+def _topic(topic_partition: str) -> str:
+    return TopicName.parse(topic_partition).base.full_name
