@@ -40,7 +40,6 @@ from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
 
@@ -348,7 +347,7 @@ class _Reader(TopicConsumer):
             self._permits += missing
         # A broken connection closes its consumers.
         with contextlib.suppress(PulsarSparkError):
-            self.connection.send(commands.flow(self.consumer_id, missing))
+            self.connection.grant(self.consumer_id, missing)
 
     # What follows is called by the connection's reading thread.
 

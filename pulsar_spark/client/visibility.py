@@ -29,7 +29,6 @@ from pulsar_spark.client.positions import read_positions
 from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import PulsarSparkError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.wire import commands
 from pulsar_spark.wire.protocol import Delivery
 
 #: How long a delivery is waited for before the place is looked at, in seconds.
@@ -105,7 +104,7 @@ def _ask(
     if _mark_delete(group) >= place.position:
         return Visibility.REMOVED
     reader = group.members[topic]
-    reader.connection.send(commands.flow(reader.consumer_id, 1))
+    reader.connection.grant(reader.consumer_id, 1)
     for tick in itertools.count(1):
         with reader.news:
             reader.news.wait_for(lambda: reader.first or not reader.is_open, _TICK_S)
