@@ -55,6 +55,7 @@ LAYERS = {
     "split": Layer(("message_id", "plan"), (), _NETWORK + _CLOCK),
     "admission": Layer((), (), _NETWORK + _CLOCK),
     "commit_log": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "commit_protocol": Layer(("errors", "commit_log"), (), _NETWORK + _CLOCK),
     "wire": Layer(("errors", "message_id"), ("google", "crc32c"), _NETWORK + _CLOCK),
     "wire.messages": Layer(("errors",), (), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
@@ -76,6 +77,7 @@ LAYERS = {
             "split",
             "admission",
             "commit_log",
+            "commit_protocol",
             "wire",
         )
     ),

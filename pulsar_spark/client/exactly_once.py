@@ -14,7 +14,7 @@ transactions one is the log (see ``commit_log``):
 
 The order of the log settles who may decide: a driver reads its decision back before it
 acts on it. If another one had gone to work before the decision came, it counts for
-nobody.
+nobody. What decides all this, step by step, is in ``commit_protocol``; here it is done.
 
 A coordinator says the same of a transaction that was committed and of one that has
 expired: it knows neither any more. The markers tell them apart, because they are
@@ -28,30 +28,43 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
+from pulsar_spark import commit_protocol
 from pulsar_spark.client.journal import Journal
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.commit_log import (
+    NO_TERM,
     Began,
-    Committed,
-    LogState,
     Opened,
-    Prepared,
     Record,
+    Term,
     dump_marker,
     dump_probe,
     dump_record,
-    load_marker,
     load_record,
-    read_log,
+)
+from pulsar_spark.commit_protocol import (
+    Append,
+    CutLog,
+    Effect,
+    End,
+    ForgetMarkers,
+    KeepMarkers,
+    LastMarker,
+    Probe,
+    Progress,
+    ReadLog,
+    ReadMarkers,
+    Steps,
+    Wait,
 )
 from pulsar_spark.errors import (
     BrokerError,
-    CheckpointError,
     PulsarSparkError,
     ReadTimeoutError,
     TransactionLostError,
@@ -59,58 +72,16 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.commands import TxnAction, TxnId
 
+__all__ = ["CommitProtocol", "Progress", "TaskTransaction", "marker", "markers_topic"]
+
 logger = logging.getLogger("pulsar_spark.client")
+
+T = TypeVar("T")
 
 #: A transaction that another END_TXN is just ending.
 _ENDING = "InvalidTxnStatus"
 #: One that is over, whichever way.
 _OVER = "TransactionNotFound"
-
-#: Markers are forgotten once in so many micro-batches: it costs some round trips.
-_FORGET_MARKERS_EVERY = 50
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What of a stream is visible already.
-
-    Attributes:
-        query_id: The query that counted the micro-batches.
-        run: Which driver found that out, and when.
-        committed: The last micro-batch that is visible whole, -1 for none.
-        partial: The micro-batch of which some parts are visible, -1 for none.
-        parts: Which, by input partition.
-        tasks: How many input partitions it had.
-    """
-
-    query_id: str = ""
-    run: str = ""
-    committed: int = -1
-    partial: int = -1
-    parts: frozenset[int] = frozenset()
-    tasks: int = 0
-
-    def of(self, query_id: str) -> Progress:
-        """What it means to a query: one with a new checkpoint begins at 0 again."""
-        if query_id == self.query_id:
-            return self
-        return Progress(query_id, self.run)
-
-    def has(self, batch_id: int, partition: int) -> bool:
-        """Whether the rows of a task are visible already.
-
-        Raises:
-            CheckpointError: Later micro-batches are visible already.
-        """
-        if batch_id < self.committed:
-            raise CheckpointError(
-                f"Micro-batch {batch_id} cannot be written: the rows of micro-batch "
-                f"{self.committed} of the same query are visible already. Was the "
-                "checkpoint set back? Use a new one."
-            )
-        if batch_id == self.committed:
-            return True
-        return batch_id == self.partial and partition in self.parts
 
 
 class CommitProtocol:
@@ -128,44 +99,32 @@ class CommitProtocol:
         self._transactions = TransactionClient(pool)
 
     def recover(self) -> Progress:
-        """Carries out what was decided, aborts what was not.
+        """Carry out what was decided, abort what was not.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
+            CheckpointError: Another run of the stream went to work meanwhile.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         self._transactions.require()
-        run = uuid.uuid4().hex
-        self._log.append(dump_record(Began(run)))
-        state = self._state()
-        self._abort(state.undecided)
-        if state.committed < 0:
-            self._markers.keep()  # before there is one
-        progress = Progress(state.query_id, run, state.committed)
-        if state.prepared is None:
-            return progress
-        decision = state.prepared
-        batch_id = decision.batch_id
-        logger.info("micro-batch %d was decided, and is finished now", batch_id)
-        lost = self._carry_out(decision)
-        if not lost:
-            self._log.append(dump_record(Committed(batch_id, decision.query_id)))
-            return replace(progress, committed=batch_id)
-        logger.warning(
-            "micro-batch %d: the transactions of %d tasks expired before they could be "
-            "committed; these tasks write their rows again, the others do not",
-            batch_id,
-            len(lost),
-        )
-        parts = self._visible(decision)
-        if not parts:
-            return progress
-        return replace(progress, partial=batch_id, parts=parts, tasks=decision.tasks)
+        found = self._run(commit_protocol.recover(uuid.uuid4().hex))
+        if found.finished is not None:
+            batch_id = found.finished.batch_id
+            logger.info("micro-batch %d was decided, and is finished now", batch_id)
+        if found.lost:
+            logger.warning(
+                "micro-batch %d: the transactions of %d tasks expired before they "
+                "could be committed; these tasks write their rows again, the others "
+                "do not",
+                batch_id,
+                len(found.lost),
+            )
+        return found.progress
 
     def commit(
         self, batch_id: int, txns: Mapping[int, TxnId], progress: Progress, tasks: int
     ) -> None:
-        """Makes a micro-batch visible.
+        """Make a micro-batch visible.
 
         Args:
             batch_id: Which one.
@@ -181,74 +140,78 @@ class CommitProtocol:
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
-        if progress.partial == batch_id and progress.tasks != tasks:
-            raise _cut_anew(batch_id, progress.tasks, tasks)
-        decision = Prepared(batch_id, txns, progress.query_id, progress.run, tasks)
-        self._log.append(dump_record(decision))
-        places, records = zip(*self._read(), strict=True)
-        if decision not in records:  # whoever took over is done with it
-            raise _taken_over(batch_id)
-        # What came behind the decision is the next one's business.
-        at = records.index(decision)
-        state = read_log(records[: at + 1])
-        if state.prepared != decision:
-            raise _taken_over(batch_id)
-        lost = self._carry_out(decision)
-        self._abort(state.undecided)
-        if lost:
-            raise TransactionLostError(batch_id, lost)
-        self._log.append(dump_record(Committed(batch_id, decision.query_id)))
-        self._log.forget(places[at])
-        if batch_id % _FORGET_MARKERS_EVERY == 0:
-            self._markers.forget_all()
+        self._run(commit_protocol.commit(batch_id, txns, progress, tasks))
 
-    def abort(self) -> None:
-        """Takes back what was written, unless it was decided.
+    def abort(self, progress: Progress | None = None) -> None:
+        """Take back what was written, unless it was decided.
 
         Spark asks for this as well when a commit failed half-way: then there is nothing
-        to take back, and the next run finishes it.
+        to take back, and the next run finishes it. Nor is it for this run to end what a
+        later one writes.
+
+        Args:
+            progress: What the tasks went by. None where no task has told: then the
+                transactions of the last run are left to themselves, or to the next
+                run, because it may not be this one.
 
         Raises:
             PulsarSparkError: The cluster does not answer, or refuses. The transactions
                 end by themselves then.
         """
-        self._abort(self._state().undecided)
+        term = None if progress is None else progress.term
+        self._run(commit_protocol.abort(term))
 
-    def _read(self) -> list[tuple[MessageId, Record]]:
-        return [(place, load_record(message)) for place, message in self._log.read()]
-
-    def _state(self) -> LogState:
-        return read_log(record for _, record in self._read())
-
-    def _abort(self, txns: Iterable[tuple[int, int]]) -> None:
-        """Aborts what may still be open; that it is over already is as good."""
-        self._end([TxnId(*txn) for txn in txns], TxnAction.ABORT)
-
-    def _carry_out(self, decision: Prepared) -> list[int]:
-        """Commits; returns the input partitions whose rows did not become visible."""
-        txns = {TxnId(*txn): p for p, txn in decision.txns.items()}
-        over = self._end(list(txns), TxnAction.COMMIT)
-        if not over:
-            return []
-        visible = self._visible(decision)
-        return sorted({txns[txn] for txn in over} - visible)
-
-    def _visible(self, decision: Prepared) -> frozenset[int]:
-        """Input partitions of a micro-batch whose markers can be read."""
-        probe = dump_probe(uuid.uuid4().hex)
-        self._markers.append(probe)
-        retry = Retry(self._options, self._options.operation_timeout_s)
+    def _run(self, steps: Steps[T]) -> T:
+        """Do what the steps ask for, one after the other; return what they do."""
+        waits: Retry | None = None
+        result: Any = None
         while True:
-            # Nothing may be open that could hold it back: tasks of a run before may
-            # still come up with transactions.
-            self._abort(self._state().undecided)
-            messages = [message for _, message in self._markers.read()]
-            if probe in messages:
-                break
-            retry.pause(_held_back(self._markers.topic))
-        markers = filter(None, map(load_marker, messages))
-        wanted = decision.query_id, decision.batch_id
-        return frozenset(marker[2] for marker in markers if marker[:2] == wanted)
+            try:
+                effect = steps.send(result)
+            except StopIteration as end:
+                return cast("T", end.value)
+            if isinstance(effect, Wait):
+                waits = waits or Retry(self._options, self._options.operation_timeout_s)
+                waits.pause(_held_back(self._markers.topic))
+                result = None
+            else:
+                result = self._do(effect)
+
+    def _do(self, effect: Effect) -> Any:
+        match effect:
+            case Append(record):
+                self._log.append(dump_record(record))
+            case ReadLog():
+                return self._read()
+            case CutLog(last):
+                self._log.forget(MessageId(*last))
+            case End(txns, commits):
+                action = TxnAction.COMMIT if commits else TxnAction.ABORT
+                return self._end([TxnId(*txn) for txn in txns], action)
+            case KeepMarkers():
+                self._markers.keep()
+            case Probe():
+                probe = dump_probe(uuid.uuid4().hex)
+                self._markers.append(probe)
+                return probe
+            case ReadMarkers():
+                return [message for _, message in self._markers.read()]
+            case LastMarker():
+                place = self._markers.last()
+                return None if place is None else _term(place)
+            case ForgetMarkers(last):
+                self._markers.forget(MessageId(*last))
+        return None
+
+    def _read(self) -> list[tuple[Term, Record]]:
+        entries: list[tuple[Term, Record]] = []
+        for place, message in self._log.read():
+            record = load_record(message)
+            term = _term(place)
+            if isinstance(record, Began):
+                record = replace(record, term=term)
+            entries.append((term, record))
+        return entries
 
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:
         """Ends transactions; returns those that were over before.
@@ -297,13 +260,21 @@ class TaskTransaction:
         self._topics: list[str] = []
         self._confirmed = time.monotonic()
 
-    def announce(self, log: Journal, batch_id: int, partition: int) -> None:
-        """Tells the driver of it. Must be over before anything is sent in it.
+    def announce(
+        self, log: Journal, batch_id: int, partition: int, term: Term = NO_TERM
+    ) -> None:
+        """Tell the driver of it. Must be over before anything is sent in it.
+
+        Args:
+            log: The stream's.
+            batch_id: The micro-batch.
+            partition: The input partition.
+            term: Of the driver that the task works for.
 
         Raises:
             PulsarSparkError: The log cannot be written to.
         """
-        log.append(dump_record(Opened(batch_id, partition, self.txn)))
+        log.append(dump_record(Opened(batch_id, partition, self.txn, term)))
 
     def extend(self, topics: Sequence[str]) -> None:
         """Takes topic partitions in. Must be over before anything is sent to them.
@@ -369,6 +340,10 @@ class TaskTransaction:
             logger.warning("%s", error)
 
 
+def _term(place: MessageId) -> Term:
+    return place.ledger_id, place.entry_id
+
+
 def markers_topic(log_topic: str) -> str:
     """Full name of the topic of markers that goes with a log."""
     return f"{log_topic}-markers"
@@ -377,23 +352,6 @@ def markers_topic(log_topic: str) -> str:
 def marker(query_id: str, batch_id: int, partition: int) -> bytes:
     """What a task leaves in the topic of markers, as its last entry."""
     return dump_marker(query_id, batch_id, partition)
-
-
-def _taken_over(batch_id: int) -> CheckpointError:
-    return CheckpointError(
-        f"Another run of this query went to work while micro-batch {batch_id} was "
-        "written: what this one wrote is not made visible. Is the query running twice? "
-        "Different queries need an `idempotenceId` each, and a `commitTopic` each."
-    )
-
-
-def _cut_anew(batch_id: int, before: int, now: int) -> CheckpointError:
-    return CheckpointError(
-        f"A part of micro-batch {batch_id} is visible, the rows of some of its "
-        f"{before} tasks. Now it was cut into {now} tasks: which rows are missing "
-        "cannot be told. Run it with the settings it had, those that say how many "
-        "partitions the source and shuffles have."
-    )
 
 
 def _held_back(topic: str) -> ReadTimeoutError:

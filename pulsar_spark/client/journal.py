@@ -21,6 +21,7 @@ from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     CheckpointError,
+    CorruptEntryError,
     PulsarSparkError,
     ReadTimeoutError,
     TopicNotFoundError,
@@ -29,7 +30,9 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.entries import read_stored_entry
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import Delivery
 
@@ -109,19 +112,13 @@ class Journal:
         """
         self._reading(lambda group: _acknowledge(group, last))
 
-    def forget_all(self) -> None:
-        """Lets go of everything that can be read now.
+    def last(self) -> MessageId | None:
+        """The place of the last message that can be read now, None for none.
 
         Raises:
             PulsarSparkError: As ``read``.
         """
-
-        def acknowledge(group: ConsumerGroup[_Consumer]) -> None:
-            last = _last(group, self.topic)
-            if last is not None:
-                _acknowledge(group, last)
-
-        self._reading(acknowledge)
+        return self._reading(lambda group: _last(group, self.topic))
 
     @property
     def _patience_s(self) -> float:
@@ -256,13 +253,26 @@ def _read(
         if not some or not consumer.is_open:
             raise _silent(topic, patience_s)
         permits -= len(deliveries)
-        for one in deliveries:
-            stored = read_stored_entry(
-                one.ledger_id, one.entry_id, one.headers_and_payload
-            )
-            place = MessageId(one.ledger_id, one.entry_id)
-            messages.append((place, bytes(stored.payload)))
+        messages += [_message(one, topic) for one in deliveries]
     return messages
+
+
+def _message(one: Delivery, topic: str) -> tuple[MessageId, bytes]:
+    """A message with its place. Ours are plain; earlier versions compressed some."""
+    place = MessageId(one.ledger_id, one.entry_id)
+    try:
+        stored = read_stored_entry(one.ledger_id, one.entry_id, one.headers_and_payload)
+        payload = decompress(
+            stored.metadata.compression,
+            stored.payload,
+            stored.metadata.uncompressed_size,
+            DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+        )
+    except CorruptEntryError as error:
+        raise CorruptEntryError(
+            error.reason, topic_partition=topic, message_id=str(place)
+        ) from None
+    return place, bytes(payload)
 
 
 def _silent(topic: str, patience_s: float) -> ReadTimeoutError:

@@ -274,7 +274,8 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """
         self._summary(f"failed micro-batch {batchId}", messages)
         if self._is_transactional:
-            self._protocol().abort()
+            told = (m.progress for m in messages if isinstance(m, TaskCommit))
+            self._protocol().abort(next(told, None))
 
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
@@ -299,7 +300,9 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         self, transaction: TaskTransaction, task: Task
     ) -> tuple[str, bytes] | None:
         log = Journal(self._pool, self._log_topic)
-        transaction.announce(log, task.batch_id, task.number)
+        assert self._progress is not None
+        term = self._progress.term
+        transaction.announce(log, task.batch_id, task.number, term)
         proof = marker(task.query_id, task.batch_id, task.number)
         return markers_topic(self._log_topic), proof
 

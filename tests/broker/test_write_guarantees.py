@@ -520,10 +520,11 @@ def test_rows_in_the_log(service_url: str, sink: str, topic: str) -> None:
 def test_aborts_when_nothing_was_decided(service_url: str, sink: str) -> None:
     """A protocol of its own, as in Spark's other process, finds what is open."""
     stream = Stream(service_url, sink)
-    stream.write_all(stream.plan(), 0)
+    planned = stream.plan()
+    stream.write_all(planned, 0)
     options = options_of(stream)
     log = f"{sink.rpartition('/')[0]}/spark-commits-{options.idempotence_id}"
-    CommitProtocol(shared_pool(options.client), log).abort()
+    CommitProtocol(shared_pool(options.client), log).abort(planned._progress)
     check_free(service_url, sink)
     assert visible(service_url, sink) == Counter(plain=PARTS)
 
