@@ -89,7 +89,7 @@ class Prepared:
     """
 
     batch_id: int
-    txns: Mapping[int, Txn]
+    txns: Mapping[int, Txn] = field(hash=False)  # so that decisions can be in a set
     query_id: str = ""
     run: str = ""
     tasks: int = 0

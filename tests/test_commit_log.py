@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.commit_log import (
+    NO_TERM,
     Began,
     Committed,
     LogState,
     Opened,
+    Partial,
     Prepared,
     Record,
     dump_marker,
@@ -25,15 +29,26 @@ from pulsar_spark.commit_log import (
 from pulsar_spark.errors import CheckpointError
 
 NUMBERS = st.integers(0, 2**63 - 1)
-TXNS = st.tuples(NUMBERS, NUMBERS)
+IDS = st.integers(0, 2**64 - 1)
+TXNS = st.tuples(IDS, IDS)
+TERMS = st.just(NO_TERM) | st.tuples(NUMBERS, NUMBERS)
 PREPARED = st.builds(
-    Prepared, NUMBERS, st.dictionaries(NUMBERS, TXNS), st.text(), st.text(), NUMBERS
+    Prepared,
+    NUMBERS,
+    st.dictionaries(NUMBERS, TXNS),
+    st.text(),
+    st.text(),
+    NUMBERS,
+    TERMS,
 )
 RECORDS = st.one_of(
     st.builds(Began, st.text()),
-    st.builds(Opened, NUMBERS, NUMBERS, TXNS),
+    st.builds(Opened, NUMBERS, NUMBERS, TXNS, TERMS),
     PREPARED,
-    st.builds(Committed, NUMBERS, st.text()),
+    st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS),
+    st.builds(
+        Partial, NUMBERS, st.text(), st.frozensets(NUMBERS), NUMBERS, TERMS, TERMS
+    ),
 )
 
 
@@ -59,6 +74,13 @@ def test_how_records_are_written() -> None:
     assert dump_record(Prepared(7, {3: (0, 41)}, "a1", "c0ff", 4)) == (
         b'{"v":1,"prepared":7,"query":"a1","run":"c0ff","tasks":4,"txns":{"3":[0,41]}}'
     )
+    assert dump_record(Partial(7, "a1", frozenset({3, 0}), 4, (13, 0), (12, 0))) == (
+        b'{"v":1,"partial":7,"query":"a1","parts":[0,3],"tasks":4,'
+        b'"term":[13,0],"of":[12,0]}'
+    )
+    assert dump_record(Opened(7, 3, (0, 41), (12, 0))) == (
+        b'{"v":1,"opened":7,"partition":3,"txn":[0,41],"term":[12,0]}'
+    )
     assert dump_marker("a1", 7, 3) == b'[1,"a1",7,3]'
 
 
@@ -82,6 +104,23 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"x":[1,2]}}',
         b'{"v":1,"committed":null,"query":""}',
         b'{"v":1,"committed":7}',
+        # Numbers that are none, or that no broker and no Spark has.
+        b'{"v":true,"began":"a"}',
+        b'{"v":1,"began":7}',
+        b'{"v":1,"committed":1e999,"query":""}',
+        b'{"v":1,"committed":7.0,"query":""}',
+        b'{"v":1,"committed":true,"query":""}',
+        b'{"v":1,"committed":-1,"query":""}',
+        b'{"v":1,"committed":9223372036854775808,"query":""}',
+        b'{"v":1,"committed":7,"query":7}',
+        b'{"v":1,"committed":7,"query":"","term":[1]}',
+        b'{"v":1,"committed":7,"query":"","of":7}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,-9e300]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,-9]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,18446744073709551616]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":"12"}',
+        b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
+        b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
     ],
 )
 def test_foreign_messages(message: bytes) -> None:
@@ -100,14 +139,48 @@ def test_later_versions(record: Record) -> None:
         load_record(json.dumps(fields).encode())
 
 
-@given(st.binary())
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, 1, -1, 1 << 63, 1 << 64, 10**400, 7.0, -9e300, math.inf])
+    | st.floats()
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner)
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> bytes:
+    """A record or a marker of which something was exchanged for anything at all."""
+    fields = json.loads(draw(st.builds(dump_record, RECORDS)))
+    if draw(st.booleans()):
+        fields = [1, "q", 7, 3][: draw(st.integers(0, 4))]
+        if fields:
+            fields[draw(st.integers(0, len(fields) - 1))] = draw(JSON)
+    else:
+        fields[draw(st.sampled_from(sorted(fields)))] = draw(JSON)
+    return json.dumps(fields).encode()
+
+
+@given(st.binary() | st.builds(lambda one: json.dumps(one).encode(), JSON) | hostile())
+@example(b"[" * 100_000)
+@example(b'{"v":' * 100_000)
+@example(b"1" * 10_000)
+@example(b'[1,"q",' + b"9" * 10_000 + b",3]")
 def test_any_bytes(message: bytes) -> None:
-    """They are a record, or one kind of error."""
+    """They are something that can be written again, or one kind of error."""
     for load in (load_record, load_marker):
         try:
-            load(message)
+            found = load(message)
         except CheckpointError:
             continue
+        if load is load_record:
+            assert load_record(dump_record(found)) == found  # type: ignore[arg-type]
+        elif found is not None:
+            assert load_marker(dump_marker(*found)) == found  # type: ignore[misc]
 
 
 @given(st.text(), NUMBERS, NUMBERS)
@@ -120,7 +193,21 @@ def test_markers_come_back(query_id: str, batch_id: int, partition: int) -> None
 
 
 @pytest.mark.parametrize(
-    "message", [b"row", b"[]", b"[1]", b"[2]", b'[2,"a1",7,3]', b'[1,"a1",7]', b"{}"]
+    "message",
+    [
+        b"row",
+        b"[]",
+        b"[1]",
+        b"[2]",
+        b'[2,"a1",7,3]',
+        b'[1,"a1",7]',
+        b"{}",
+        b'[true,"a1",7,3]',
+        b'[1.0,"a1",7,3]',
+        b'[1,"a1",true,3]',
+        b'[1,"a1",7,-3]',
+        b"[1,7]",
+    ],
 )
 def test_foreign_markers(message: bytes) -> None:
     """They are an error that shows the message."""
@@ -188,6 +275,67 @@ def test_a_new_checkpoint() -> None:
     log: list[Record] = [Committed(41, "old"), BEGAN, decision(0, A)]
     assert read_log(log) == LogState("q", "run", -1, decision(0, A))
     assert read_log([*log, Committed(0, "q")]) == LogState("q", "run", 0)
+
+
+def test_what_is_committed_stays_so() -> None:
+    """Also when an earlier record of it comes for the second time."""
+    assert read_log([Committed(7, "q"), Committed(6, "q")]).committed == 7
+    term = (4, 0)
+    log = [Committed(7, "q", term, term), Committed(6, "q", (3, 0), (3, 0))]
+    assert read_log(log).committed == 7
+
+
+def test_a_driver_of_the_old_checkpoint_comes_late() -> None:
+    """What it says of its micro-batches does not bring its query back."""
+    old, new = (2, 0), (5, 0)
+    late = Committed(41, "old", old, old)
+    decided = Prepared(0, {0: A}, "q", "run", 1, new)
+    done = Committed(0, "q", new, new)
+    began = Began("run", new)
+    assert read_log([began, decided, late]).prepared == decided
+    for log in ([done, late], [late, done], [began, decided, late, done]):
+        state = read_log(log)
+        assert (state.query_id, state.committed, state.prepared) == ("q", 0, None)
+
+
+def test_an_earlier_driver_knows_less() -> None:
+    """What it says of a micro-batch does not end a later decision about it."""
+    old, new = (2, 0), (5, 0)
+    began, decided = Began("run", new), Prepared(7, {0: A}, "q", "run", 1, new)
+    late = Committed(7, "q", old, old)
+    for log in ([late, began, decided], [began, decided, late]):
+        state = read_log(log)
+        assert (state.committed, state.prepared) == (6, decided)
+
+
+def test_a_decision_that_ended_in_part() -> None:
+    """Nothing is left to be carried out; a later decision is."""
+    old, new = (2, 0), (5, 0)
+    first: list[Record] = [Began("a", old), Prepared(7, {0: A, 1: B}, "q", "a", 2, old)]
+    part = Partial(7, "q", frozenset({0}), 2, new, old)
+    state = read_log([*first, part])
+    assert (state.committed, state.prepared, state.outcome) == (6, None, part)
+    assert state.undecided == {}
+    second: list[Record] = [Began("b", new), Prepared(7, {1: C}, "q", "b", 2, new)]
+    assert read_log([*first, *second, part]).prepared == second[1]
+    assert read_log([*first, part, *second]).prepared == second[1]
+
+
+def test_what_is_of_later_drivers() -> None:
+    """It is left out where one asks who is before them."""
+    old, new = (2, 0), (5, 0)
+    log: list[Record] = [
+        Began("a", old),
+        Opened(7, 0, A, old),
+        Began("b", new),
+        Opened(7, 0, B, new),
+        Opened(7, 1, C, old),
+        Prepared(7, {0: B}, "q", "b", 1, new),
+    ]
+    state = read_log(log, old)
+    assert state.undecided.keys() == {A, C}
+    assert state.prepared is None
+    assert read_log(log).undecided.keys() == {A, C}
 
 
 @given(st.lists(st.sampled_from("bBoOpPc"), max_size=30))

@@ -335,7 +335,7 @@ def write(
     partition: int,
     progress: Progress | None = None,
 ) -> TxnId:
-    """What a task does with two rows; without ``progress`` one of an earlier version."""
+    """What a task does with two rows; one of an earlier version has no progress."""
     transaction = TaskTransaction(world, 1000)  # type: ignore[arg-type]
     log: Any = ModelJournal(world, LOG)
     term = NO_TERM if progress is None else progress.term
@@ -760,6 +760,114 @@ def test_markers_are_forgotten(world: World) -> None:
         run_batch(world, batch_id, 0)
         readable = world.topics[MARKERS][world.done[MARKERS] :]
         assert len(readable) == {49: 1, 50: 0, 51: 1}[batch_id]
+
+
+def test_markers_are_forgotten_whatever_the_number(world: World) -> None:
+    """Also where no micro-batch with rows has a round number."""
+    for batch_id in range(41, 131, 2):
+        run_batch(world, batch_id, 0)
+        assert len(world.topics[MARKERS]) - world.done[MARKERS] <= 30
+    assert world.done[MARKERS] > 0
+
+
+def test_micro_batches_without_rows(world: World) -> None:
+    """They leave no more behind than a few records, and the state is the same."""
+    run_batch(world, 0, 0)
+    for _ in range(1000):
+        progress = protocol(world).recover()
+        assert progress.committed == 0
+        assert len(world.topics[LOG]) - world.done[LOG] <= 101
+    assert progress.query_id == QUERY
+    assert progress.has(0, 0)
+
+
+def test_attempts_that_fail(world: World) -> None:
+    """Their transactions are aborted once or twice, and then forgotten."""
+    asked = 0
+    end = world.end
+
+    def counting(txn: TxnId, action: TxnAction) -> PulsarSparkError | None:
+        nonlocal asked
+        asked += 1
+        return end(txn, action)
+
+    world.end = counting  # type: ignore[method-assign]
+    for _ in range(300):
+        progress = protocol(world).recover().of(QUERY)
+        for part in range(4):
+            write(world, QUERY, 0, part, progress)
+        before = asked
+        protocol(world).abort(progress)
+        assert not world.open
+        assert asked - before <= 110
+        assert len(world.topics[LOG]) - world.done[LOG] <= 110
+    run_batch(world, 0, 0, 1)
+    assert sorted(world.visible(ROWS)) == rows((0, 0), (0, 1))
+
+
+def test_attempts_that_are_lost_in_part(world: World) -> None:
+    """What is visible is written down: no marker has to be read for it again."""
+    lose_one(world)
+    for _ in range(300):
+        progress = protocol(world).recover()
+        assert (progress.partial, progress.parts, progress.tasks) == (0, {1}, 3)
+        write(world, QUERY, 0, 0, progress)
+        assert len(world.topics[LOG]) - world.done[LOG] <= 110
+        assert protocol(world)._markers.read() == []
+    world.topics[MARKERS].clear()
+    protocol(world).abort(progress)
+    run_batch(world, 0, 0, 1, 2)
+    assert sorted(world.visible(ROWS)) == rows((0, 0), (0, 1), (0, 2))
+
+
+def test_a_decision_is_carried_out_once(world: World) -> None:
+    """The run that finishes it writes that down; the next one asks nobody."""
+    progress = protocol(world).recover().of(QUERY)
+    txns = {0: write(world, QUERY, 0, 0, progress)}
+    decided = Prepared(0, txns, QUERY, progress.run, 1, progress.term)
+    world.send(LOG, dump_record(decided))
+    assert protocol(world).recover().committed == 0
+    record = load_record(world.topics[LOG][-1].data)
+    assert isinstance(record, Committed)
+    assert (record.batch_id, record.query_id) == (0, QUERY)
+    world.txns.clear()  # nobody knows of them
+    assert protocol(world).recover().committed == 0
+
+
+def test_a_run_that_was_overtaken_ends_nothing_of_the_next(world: World) -> None:
+    """Its commit is refused, Spark asks it to abort, and the live one commits."""
+    old = protocol(world).recover().of(QUERY)
+    given_up = {0: write(world, QUERY, 0, 0, old)}
+    new = protocol(world).recover().of(QUERY)
+    txns = {part: write(world, QUERY, 0, part, new) for part in (0, 1)}
+    with pytest.raises(CheckpointError, match="running twice"):
+        protocol(world).commit(0, given_up, old, 1)
+    protocol(world).abort(old)
+    protocol(world).abort()  # by a process that no task has told anything
+    assert world.open == list(txns.values())
+    protocol(world).commit(0, txns, new, 2)
+    assert sorted(world.visible(ROWS)) == rows((0, 0), (0, 1))
+
+
+def test_a_run_that_forgets_markers_late(world: World) -> None:
+    """Those of a micro-batch that the next one committed in part are still there."""
+    run_batch(world, 49, 0)
+    old = protocol(world).recover().of(QUERY)
+    txns = {0: write(world, QUERY, 50, 0, old)}
+    threads = world.threads
+    threads.start("old", lambda: protocol(world).commit(50, txns, old, 1))
+    while not any(b'"committed":50' in m.data for m in world.topics[LOG]):
+        threads.turn("old")
+    new = protocol(world).recover().of(QUERY)
+    assert new.committed == 50
+    later = {part: write(world, QUERY, 51, part, new) for part in (0, 1)}
+    world.expire(later[1])
+    with pytest.raises(TransactionLostError):
+        protocol(world).commit(51, later, new, 2)
+    while "old" not in threads.ended:
+        threads.turn("old")
+    run_batch(world, 51, 0, 1)
+    assert sorted(world.visible(ROWS)) == rows((49, 0), (50, 0), (51, 0), (51, 1))
 
 
 def test_a_foreign_message_in_the_log(world: World) -> None:

@@ -12,11 +12,13 @@ from pulsar_spark.errors import (
     AuthError,
     BrokerError,
     CheckpointError,
+    CorruptEntryError,
     MessageTooLargeError,
     PulsarSparkError,
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.wire.compression import CompressionType, compress
 from tests.client.scripted_broker import (
     LEDGER,
     Action,
@@ -153,6 +155,29 @@ class TestRead:
         scripted.roll(TOPIC)
         assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
         assert messages(journal) == [b"a"]
+
+    @pytest.mark.parametrize("codec", list(CompressionType))
+    def test_messages_with_a_codec(
+        self, scripted: ScriptedBroker, journal: Journal, codec: CompressionType
+    ) -> None:
+        """Earlier versions wrote markers with the codec of the rows."""
+        message = b'[1,"a query",7,3]'
+        entry = single(
+            bytes(compress(codec, message)),
+            compression=int(codec),
+            uncompressed_size=len(message),
+        )
+        scripted.add_topic(TOPIC, [entry, single(b"plain")])
+        assert messages(journal) == [message, b"plain"]
+
+    def test_a_damaged_message(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The error names it and its topic."""
+        entry = single(b"no lz4", compression=1, uncompressed_size=100)
+        scripted.add_topic(TOPIC, [entry])
+        with pytest.raises(CorruptEntryError, match=rf"{LEDGER}:0 of {TOPIC}"):
+            journal.read()
 
     def test_keeping_is_reading_nothing(
         self, scripted: ScriptedBroker, journal: Journal

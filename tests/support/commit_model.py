@@ -1,0 +1,650 @@
+"""A world for the commit protocol that can be explored exhaustively.
+
+Drivers, tasks, a coordinator, the log and the markers, as one small value that never
+changes. ``Model.steps`` gives every world that may come next: whoever is alive goes on
+by one step, and one of the faults may strike that are left. Whoever is not chosen
+stands still, and may go on at any time, or never: that is how a process is stopped, and
+how it dies.
+
+The drivers run the real steps of ``pulsar_spark.commit_protocol``. What such a
+generator does next follows from the results it was sent so far; so a driver's state is
+the number of a node in a tree of results, and each node is computed once.
+
+Left out, because nobody can tell the difference:
+
+- which of the two tasks of a micro-batch goes first: they are alike but for their name;
+- the moment between a task's beginning of its transaction and the record of it, because
+  nothing was sent in it; likewise between its rows and its marker, because both are in
+  one transaction, and count if that does;
+- moments between the aborts of one request: a transaction that is aborted a little
+  later is one that goes on for so long, and aborts are repeated by the next driver;
+- what was forgotten for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pulsar_spark import commit_protocol
+from pulsar_spark.commit_log import (
+    NO_TERM,
+    Began,
+    Opened,
+    Record,
+    Term,
+    dump_marker,
+    dump_probe,
+)
+from pulsar_spark.commit_protocol import (
+    Append,
+    CutLog,
+    End,
+    ForgetMarkers,
+    KeepMarkers,
+    LastMarker,
+    Probe,
+    Progress,
+    ReadLog,
+    ReadMarkers,
+    Recovered,
+    Wait,
+)
+from pulsar_spark.errors import CheckpointError, PulsarSparkError, TransactionLostError
+
+QUERY = "q"
+TASKS = 2
+BATCHES = 2
+
+#: States of a transaction: open; open, with rows; committed; aborted; expired.
+OPEN, WRITTEN, COMMITTED, ABORTED, EXPIRED = "owcax"
+
+
+class Txn(NamedTuple):
+    """A transaction, and whose rows it holds."""
+
+    state: str
+    batch_id: int
+    part: int
+
+
+class Driver(NamedTuple):
+    """A driver. ``node`` is where its steps are; ``over`` what an END_TXN found."""
+
+    phase: str
+    batch_id: int
+    node: int = -1
+    ended: int = 0
+    over: tuple[Any, ...] = ()
+    progress: Progress | None = None
+    reports: tuple[Any, ...] = ()
+
+
+class Task(NamedTuple):
+    """An attempt of a task: of which run, and its transaction, -1 for none yet."""
+
+    driver: int
+    run: str
+    batch_id: int
+    part: int
+    txn: int
+    term: tuple[int, int]
+
+
+class World(NamedTuple):
+    """All there is.
+
+    Attributes:
+        log: Records; None for what was forgotten.
+        cut: How many of them are.
+        markers: Messages, each with its transaction, -1 for none.
+        forgotten: How many of these are.
+        txns: Transactions, by number.
+        recorded: The last micro-batch in Spark's own log of commits.
+        runs: How often a driver went to work.
+        late: Messages that are still on their way to the log.
+        faults: How many may still strike.
+        turn: Which driver, or task of one, has moved last.
+        switches: How often another one may still go on instead.
+        last: The place of the last ``began``.
+    """
+
+    log: tuple[Record | None, ...] = ()
+    cut: int = 0
+    markers: tuple[tuple[bytes, int] | None, ...] = ()
+    forgotten: int = 0
+    txns: tuple[Txn, ...] = ()
+    recorded: int = -1
+    runs: int = 0
+    drivers: tuple[Driver, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    late: tuple[Record, ...] = ()
+    faults: int = 0
+    turn: int = 0
+    switches: int = 0
+    last: Term = NO_TERM
+
+
+DEAD = Driver("dead", 0)
+SKIPPED = -2
+
+
+class BrokenError(AssertionError):
+    """The protocol has broken its promise."""
+
+
+class _Node(NamedTuple):
+    start: tuple[Any, ...]
+    history: tuple[Any, ...]
+    effect: Any
+    result: Any
+    error: PulsarSparkError | None
+
+
+class Tree:
+    """What steps do, by the results that they were sent."""
+
+    def __init__(self) -> None:
+        self.nodes: list[_Node] = []
+        self._known: dict[Any, int] = {}
+
+    def begin(self, name: str, *arguments: Any) -> int:
+        """Node of steps that have just begun."""
+        return self._node((name, *arguments), ())
+
+    def go_on(self, node: int, result: Any) -> int:
+        """Node behind a result."""
+        key = node, result
+        if key not in self._known:
+            at = self.nodes[node]
+            self._known[key] = self._node(at.start, (*at.history, result))
+        return self._known[key]
+
+    def _node(self, start: tuple[Any, ...], history: tuple[Any, ...]) -> int:
+        key = start, history
+        if key not in self._known:
+            effect = result = error = None
+            name, *arguments = start
+            if name == "commit":  # a mapping cannot be hashed
+                arguments[1] = dict(arguments[1])
+            steps = getattr(commit_protocol, name)(*arguments)
+            try:
+                effect = next(steps)
+                for one in history:
+                    effect = steps.send(one)
+            except StopIteration as end:
+                effect, result = None, end.value
+            except PulsarSparkError as raised:
+                effect, error = None, raised
+            self._known[key] = len(self.nodes)
+            self.nodes.append(_Node(start, history, effect, result, error))
+        return self._known[key]
+
+
+class Model:
+    """What may happen.
+
+    Args:
+        drivers: How many there may be.
+        kinds: Faults that may strike: ``expiry`` of a transaction, ``reply`` of END_TXN
+            lost, ``twice``, a record stored once more, and late, ``error``, a record
+            stored late of which its sender thinks that it was not, ``speculation``, a
+            second attempt of a task that runs, ``acknowledgement``, what was forgotten
+            is there again.
+    """
+
+    def __init__(self, drivers: int, kinds: frozenset[str]) -> None:
+        self._drivers = drivers
+        self._kinds = kinds
+        self.tree = Tree()
+        self._interned: dict[Any, Any] = {}
+
+    def steps(self, world: World) -> Iterator[World]:
+        """Every world that may come next."""
+        if len(world.drivers) < self._drivers and (
+            turned := _turned(world, len(world.drivers))
+        ):
+            yield self._start(turned, len(world.drivers), world.recorded + 1)
+        for index, driver in enumerate(world.drivers):
+            if (turned := _turned(world, index)) is None:
+                continue
+            if driver.phase in ("recover", "commit", "abort"):
+                yield from self._drive(turned, index, driver)
+            elif driver.phase == "record":
+                yield self._record(turned, index, driver)
+        for index, task in enumerate(world.tasks):
+            turned = _turned(world, task.driver)
+            if turned and not self._waits_for_its_like(world, index, task):
+                yield from self._work(turned, index, task)
+        for index, record in enumerate(world.late):
+            rest = world.late[:index] + world.late[index + 1 :]
+            yield self._append(world._replace(late=rest), record)
+        if world.faults:
+            yield from self._strike(world)
+
+    def _strike(self, world: World) -> Iterator[World]:
+        less = world._replace(faults=world.faults - 1)
+        if "expiry" in self._kinds:
+            for number, txn in enumerate(world.txns):
+                if txn.state in (OPEN, WRITTEN):
+                    yield _with_txn(less, number, EXPIRED)
+        if "acknowledgement" in self._kinds and (world.cut or world.forgotten):
+            yield less._replace(cut=0, forgotten=0)
+        if "speculation" in self._kinds:
+            for task in world.tasks:
+                if task.txn >= 0 and self._is_wanted(world, task):
+                    again = world.tasks.count(task._replace(txn=-1))
+                    if not again:
+                        yield less._replace(tasks=(*world.tasks, task._replace(txn=-1)))
+
+    # -- drivers -----------------------------------------------------------------------
+
+    def _start(self, world: World, index: int, batch_id: int) -> World:
+        node = self.tree.begin("recover", f"run {world.runs}")
+        driver = Driver("recover", batch_id, node)
+        world = world._replace(runs=world.runs + 1)
+        if index == len(world.drivers):
+            return world._replace(drivers=(*world.drivers, driver))
+        return _with_driver(world, index, driver)
+
+    def _record(self, world: World, index: int, driver: Driver) -> World:
+        if world.recorded >= driver.batch_id:
+            return _with_driver(world, index, DEAD)  # somebody else runs the query
+        world = world._replace(recorded=driver.batch_id)
+        if driver.batch_id == BATCHES - 1:
+            return _with_driver(world, index, DEAD)
+        return self._start(world, index, driver.batch_id + 1)
+
+    def _drive(self, world: World, index: int, driver: Driver) -> Iterator[World]:
+        effect = self.tree.nodes[driver.node].effect
+        match effect:
+            case Append(record):
+                yield from self._send(world, index, driver, record)
+            case End(txns, commits):
+                yield from self._end(world, index, driver, txns, commits)
+            case Wait():
+                yield self._failed(world, index, driver)  # it gives up in the end
+            case _:
+                after, result = _do(world, effect)
+                yield self._go_on(after, index, driver, result)
+
+    def _send(
+        self, world: World, index: int, driver: Driver, record: Record
+    ) -> Iterator[World]:
+        sent = self._append(world, record)
+        yield self._go_on(sent, index, driver, None)
+        if not world.faults:
+            return
+        late = (*world.late, self._own(record))
+        if "twice" in self._kinds:
+            twice = sent._replace(faults=world.faults - 1, late=late)
+            yield self._go_on(twice, index, driver, None)
+        if "error" in self._kinds:
+            unsent = world._replace(faults=world.faults - 1, late=late)
+            yield self._failed(unsent, index, driver)
+
+    def _end(
+        self, world: World, index: int, driver: Driver, txns: Any, commits: bool
+    ) -> Iterator[World]:
+        if not commits:
+            for _, number in txns:
+                if world.txns[number].state in (OPEN, WRITTEN):
+                    world = _with_txn(world, number, ABORTED)
+            yield self._go_on(world, index, driver, ())
+            return
+
+        def done(world: World, *over: Any) -> World:
+            now = driver._replace(ended=driver.ended + 1, over=driver.over + over)
+            if now.ended < len(txns):
+                return _with_driver(world, index, now)
+            return self._go_on(world, index, driver, now.over)
+
+        txn = txns[driver.ended]
+        if world.txns[txn[1]].state not in (OPEN, WRITTEN):
+            yield done(world, txn)
+            return
+        ended = _with_txn(world, txn[1], COMMITTED)
+        yield done(ended)
+        if world.faults and "reply" in self._kinds:
+            yield done(ended._replace(faults=world.faults - 1), txn)
+
+    def _go_on(self, world: World, index: int, driver: Driver, result: Any) -> World:
+        number = self.tree.go_on(driver.node, result)
+        node = self.tree.nodes[number]
+        if isinstance(node.effect, KeepMarkers):
+            number = self.tree.go_on(number, None)
+            node = self.tree.nodes[number]
+        if node.effect is not None:
+            now = driver._replace(node=number, ended=0, over=())
+            return _with_driver(world, index, now)
+        if node.error is not None:
+            self._check_error(world, driver, node.error)
+            return self._failed(world, index, driver)
+        if driver.phase == "recover":
+            return self._plan(world, index, driver, node.result)
+        if driver.phase == "commit":
+            return _with_driver(world, index, Driver("record", driver.batch_id))
+        return _with_driver(world, index, DEAD)
+
+    def _failed(self, world: World, index: int, driver: Driver) -> World:
+        if driver.phase != "commit":
+            return _with_driver(world, index, DEAD)
+        assert driver.progress is not None
+        node = self.tree.begin("abort", driver.progress.term)
+        return _with_driver(world, index, Driver("abort", driver.batch_id, node))
+
+    def _check_error(
+        self, world: World, driver: Driver, error: PulsarSparkError
+    ) -> None:
+        if isinstance(error, TransactionLostError):
+            txns = dict(self.tree.nodes[driver.node].start[2])
+            for part in error.partitions:
+                state = world.txns[txns[part][1]].state
+                if state != EXPIRED and not self._is_overtaken(world, driver):
+                    raise BrokenError(f"{error}: of a driver that nobody overtook")
+        elif isinstance(error, CheckpointError):
+            if not (self._is_overtaken(world, driver) or world.runs > BATCHES):
+                raise BrokenError(f"{error}: there was no other driver")
+        else:
+            raise error
+
+    def _is_overtaken(self, world: World, driver: Driver) -> bool:
+        assert driver.progress is not None or driver.phase == "recover"
+        if driver.progress is None:
+            return world.runs > 1
+        return world.last > driver.progress.term
+
+    def _plan(
+        self, world: World, index: int, driver: Driver, found: Recovered
+    ) -> World:
+        progress = self._own(found.progress.of(QUERY))
+        batch_id = driver.batch_id
+        if batch_id == BATCHES:  # there is nothing more to write
+            return _with_driver(world, index, DEAD)
+        reports: list[Any] = []
+        try:
+            for part in range(TASKS):
+                is_there = progress.has(batch_id, part)
+                reports.append(SKIPPED if is_there else None)
+        except CheckpointError:
+            node = self.tree.begin("abort", None)
+            return _with_driver(world, index, Driver("abort", batch_id, node))
+        tasks = [
+            Task(index, progress.run, batch_id, part, -1, progress.term)
+            for part in range(TASKS)
+            if reports[part] is None
+        ]
+        now = Driver("tasks", batch_id, progress=progress, reports=tuple(reports))
+        world = world._replace(tasks=(*world.tasks, *tasks))
+        return self._when_reported(_with_driver(world, index, now), index)
+
+    def _when_reported(self, world: World, index: int) -> World:
+        driver = world.drivers[index]
+        if None in driver.reports:
+            return world
+        txns = {
+            part: (0, txn) for part, txn in enumerate(driver.reports) if txn != SKIPPED
+        }
+        if not txns:
+            return _with_driver(world, index, Driver("record", driver.batch_id))
+        assert driver.progress is not None
+        node = self.tree.begin(
+            "commit", driver.batch_id, tuple(txns.items()), driver.progress, TASKS
+        )
+        now = Driver("commit", driver.batch_id, node, progress=driver.progress)
+        return _with_driver(world, index, now)
+
+    # -- tasks -------------------------------------------------------------------------
+
+    def _is_wanted(self, world: World, task: Task) -> bool:
+        driver = world.drivers[task.driver]
+        return (
+            driver.phase == "tasks"
+            and driver.progress is not None
+            and driver.progress.run == task.run
+            and driver.reports[task.part] is None
+        )
+
+    def _waits_for_its_like(self, world: World, index: int, task: Task) -> bool:
+        """Whether the other task of the micro-batch may be taken for this one."""
+        return task.part > 0 and any(
+            (one.run, one.part, one.txn) == (task.run, 0, -1) and task.txn < 0
+            for one in world.tasks
+        )
+
+    def _work(self, world: World, index: int, task: Task) -> Iterator[World]:
+        before, behind = world.tasks[:index], world.tasks[index + 1 :]
+        if task.txn < 0:
+            number = len(world.txns)
+            record = Opened(task.batch_id, task.part, (0, number), task.term)
+            opened = world._replace(
+                txns=(*world.txns, Txn(OPEN, task.batch_id, task.part)),
+                tasks=(*before, task._replace(txn=number), *behind),
+            )
+            yield self._append(opened, record)
+            return
+        over = world._replace(tasks=before + behind)
+        if world.txns[task.txn].state != OPEN:
+            if self._is_wanted(world, task):  # Spark tries it again
+                over = over._replace(tasks=(*before, task._replace(txn=-1), *behind))
+            yield over
+            return
+        marker = dump_marker(QUERY, task.batch_id, task.part)
+        over = _with_txn(over, task.txn, WRITTEN)
+        over = over._replace(markers=(*over.markers, (marker, task.txn)))
+        if self._is_wanted(world, task):
+            driver = world.drivers[task.driver]
+            reports = list(driver.reports)
+            reports[task.part] = task.txn
+            now = driver._replace(reports=tuple(reports))
+            over = _with_driver(over, task.driver, now)
+            over = self._when_reported(over, task.driver)
+        yield over
+
+    # -- the log -----------------------------------------------------------------------
+
+    def _append(self, world: World, record: Record) -> World:
+        if isinstance(record, Began):
+            record = replace(record, term=(0, len(world.log)))
+            world = world._replace(last=record.term)
+        log = [*world.log, self._own(record)]
+        at = len(log) - 1
+        # Nobody can tell in which order tasks said that they began.
+        while at > world.cut and isinstance(record, Opened):
+            before = log[at - 1]
+            if not isinstance(before, Opened) or before.txn < record.txn:
+                break
+            log[at - 1], log[at] = log[at], before
+            at -= 1
+        return world._replace(log=tuple(log))
+
+    def _own(self, value: Any) -> Any:
+        """The value, one object for all that are equal; so they compare in no time."""
+        return self._interned.setdefault(value, value)
+
+
+def _turned(world: World, side: int) -> World | None:
+    """The world when this driver, or a task of it, goes on; None if it may not."""
+    if world.turn == side:
+        return world
+    if not world.switches:
+        return None
+    return world._replace(turn=side, switches=world.switches - 1)
+
+
+def _with_driver(world: World, index: int, driver: Driver) -> World:
+    drivers = list(world.drivers)
+    drivers[index] = driver
+    return world._replace(drivers=tuple(drivers))
+
+
+def _do(world: World, effect: Any) -> tuple[World, Any]:
+    """What the broker does to please a driver, and the result."""
+    match effect:
+        case ReadLog():
+            entries = enumerate(world.log[world.cut :], world.cut)
+            return world, tuple(((0, at), record) for at, record in entries)
+        case CutLog((_, last)):
+            return _forget(world, cut=last + 1), None
+        case Probe():
+            probe = dump_probe(str(len(world.markers)))
+            return world._replace(markers=(*world.markers, (probe, -1))), probe
+        case ReadMarkers():
+            return world, tuple(data for _, data in _readable(world))
+        case LastMarker():
+            places = [at for at, _ in _readable(world)]
+            return world, (0, places[-1]) if places else None
+        case ForgetMarkers((_, last)):
+            return _forget(world, markers=last + 1), None
+    raise AssertionError(effect)
+
+
+def _with_txn(world: World, number: int, state: str) -> World:
+    txns = list(world.txns)
+    if state == COMMITTED and txns[number].state == OPEN:
+        raise BrokenError("committed before its task was done")
+    txns[number] = txns[number]._replace(state=state)
+    return world._replace(txns=tuple(txns))
+
+
+def _forget(world: World, cut: int = 0, markers: int = 0) -> World:
+    return world._replace(
+        cut=max(cut, world.cut), forgotten=max(markers, world.forgotten)
+    )
+
+
+def _readable(world: World) -> list[tuple[int, bytes]]:
+    """Markers that a reader gets, with their places."""
+    found = []
+    for at in range(len(world.markers)):
+        message = world.markers[at]
+        if message is None:
+            continue
+        data, txn = message
+        state = COMMITTED if txn < 0 else world.txns[txn].state
+        if state == WRITTEN:
+            break
+        if state == COMMITTED and at >= world.forgotten:
+            found.append((at, data))
+    return found
+
+
+def check(world: World) -> None:
+    """No row is there twice, and none before the micro-batch before it is whole.
+
+    Raises:
+        BrokenError: One is.
+    """
+    seen: dict[tuple[int, int], int] = {}
+    for number, txn in enumerate(world.txns):
+        if txn.state == COMMITTED:
+            where = txn.batch_id, txn.part
+            if where in seen:
+                raise BrokenError(f"rows of {where} are there twice: {world}")
+            seen[where] = number
+    for batch_id, _ in seen:
+        for part in range(TASKS):
+            if batch_id and (batch_id - 1, part) not in seen:
+                raise BrokenError(f"micro-batch {batch_id} came too early: {world}")
+
+
+def is_whole(world: World) -> bool:
+    """Whether each row is there."""
+    seen = {(t.batch_id, t.part) for t in world.txns if t.state == COMMITTED}
+    return len(seen) == BATCHES * TASKS
+
+
+class Explorer:
+    """Sees every world that can be reached, and what a restart makes of it.
+
+    Args:
+        model: What may happen.
+
+    Attributes:
+        seen: The worlds.
+        ends: Those of them, as they look to a restart, that it made whole.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._alone = Model(1, frozenset())
+        self.seen: set[World] = set()
+        self.ends: set[Any] = set()
+
+    def explore(
+        self, faults: int, switches: int, *, may_be_restored: bool = False
+    ) -> None:
+        """Look at everything.
+
+        Args:
+            faults: How many may strike.
+            switches: How often one driver stops and the other one goes on.
+            may_be_restored: Whether what was forgotten can come back.
+
+        Raises:
+            BrokenError: A promise is broken somewhere.
+        """
+        first = World(faults=faults, switches=switches)
+        stack = [first]
+        self.seen = {first}
+        tidy: Callable[[World], World] = (
+            (lambda world: world) if may_be_restored else _without_forgotten
+        )
+        while stack:
+            for one in self._model.steps(stack.pop()):
+                world = tidy(one)
+                if world not in self.seen:
+                    self.seen.add(world)
+                    check(world)
+                    self._restart(world)
+                    stack.append(world)
+
+    def _restart(self, world: World) -> None:
+        """All die here, and the query is started again, sooner or much later."""
+        for is_later in (False, True):
+            txns = world.txns
+            if is_later:
+                txns = tuple(
+                    t._replace(state=EXPIRED) if t.state in (OPEN, WRITTEN) else t
+                    for t in txns
+                )
+            left = world._replace(
+                txns=txns,
+                runs=100,  # names that nobody had
+                drivers=(),
+                tasks=(),
+                late=(),
+                faults=0,
+                turn=0,
+                switches=0,
+            )
+            if left not in self.ends:
+                self.ends.add(left)
+                self._run_to_end(left)
+
+    def _run_to_end(self, world: World) -> None:
+        for _ in range(4):
+            world = world._replace(drivers=(), tasks=())
+            while (after := next(self._alone.steps(world), None)) is not None:
+                world = after
+            check(world)
+            if world.recorded == BATCHES - 1:
+                break
+        if not is_whole(world):
+            raise BrokenError(f"rows are missing: {world}")
+
+
+def _without_forgotten(world: World) -> World:
+    """The same to everybody: of what was forgotten there is no more to know."""
+    log = (None,) * world.cut + world.log[world.cut :]
+    markers = (None,) * world.forgotten + world.markers[world.forgotten :]
+    drivers = tuple(DEAD if d.phase == "dead" else d for d in world.drivers)
+    tasks = tuple(
+        t
+        for t in world.tasks
+        if t.txn < 0
+        or world.txns[t.txn].state == OPEN
+        or world.drivers[t.driver].phase == "tasks"
+    )
+    return world._replace(log=log, markers=markers, drivers=drivers, tasks=tasks)
