@@ -46,12 +46,12 @@ def explore(kinds: str, switches: int) -> Explorer:
 @pytest.mark.parametrize(
     ("kinds", "switches", "least"),
     [
-        ("", 3, 30_000),
-        ("expiry", 1, 10_000),
-        ("reply", 1, 3_000),
+        ("", 2, 20_000),
+        ("expiry", 1, 20_000),
+        ("reply", 1, 7_000),
         ("twice error", 1, 5_000),
-        ("speculation", 1, 3_000),
-        ("acknowledgement", 1, 3_000),
+        ("speculation", 1, 2_000),
+        ("acknowledgement", 1, 2_000),
     ],
     ids=lambda one: str(one).replace(" ", "-"),
 )
