@@ -49,7 +49,7 @@ def explore(kinds: str, switches: int) -> Explorer:
         ("", 2, 20_000),
         ("expiry", 1, 20_000),
         ("reply", 1, 7_000),
-        ("twice error", 1, 5_000),
+        pytest.param("twice error", 1, 90_000, marks=pytest.mark.slow),
         ("speculation", 1, 2_000),
         ("acknowledgement", 1, 2_000),
     ],

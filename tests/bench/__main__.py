@@ -27,6 +27,7 @@ from tests.bench import (
     bench_memory,
     bench_partition,
     bench_planning,
+    bench_recover,
     bench_sink,
     bench_spark,
     bench_stream,
@@ -46,6 +47,9 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
 }
 #: Micro-batches in one run of a query.
 _BATCHES = 12
+
+#: Micro-batches without rows, and attempts that failed, in the life of a query.
+_LIFE = 100_000, 10_000
 
 
 def main() -> None:
@@ -99,6 +103,7 @@ def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
     with spark_session() as spark:
         yield from bench_sink.run_writes(broker, spark, arguments.rows, repeats)
         yield from bench_sink.run_batches(broker, spark, _BATCHES, repeats)
+    yield from bench_recover.run(broker, *_LIFE, repeats)
 
 
 _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]] = {

@@ -18,6 +18,7 @@ from tests.bench import (
     bench_encode,
     bench_partition,
     bench_planning,
+    bench_recover,
     bench_sink,
     bench_spark,
     bench_stream,
@@ -200,6 +201,7 @@ def test_hops_with_a_broker(cluster: Cluster) -> None:
     cases += bench_planning.run(cluster, [1, 3], 1)
     cases += bench_stream.run_planning(cluster, [1, 3], 1)
     cases += bench_sink.run_producer(cluster, 2000, 1)
+    cases += bench_recover.run(cluster, 200, 20, 1)
     assert all(case.rows_per_s > 0 for case in cases)
 
 

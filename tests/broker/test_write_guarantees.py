@@ -18,15 +18,18 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pulsar_spark import PulsarDataSource
+from pulsar_spark import PulsarDataSource, commit_protocol
 from pulsar_spark.client.exactly_once import CommitProtocol, TaskTransaction
+from pulsar_spark.client.journal import Journal
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.commit_log import Committed, load_record
 from pulsar_spark.errors import (
     BrokerError,
     CheckpointError,
     DeduplicationOffError,
     TopicNotFoundError,
+    TransactionLostError,
 )
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.spark import writer as writer_module
@@ -446,6 +449,62 @@ def test_two_drivers(service_url: str, sink: str) -> None:
     assert not visible(service_url, sink)
     new.writer().commit(new.write_all(second, 0), 0)
     assert visible(service_url, sink) == new.rows(0)
+    check_free(service_url, sink)
+
+
+def test_a_run_that_was_overtaken_ends_nothing(service_url: str, sink: str) -> None:
+    """Its commit is refused, Spark asks it to abort, and the live run commits."""
+    old, new = Stream(service_url, sink), Stream(service_url, sink)
+    given_up = old.write_all(old.plan(), 0)
+    written = new.write_all(new.plan(), 0)
+    with pytest.raises(CheckpointError, match="running twice"):
+        old.writer().commit(given_up, 0)
+    old.writer().abort(given_up, 0)
+    old.writer().abort([None, None], 0)  # as if no task had come so far
+    new.writer().commit(written, 0)
+    assert visible(service_url, sink) == new.rows(0)
+    check_free(service_url, sink)
+
+
+def test_a_run_that_is_stopped_before_it_forgets(
+    service_url: str, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on when the next one has committed a part of its micro-batch, and died.
+
+    What proves that part is still there.
+    """
+    monkeypatch.setattr(commit_protocol, "FORGET_MARKERS_EVERY", 1)
+    stops: list[Callable[[], None]] = []
+    append = Journal.append
+
+    def stopping(self: Journal, message: bytes) -> None:
+        append(self, message)
+        if stops and isinstance(load_record(message), Committed):
+            stops.pop()()
+
+    monkeypatch.setattr(Journal, "append", stopping)
+    old = Stream(service_url, sink)
+    new = Stream(service_url, sink, transactionTimeoutMs="1000")
+    old.run(0)
+    messages = old.write_all(old.plan(), 1)
+
+    def commit(stop: Callable[[], None]) -> None:
+        stops.append(stop)
+        old.writer().commit(messages, 1)
+
+    stopped = Attempt(commit)
+    planned = new.plan()
+    assert planned._progress.committed == 1
+    first = new.write(planned, 2, 0, None)
+    await_expired(new, sink, [first])
+    later = [first, new.write(planned, 2, 1, None)]
+    with pytest.raises(TransactionLostError):
+        new.writer().commit(later, 2)
+    stopped.go_on()
+    assert stopped.error is None
+    again = Stream(service_url, sink)
+    again.run(2)
+    assert visible(service_url, sink) == again.rows(0, 1, 2)
     check_free(service_url, sink)
 
 
