@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import commit_protocol
-from pulsar_spark.commit_log import LAST_TERM, read_log
 from pulsar_spark.commit_protocol import (
     CutLog,
-    End,
     ForgetMarkers,
     LastMarker,
     ReadLog,
@@ -76,13 +74,6 @@ def forget_whatever_is_last(term: Term) -> Any:
         yield ForgetMarkers(last)
 
 
-def end_all(entries: Any, term: Term) -> Any:
-    """Every transaction that is not decided is aborted, whoever opened it."""
-    state = read_log((record for _, record in entries), LAST_TERM)
-    if state.undecided:
-        yield End(tuple(state.undecided), commits=False)
-
-
 def cut_whatever_is_there(term: Term) -> Any:
     """The log is cut at its end, though a later driver may have decided there."""
     entries = yield ReadLog()
@@ -94,10 +85,9 @@ def cut_whatever_is_there(term: Term) -> Any:
     ("name", "broken", "kinds", "finding"),
     [
         ("_forget_markers", forget_whatever_is_last, "expiry", "twice"),
-        ("_end_undecided", end_all, "", "nobody overtook"),
         ("_forget_markers", cut_whatever_is_there, "", "twice|missing|no other"),
     ],
-    ids=["markers-of-later-drivers", "ends-what-is-not-its-own", "cuts-too-much"],
+    ids=["markers-of-later-drivers", "cuts-too-much"],
 )
 def test_the_model_itself(
     monkeypatch: pytest.MonkeyPatch,
