@@ -25,6 +25,10 @@ from typing import NamedTuple
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.plan import TopicRange
 
+#: Parts of a plan that ``max_records`` asks for, at most. Spark's driver holds a task
+#: for each, and what the entries say of their rows may be wrong.
+MAX_PARTS = 100_000
+
 #: ``(ledger_id, entry_id)``.
 Place = tuple[int, int]
 
@@ -48,7 +52,7 @@ class RangeSize:
 
     Attributes:
         entries: Its entries.
-        rows_per_entry: Rows of an entry, on average; less than 1 for chunks.
+        rows_per_entry: Rows of an entry, most often; less than 1 for chunks.
     """
 
     entries: int
@@ -147,10 +151,11 @@ def count_parts(
 ) -> list[int]:
     """How many parts each range is cut into, at least 1 and at most one an entry.
 
-    First each range is cut so that no part has more than ``max_records`` rows by its
-    average, then the one with the largest parts is given one more until there are
-    ``min_partitions`` in total. This is what Spark's KafkaOffsetRangeCalculator does,
-    but for its rounding: the total is met where there are entries enough.
+    First each range is cut so that no part has more than ``max_records`` rows by what
+    its entries usually have, but into ``MAX_PARTS`` in total at most. Then the one with
+    the largest parts is given one more until there are ``min_partitions`` in total.
+    This is what Spark's KafkaOffsetRangeCalculator does, but for its rounding: the
+    total is met where there are entries enough.
 
     Args:
         sizes: Of the ranges.
@@ -162,6 +167,8 @@ def count_parts(
         for i, size in enumerate(sizes):
             most = max(1, math.floor(max_records / size.rows_per_entry))
             parts[i] = max(1, math.ceil(size.entries / most))
+        if (total := sum(parts)) > MAX_PARTS:
+            parts = [max(1, count * MAX_PARTS // total) for count in parts]
     divisible = [
         (-size.rows / parts[i], i)
         for i, size in enumerate(sizes)

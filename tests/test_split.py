@@ -8,6 +8,7 @@ import pytest
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.split import (
+    MAX_PARTS,
     LedgerSurvey,
     RangeSize,
     Run,
@@ -209,3 +210,12 @@ def test_an_empty_range_is_not_cut() -> None:
     range_ = range_of("7:8", "11:-1")
     assert cut(range_, [], 1) == [range_]
     assert EARLIEST.position < range_.start.position
+
+
+def test_entries_that_claim_billions_of_rows_make_no_million_of_parts():
+    """Whatever entries say, a plan has no more parts than a driver can hold."""
+    sizes = [RangeSize(1_000_000, 2.0**31), RangeSize(1_000_000, 2.0**31)]
+    parts = count_parts(sizes, min_partitions=None, max_records=1)
+    assert parts == [MAX_PARTS // 2] * 2
+    small = [RangeSize(MAX_PARTS, 5.0)]
+    assert count_parts(small, min_partitions=None, max_records=5) == [MAX_PARTS]

@@ -29,7 +29,6 @@ from pulsar_spark.wire.messages import (
     HAS_ORDERING_KEY,
     IS_NULL,
     KEY_IS_BASE64,
-    MAY_REPEAT_PROPERTIES,
     MessageTable,
     Texts,
 )
@@ -51,7 +50,8 @@ class RecordBatchBuilder:
             partitioned.
         max_rows: No RecordBatch has more rows than this.
         max_bytes: No RecordBatch has more bytes of messages than this, except for one
-            that holds a single larger message.
+            that holds a single larger message. Long names of producers and clusters
+            that its rows repeat are counted, too.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class RecordBatchBuilder:
             _column(name, topic_partition, partition) for name in schema.names
         ]
         self._collecting = [c for c in self._columns if c.collects]
+        self._names = [_NAMES[name] for name in schema.names if name in _NAMES]
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._clear()
@@ -92,11 +93,14 @@ class RecordBatchBuilder:
         Raises:
             CorruptEntryError: A value does not fit its column.
         """
-        for piece in self._pieces(entry):
-            size_bytes = piece.size_bytes
+        repeated = self._repeated_bytes(entry)
+        for piece in self._pieces(entry, repeated):
+            size_bytes = piece.size_bytes + repeated * len(piece)
             if self._rows and not self._has_room_for(len(piece), size_bytes):
                 yield self.finish()
             self._append(piece, size_bytes)
+            if self._rows >= self._max_rows or self._size_bytes >= self._max_bytes:
+                yield self.finish()  # now: what comes next may be as large
 
     def finish(self) -> pa.RecordBatch:
         """Everything collected so far, as one RecordBatch; the builder is empty then.
@@ -127,17 +131,25 @@ class RecordBatchBuilder:
             and self._size_bytes + size_bytes <= self._max_bytes
         )
 
-    def _pieces(self, entry: Entry) -> Iterable[Entry]:
+    def _repeated_bytes(self, entry: Entry) -> int:
+        """What each row of an entry repeats of it, beyond what nobody notices."""
+        if not self._names:
+            return 0
+        size_bytes = sum(len(read(entry) or "") for read in self._names)
+        return max(0, size_bytes - _SHORT_NAMES_BYTES)
+
+    def _pieces(self, entry: Entry, repeated: int) -> Iterator[Entry]:
         """The entry itself, or its parts where it is too large for a RecordBatch."""
-        if len(entry) <= self._max_rows and (
-            entry.size_bytes <= self._max_bytes or len(entry) <= 1
+        size_bytes = entry.size_bytes + repeated * len(entry)
+        if len(entry) <= 1 or (
+            len(entry) <= self._max_rows and size_bytes <= self._max_bytes
         ):
-            return (entry,) if len(entry) else ()
+            if len(entry):
+                yield entry
+            return
         middle = len(entry) // 2
-        return (
-            *self._pieces(entry.cut(0, middle)),
-            *self._pieces(entry.cut(middle, len(entry))),
-        )
+        yield from self._pieces(entry.cut(0, middle), repeated)
+        yield from self._pieces(entry.cut(middle, len(entry)), repeated)
 
     def _misfit(
         self, field: pa.Field, column: _Column, error: Exception
@@ -152,8 +164,15 @@ class RecordBatchBuilder:
         )
 
 
-#: What a value raises that does not fit its column.
-_MISFITS = (pa.ArrowException, OverflowError, binascii.Error)
+#: What a value raises that does not fit its column. Not each error of Arrow's: where
+#: memory is short, or a user interrupts, no message is to blame.
+_MISFITS = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.lib.ArrowCapacityError,
+    OverflowError,
+    binascii.Error,
+)
 
 
 def new_table(schema: pa.Schema) -> MessageTable:
@@ -163,8 +182,14 @@ def new_table(schema: pa.Schema) -> MessageTable:
     )
 
 
+#: So much is taken from the system and given back to it, while Arrow's own memory pool
+#: keeps what it had.
+_LARGE_BYTES = 8 * 1024 * 1024
+
+
 def _allocate(size: int) -> memoryview:
-    return memoryview(pa.allocate_buffer(size)).cast("B")
+    pool = pa.system_memory_pool() if size >= _LARGE_BYTES else None
+    return memoryview(pa.allocate_buffer(size, memory_pool=pool)).cast("B")
 
 
 class _Run(NamedTuple):
@@ -448,15 +473,7 @@ def _properties_of(run: _Run) -> pa.MapArray:
         offset=run.first,
     )
     offsets = pc.subtract(ends, pa.scalar(first, pa.int32()))
-    maps = pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
-    return _without_repeats(maps) if table.any_flags & MAY_REPEAT_PROPERTIES else maps
-
-
-def _without_repeats(maps: pa.MapArray) -> pa.MapArray:
-    """Each key once: its last value counts, as in the official clients."""
-    return pa.array(
-        [list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type
-    )
+    return pa.MapArray.from_arrays(offsets, keys, items, STRING_MAP)
 
 
 def _bytes(texts: Texts | None, first: int, last: int) -> pa.BinaryArray:
@@ -562,12 +579,20 @@ _TEXTS = {
     "__messageProperties": "properties",
 }
 
+#: Those of one value for all messages of an entry that a producer can make long.
+_NAMES: dict[str, Callable[[Entry], Any]] = {
+    "__producerName": lambda entry: entry.metadata.producer_name,
+    "__replicatedFrom": lambda entry: entry.metadata.replicated_from or None,
+}
+
+#: What each row may have of them without being counted.
+_SHORT_NAMES_BYTES = 256
+
 #: Columns with one value for all messages of an entry.
 _ENTRY_READERS: dict[str, Callable[[Entry], Any]] = {
-    "__producerName": lambda entry: entry.metadata.producer_name,
+    **_NAMES,
     "__schemaVersion": _schema_version,
     "__redeliveryCount": lambda entry: entry.redelivery_count,
     "__brokerPublishTime": _broker_publish_time,
-    "__replicatedFrom": lambda entry: entry.metadata.replicated_from or None,
     "__deliverAtTime": lambda entry: entry.metadata.deliver_at_time or None,
 }

@@ -41,7 +41,8 @@ from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.stream_offsets import position_after
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
+from pulsar_spark.wire.entries import read_stored_entry
+from pulsar_spark.wire.permits import as_broker_counts
 from pulsar_spark.wire.protocol import Delivery
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -601,7 +602,7 @@ class _Cursor(TopicConsumer):
         seen = [_see(delivery) for delivery in deliveries]
         with self._arrived:
             for entry, charge in seen:
-                self._permits -= charge
+                self._permits = as_broker_counts(self._permits - charge)
                 self.ahead.append(entry)
                 self._unreported.append(entry)
             self._arrived.notify_all()
@@ -646,7 +647,7 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
         pass  # whoever reads the row will say so
     else:
         charge = stored.charged_messages
-        rows = _rows(stored)
+        rows = stored.likely_rows
         is_chunk = stored.is_chunk
     if delivery.ack_set:
         pending = sum(
@@ -662,12 +663,6 @@ def _see(delivery: Delivery) -> tuple[SeenEntry, int]:
         is_chunk,
     )
     return entry, charge
-
-
-def _rows(stored: StoredEntry) -> float:
-    if stored.is_chunk:
-        return 1 / stored.metadata.num_chunks_from_msg
-    return stored.charged_messages
 
 
 def _whole_entry(read: MessageId) -> MessageId:

@@ -35,6 +35,7 @@ from pulsar_spark.wire.entries import (
     EntryDecoder,
     StoredEntry,
 )
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 from pulsar_spark.wire.messages import MessageTable
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -116,6 +117,8 @@ class RangeReader:
     def entries(self) -> Iterator[Entry]:
         """Yields the entries of the range in order, cut to it; none of them is empty.
 
+        One that is too large for a table comes in pieces.
+
         Raises:
             DataLossError: Rows of the range are no longer there, and
                 ``fail_on_data_loss`` is set.
@@ -126,13 +129,11 @@ class RangeReader:
         start, end = self._range.start, self._range.end
         try:
             for stored in self._stored_entries():
-                entry = self._decode(stored)
-                if entry is None:
-                    continue
-                if not start.position < entry.position < end.position:
-                    entry = entry.between(start, end)
-                if len(entry):
-                    yield entry
+                for entry in self._decoded(stored):
+                    if not start.position < entry.position < end.position:
+                        entry = entry.between(start, end)
+                    if len(entry):
+                        yield entry
         finally:
             self.reader.close()
 
@@ -223,25 +224,36 @@ class RangeReader:
             )
         logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
 
-    def _decode(self, stored: StoredEntry) -> Entry | None:
-        """The messages of an entry; None for a chunk that completes nothing."""
+    def _decoded(self, stored: StoredEntry) -> Iterator[Entry]:
+        """The messages of an entry, in pieces; none of a chunk that completes none."""
+        position = stored.position
         try:
-            if stored.is_chunk and not stored.is_marker:
-                whole = self._chunks.add(stored)
-                if isinstance(whole, MissingChunks):
-                    whole = self._look_back(whole.last)
-                if whole is None:
-                    return None
-                stored = whole
-            return self._decoder.decode(stored)
+            yield from self._pieces(stored)
         except CorruptEntryError as error:
-            if stored.position < self._range.start.position:
-                return None  # it only lies between the first row's chunks
+            if position < self._range.start.position:
+                return  # it only lies between the first row's chunks
             raise CorruptEntryError(
                 error.reason,
                 topic_partition=self._range.topic_partition,
-                message_id=str(MessageId(*stored.position)),
+                message_id=str(MessageId(*position)),
             ) from None
+
+    def _pieces(self, stored: StoredEntry) -> Iterator[Entry]:
+        if stored.is_chunk and not stored.is_marker:
+            whole = self._chunks.add(stored)
+            if isinstance(whole, MissingChunks):
+                self._leave_room(whole.last.metadata.total_chunk_msg_size)
+                whole = self._look_back(whole.last)
+            if whole is None:
+                return iter(())
+            stored = whole
+        self._leave_room(max(len(stored.payload), stored.metadata.uncompressed_size))
+        return self._decoder.pieces(stored)
+
+    def _leave_room(self, size_bytes: int) -> None:
+        """What is put together, and one large message, are within the limit."""
+        if size_bytes > DEFAULT_MAX_MESSAGE_SIZE_BYTES:
+            self._chunks.put_aside(size_bytes)
 
     def _assembler(self) -> ChunkAssembler:
         return ChunkAssembler(

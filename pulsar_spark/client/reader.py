@@ -173,6 +173,8 @@ class EntryReader:
 
     def close(self) -> None:
         """Ends the reader; the broker forgets it."""
+        self._on_start = None  # who made this one goes at once, with all that it holds
+        self._taken.clear()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             with contextlib.suppress(PulsarSparkError):
@@ -258,7 +260,7 @@ class EntryReader:
         # Arrived and taken in one: what waits in the queue still counts as granted.
         messages, size_bytes = self._charged_messages, self._charged_bytes
         self._charged_messages = self._charged_bytes = 0
-        if messages:
+        if size_bytes:
             self._permits.entry_arrived(messages, size_bytes)
             self._permits.messages_taken(messages, size_bytes)
         grant = self._permits.next_grant() if self._consumer is not None else 0

@@ -26,7 +26,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import mean
+from statistics import median
 from typing import NamedTuple
 
 from pulsar_spark.client.connection import Connection
@@ -147,7 +147,10 @@ class _Prober:
         return {r: [] if r in gone else s.runs() for r, s in surveys.items()}
 
     def rows(self, runs: Mapping[TopicRange, Sequence[Run]]) -> dict[TopicRange, float]:
-        """The rows of an entry of each range, on average, where any can be seen."""
+        """The rows of an entry of each range, where any can be seen.
+
+        The median of those looked at: one entry that lies must not make the plan.
+        """
         asked = {}
         most = min(_LOOKS_IN_RANGE, max(1, _LOOKS // max(1, len(runs))))
         for range_, its_runs in runs.items():
@@ -160,13 +163,13 @@ class _Prober:
                 )
             ]
         seen = self._ask(asked, looking=True)
-        averages = {}
+        usual = {}
         for range_, questions in asked.items():
             probes = [seen[question] for question in questions]
             rows = [probe.rows for probe in probes if probe is not None and probe.rows]
             if rows:
-                averages[range_] = mean(rows)
-        return averages
+                usual[range_] = median(rows)
+        return usual
 
     def _ask(
         self, asked: Mapping[TopicRange, Iterable[_Question]], *, looking: bool
@@ -308,6 +311,4 @@ def _rows(delivery: Delivery) -> float:
         )
     except CorruptEntryError:
         return 1  # whoever reads the row will say so
-    if stored.is_chunk:
-        return 1 / max(1, stored.metadata.num_chunks_from_msg)
-    return max(1, stored.charged_messages)
+    return stored.likely_rows

@@ -128,6 +128,11 @@ class ChunkAssembler:
         self._make_room(metadata.publish_time)
         return None
 
+    def put_aside(self, size_bytes: int) -> None:
+        """Puts open messages aside, oldest first, until so many more bytes fit."""
+        while self._open and self._size_bytes + size_bytes > self._max_bytes:
+            self._drop(next(iter(self._open)))
+
     def _append(self, open_set: _OpenSet, chunk: StoredEntry) -> None:
         if len(open_set.payload) + len(chunk.payload) > open_set.total_bytes:
             raise CorruptEntryError(

@@ -35,7 +35,8 @@ AUTH_REFRESH_CHALLENGE = b"PulsarAuthRefresh"
 _2_TO_64 = 1 << 64
 _U64_MAX = _2_TO_64 - 1
 _SIGN_BIT = 1 << 63
-_U32_MAX = (1 << 32) - 1
+#: The most that one FLOW grants: to a broker more is a negative number; it hangs up.
+_MAX_FLOW_PERMITS = (1 << 31) - 1
 _WORD_BITS = 64
 _MIN_TXN_TTL_MS = 100
 
@@ -371,13 +372,24 @@ def subscribe(
 def flow(consumer_id: int, permits: int) -> bytes:
     """Build FLOW: the broker may send this many more messages. Has no reply.
 
+    Several of them where they are more than one can grant, as they are after an entry
+    that says it has billions of messages.
+
     Raises:
-        ValueError: permits is not in 1 .. 2^32-1; 0 would cost the connection.
+        ValueError: permits is not above 0, which would cost the connection.
     """
-    if not 0 < permits <= _U32_MAX:
+    if permits <= 0:
         raise ValueError(f"FLOW cannot grant {permits} permits")
-    body = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=body))
+    whole, rest = divmod(permits, _MAX_FLOW_PERMITS)
+    return b"".join(
+        _encode(
+            pb.BaseCommand(
+                type=pb.BaseCommand.FLOW,
+                flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=part),
+            )
+        )
+        for part in [_MAX_FLOW_PERMITS] * whole + [rest] * (rest > 0)
+    )
 
 
 def ack_cumulative(

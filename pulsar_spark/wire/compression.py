@@ -27,6 +27,7 @@ from typing import Protocol, cast
 import lz4.block
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.wire.messages import KERNEL, lz4_size
 
 
 class CompressionType(IntEnum):
@@ -41,6 +42,14 @@ class CompressionType(IntEnum):
 
 #: lz4 takes sizes as a C int and no block format goes further.
 _MAX_SIZE_BYTES = 2**31 - 1
+
+#: A payload that is larger is not held twice while it is decompressed, as lz4 and zlib
+#: do, which are faster with small ones.
+_LARGE_BYTES = 4 * 1024 * 1024
+
+#: What zlib is given, and what is taken from it, at a time.
+_INPUT_BYTES = 64 * 1024
+_OUTPUT_BYTES = 1024 * 1024
 
 
 class _ArrowCodec(Protocol):
@@ -103,12 +112,20 @@ def decompress(
 
 def _decompress(
     codec: CompressionType, data: bytes | memoryview, uncompressed_size: int
-) -> bytes:
+) -> bytes | memoryview:
+    is_large = uncompressed_size > _LARGE_BYTES
     try:
+        if codec == CompressionType.LZ4 and is_large and KERNEL == "compiled":
+            # As with Snappy: Arrow does not say how much it found.
+            if lz4_size(data) != uncompressed_size:
+                raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
+            return _arrow_codec("lz4_raw").decompress(data, uncompressed_size, True)
         if codec == CompressionType.LZ4:
             return bytes(
                 lz4.block.decompress(data, uncompressed_size=uncompressed_size)
             )
+        if codec == CompressionType.ZLIB and is_large:
+            return _inflate(data, uncompressed_size)
         if codec == CompressionType.ZLIB:
             # One byte more than wanted tells a longer result, at no cost; and 0 would
             # mean "no limit". An object, unlike zlib.decompress, needs no trailer.
@@ -125,6 +142,28 @@ def _decompress(
             f"its payload cannot be decompressed with {codec.name} to the "
             f"{uncompressed_size} bytes that its metadata says: {error}."
         ) from None
+
+
+def _inflate(data: bytes | memoryview, size: int) -> memoryview:
+    """Return what zlib makes of the data, but no more than a byte above this size."""
+    inflater = zlib.decompressobj()
+    result = bytearray(size + 1)
+    filled = 0
+    rest = b""
+    places = iter(range(0, len(data), _INPUT_BYTES))
+    while filled <= size:
+        if not rest and (place := next(places, None)) is not None:
+            rest = bytes(data[place : place + _INPUT_BYTES])
+            is_last = False
+        else:
+            is_last = not rest
+        piece = inflater.decompress(rest, min(_OUTPUT_BYTES, size + 1 - filled))
+        result[filled : filled + len(piece)] = piece
+        filled += len(piece)
+        rest = inflater.unconsumed_tail
+        if is_last and not piece:
+            break
+    return memoryview(result)[:filled]
 
 
 def _wrong_size(codec: CompressionType, uncompressed_size: int) -> str:

@@ -13,9 +13,9 @@ whole payload of a batch, or of a message after its chunks were put together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import CorruptEntryError
@@ -23,7 +23,13 @@ from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
-from pulsar_spark.wire.messages import IS_NULL, MIN_MESSAGE_BYTES, MessageTable
+from pulsar_spark.wire.messages import (
+    IS_NULL,
+    MIN_MESSAGE_BYTES,
+    NO_LIMIT,
+    MessageTable,
+    split_metadata,
+)
 from pulsar_spark.wire.protobuf import UNREADABLE
 
 if TYPE_CHECKING:
@@ -34,7 +40,25 @@ DEFAULT_TABLE_ROWS = 10_000
 DEFAULT_TABLE_BYTES = 4 * 1024 * 1024
 
 #: The most: places in a table's columns of bytes are numbers of 32 bits.
-_MAX_TABLE_BYTES = 2**31 - 1
+_MAX_TABLE_BYTES = NO_LIMIT
+
+#: Metadata of an entry that is larger than this is taken apart before it is parsed:
+#: protobuf takes 28 times the bytes of properties that are empty.
+_LARGE_METADATA_BYTES = 16 * 1024
+
+#: The part of a reader's limit that the keys and properties of one message may have,
+#: which some columns hold four times, and what each may have under any limit: as much
+#: as an entry that brokers take unless told otherwise.
+_HEAD_SHARE = 4
+_LEAST_HEAD_BYTES = DEFAULT_MAX_MESSAGE_SIZE_BYTES + 64 * 1024
+
+#: Bytes of a limit for each property of a message, about what one takes until it is in
+#: a RecordBatch, and how many there may be under any limit.
+_PAIR_BYTES = 256
+_LEAST_PAIRS = 1 << 16
+
+#: The most that a codec makes of one byte: ZSTD's blocks of one byte repeated.
+_MAX_EXPANSION = 1 << 15
 
 
 @dataclass(slots=True)
@@ -136,6 +160,8 @@ class StoredEntry:
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message
             that was put together, else None.
         metadata_bytes: Size of its MessageMetadata.
+        properties: Where that is large, the properties in it, which ``metadata`` lacks
+            then: fields of SingleMessageMetadata.
     """
 
     ledger_id: int
@@ -146,6 +172,7 @@ class StoredEntry:
     redelivery_count: int = 0
     first_chunk: tuple[int, int] | None = None
     metadata_bytes: int = 0
+    properties: bytes = b""
 
     @property
     def position(self) -> tuple[int, int]:
@@ -164,10 +191,28 @@ class StoredEntry:
 
     @property
     def charged_messages(self) -> int:
-        """The Flow permits that the broker takes for it."""
+        """The Flow permits that the broker takes for it.
+
+        A broker believes the metadata, whatever number it has, also below 1.
+        """
         if self.metadata.HasField("num_messages_in_batch"):
-            return max(1, self.metadata.num_messages_in_batch)
+            return self.metadata.num_messages_in_batch
         return 1
+
+    @property
+    def likely_rows(self) -> float:
+        """How many rows it gives, by its metadata; a chunk counts 1/n.
+
+        At least one, and no more than its bytes can hold.
+        """
+        if self.is_chunk:
+            return 1 / self.metadata.num_chunks_from_msg
+        size_bytes = len(self.payload)
+        if self.metadata.compression:
+            unpacked = self.metadata.uncompressed_size
+            size_bytes = min(unpacked, size_bytes * _MAX_EXPANSION)
+        most = size_bytes // MIN_MESSAGE_BYTES
+        return max(1, min(self.charged_messages, most))
 
 
 def read_stored_entry(
@@ -189,8 +234,12 @@ def read_stored_entry(
         CorruptEntryError: The checksum is wrong, or the metadata is not metadata.
     """
     parts = split_entry(headers_and_payload)
+    described: memoryview | bytes = parts.metadata
+    properties = b""
+    if len(described) > _LARGE_METADATA_BYTES:
+        described, properties = split_metadata(described)
     try:
-        metadata = pb.MessageMetadata.FromString(bytes(parts.metadata))
+        metadata = pb.MessageMetadata.FromString(bytes(described))
         broker_metadata = (
             None
             if parts.broker_entry_metadata is None
@@ -206,6 +255,7 @@ def read_stored_entry(
         broker_metadata,
         redelivery_count,
         metadata_bytes=len(parts.metadata),
+        properties=properties,
     )
 
 
@@ -213,7 +263,8 @@ class EntryDecoder:
     """Unpacks the entries of a topic partition into tables.
 
     Args:
-        max_bytes: The largest uncompressed payload to make room for.
+        max_bytes: The largest uncompressed payload to make room for; what the metadata
+            of its messages may have depends on it, too.
         table: The first table; the others are of its kind.
         table_rows: Messages after which a new one begins.
         table_bytes: Bytes of messages after which a new one begins.
@@ -229,23 +280,34 @@ class EntryDecoder:
     ) -> None:
         self._max_bytes = max_bytes
         self._table = MessageTable() if table is None else table
-        self._table_rows = table_rows
+        head_bytes = max(max_bytes // _HEAD_SHARE, _LEAST_HEAD_BYTES)
+        self._table.max_head_bytes = min(head_bytes, NO_LIMIT)
+        self._table.max_pairs = min(
+            max(max_bytes // _PAIR_BYTES, _LEAST_PAIRS), NO_LIMIT
+        )
+        self._table_rows = min(table_rows, NO_LIMIT)
         self._table_bytes = min(table_bytes, _MAX_TABLE_BYTES)
 
-    def decode(self, stored: StoredEntry) -> Entry:
-        """Unpacks an entry into its messages; a marker has none.
+    def pieces(self, stored: StoredEntry) -> Iterator[Entry]:
+        """Unpacks an entry into its messages, no more at a time than a table holds.
+
+        At least one piece, without messages where the entry has none, as a marker.
 
         Args:
-            stored: A whole entry, or a message put together from its chunks.
+            stored: A whole entry, or a message put together from its chunks. The
+                payload of such a one can go while its messages are taken, unless the
+                caller keeps it.
 
         Raises:
             CorruptEntryError: The payload is encrypted, cannot be decompressed, is
                 larger than ``max_bytes``, or is not the batch that its metadata
-                promises.
+                promises; or a message has too much metadata. What was yielded before
+                belongs to no good entry.
         """
         metadata = stored.metadata
         if stored.is_marker:
-            return self._entry(stored, self._table.rows)
+            yield self._entry(stored, self._table.rows)
+            return
         if metadata.encryption_keys:
             name = metadata.encryption_keys[0].key
             raise CorruptEntryError(
@@ -253,6 +315,8 @@ class EntryDecoder:
                 "pulsar_spark cannot decrypt. Read a topic that is not encrypted."
             )
         payload: bytes | memoryview = stored.payload
+        if stored.first_chunk is not None:  # it may be large
+            stored = replace(stored, payload=b"")
         if metadata.compression:
             payload = decompress(
                 metadata.compression,
@@ -261,16 +325,52 @@ class EntryDecoder:
                 self._max_bytes,
             )
         if not metadata.HasField("num_messages_in_batch"):
-            head = _head_of_single(metadata, len(payload))
-            message = b"".join((len(head).to_bytes(4, "big"), head, payload))
-            table = self._table_for(1, len(message))
+            head = _head_of_single(stored, len(payload))
+            payload = b"".join((len(head).to_bytes(4, "big"), head, payload))
+            table = self._table_for(1, len(payload))
             first_row = table.rows
-            table.append_batch(message, 1, None, 0, 0, 0)
-            return self._entry(stored, first_row)
-        table = self._table_for(metadata.num_messages_in_batch, len(payload))
-        first_row = table.rows
-        _append_batch(table, payload, metadata)
-        return self._entry(stored, first_row, metadata.num_messages_in_batch)
+            table.append_batch(payload, 1, None, 0, 0, 0)
+            del payload  # while the rows are used
+            yield self._entry(stored, first_row)
+            return
+        yield from self._batch(stored, payload)
+
+    def _batch(
+        self, stored: StoredEntry, payload: bytes | memoryview
+    ) -> Iterator[Entry]:
+        metadata = stored.metadata
+        retained = _retained(metadata)
+        promised = metadata.num_messages_in_batch
+        count = promised if retained is None else len(retained)
+        if promised < 0 or count > len(payload) // MIN_MESSAGE_BYTES:
+            raise CorruptEntryError(
+                f"its metadata promises a batch of {promised} messages in "
+                f"{len(payload)} bytes."
+            )
+        first, last = metadata.sequence_id, metadata.highest_sequence_id
+        # Where the ids of a batch have gaps, its first one has to do for all of them.
+        has_no_gaps = last == first + promised - 1
+        table = self._table_for(count, len(payload))
+        number = position = 0
+        while True:
+            first_row = table.rows
+            number = table.append_batch(
+                payload,
+                count,
+                retained,
+                metadata.event_time,
+                first,
+                int(has_no_gaps),
+                number,
+                position,
+                max(1, self._table_rows - first_row),
+                max(0, self._table_bytes - table.size_bytes(0, first_row)),
+            )
+            position = table.next_position
+            yield self._entry(stored, first_row, promised)
+            if number == count:
+                return
+            table = self._table = table.another()
 
     def _table_for(self, rows: int, size_bytes: int) -> MessageTable:
         """The table, or a new one if so much more would be too much for it."""
@@ -305,41 +405,20 @@ class EntryDecoder:
 def decode_entry(
     stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
 ) -> Entry:
-    """Unpacks one entry, as :meth:`EntryDecoder.decode` does."""
-    return EntryDecoder(max_bytes).decode(stored)
+    """Unpacks one entry in one piece, however large; see :class:`EntryDecoder`."""
+    decoder = EntryDecoder(max_bytes, table_rows=NO_LIMIT, table_bytes=NO_LIMIT)
+    (entry,) = decoder.pieces(stored)
+    return entry
 
 
-def _append_batch(
-    table: MessageTable, payload: bytes | memoryview, metadata: pb.MessageMetadata
-) -> None:
-    """Puts a batch, the messages of an entry with this metadata, into a table.
-
-    Raises:
-        CorruptEntryError: It is not what the metadata promises.
-    """
-    retained = _retained(metadata)
-    promised = metadata.num_messages_in_batch
-    count = promised if retained is None else len(retained)
-    if promised < 0 or count > len(payload) // MIN_MESSAGE_BYTES:
-        raise CorruptEntryError(
-            f"its metadata promises a batch of {promised} messages in "
-            f"{len(payload)} bytes."
-        )
-    first, last = metadata.sequence_id, metadata.highest_sequence_id
-    # Where the ids of a batch have gaps, its first one has to do for all of them.
-    has_no_gaps = last == first + promised - 1
-    table.append_batch(
-        payload, count, retained, metadata.event_time, first, int(has_no_gaps)
-    )
-
-
-def _head_of_single(metadata: pb.MessageMetadata, payload_size: int) -> bytes:
+def _head_of_single(stored: StoredEntry, payload_size: int) -> bytes:
     """What SingleMessageMetadata would say of a message that is not in a batch.
 
     Put together by hand, because protobuf refuses to write text that is not UTF-8,
     while it does read it.
     """
-    parts: list[bytes] = []
+    metadata = stored.metadata
+    parts = [stored.properties]
     for pair in metadata.properties:
         parts += _field(0x0A, pair.SerializeToString())
     if metadata.HasField("partition_key"):
@@ -372,7 +451,7 @@ def _retained(metadata: pb.MessageMetadata) -> Sequence[int] | None:
     if not retained:
         return None
     count = metadata.num_messages_in_batch
-    edges = (-1, *retained, count)
+    edges = chain((-1,), retained, (count,))
     if any(first >= second for first, second in pairwise(edges)):
         raise CorruptEntryError(
             f"its metadata names {len(retained)} messages that compaction retained, "

@@ -1,6 +1,7 @@
 # The types of messages.py, for Cython.
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 cdef bint _IS_COMPILED
@@ -60,6 +61,31 @@ cdef inline int _memcpy(
         memcpy(&data[at], &payload[start], size)
     return 0
 
+cdef inline bytes _bytes(
+    const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end
+):
+    if end <= start:
+        return b""
+    payload[end - 1]  # for the bounds checks
+    return PyBytes_FromStringAndSize(<const char*>&payload[start], end - start)
+
+cdef bytes _name(const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end)
+
+@cython.locals(
+    size=Py_ssize_t, others=cython.uchar[::1], properties=cython.uchar[::1],
+    others_end=Py_ssize_t, properties_end=Py_ssize_t, position=Py_ssize_t,
+    start=Py_ssize_t, content=Py_ssize_t, has_key=bint, tag=cython.ulonglong,
+    length=cython.ulonglong, byte=cython.ulonglong, shift=cython.uint,
+    kind=cython.uint,
+)
+cpdef tuple split_metadata(const unsigned char[::1] data)
+
+@cython.locals(
+    size=Py_ssize_t, position=Py_ssize_t, total=Py_ssize_t, length=Py_ssize_t,
+    token=cython.uint, byte=cython.uint,
+)
+cpdef Py_ssize_t lz4_size(const unsigned char[::1] data) except -2
+
 @cython.final
 cdef class MessageTable:
     cdef readonly Py_ssize_t rows
@@ -77,6 +103,11 @@ cdef class MessageTable:
     cdef readonly unsigned char[::1] flags
     cdef readonly long long[::1] ends
     cdef readonly int[::1] pair_ends
+    cdef public Py_ssize_t max_head_bytes
+    cdef public Py_ssize_t max_pairs
+    cdef readonly Py_ssize_t next_position
+    cdef dict _names
+    cdef Py_ssize_t _names_from
     cdef object _allocate
     cdef int[::1] _value_bounds
     cdef int[::1] _key_bounds
@@ -89,7 +120,8 @@ cdef class MessageTable:
     cdef Py_ssize_t _position
 
     @cython.locals(
-        size=Py_ssize_t, position=Py_ssize_t, number=Py_ssize_t, index=Py_ssize_t,
+        size=Py_ssize_t, begin=Py_ssize_t, start=Py_ssize_t, index=Py_ssize_t,
+        max_pairs=Py_ssize_t,
         head_bytes=Py_ssize_t, head_end=Py_ssize_t, payload_size=Py_ssize_t,
         key_start=Py_ssize_t, key_end=Py_ssize_t,
         ordering_key_start=Py_ssize_t, ordering_key_end=Py_ssize_t,
@@ -97,7 +129,7 @@ cdef class MessageTable:
         end_before=cython.longlong, ends=cython.longlong[::1],
         pairs=Py_ssize_t, pairs_before=Py_ssize_t,
         has_size=bint, is_removed=bint, is_base64=bint, is_null=bint,
-        has_key=bint, has_ordering_key=bint, has_sequence_id=bint, may_repeat=bint,
+        has_key=bint, has_ordering_key=bint, has_sequence_id=bint,
         tag=cython.ulonglong, kind=cython.uint, value=cython.ulonglong,
         own_time=cython.ulonglong, own_sequence_id=cython.ulonglong,
         flags=cython.uint, any_flags=cython.uint, all_flags=cython.uint,
@@ -114,6 +146,10 @@ cdef class MessageTable:
         unsigned long long event_time,
         unsigned long long sequence_id,
         unsigned long long sequence_step,
+        Py_ssize_t number=*,
+        Py_ssize_t position=*,
+        Py_ssize_t most_rows=*,
+        Py_ssize_t most_bytes=*,
     )
 
     cpdef long long size_bytes(self, Py_ssize_t first_row, Py_ssize_t last_row)
@@ -139,10 +175,11 @@ cdef class MessageTable:
     ) except -1
 
     @cython.locals(
-        bounds=cython.int[::1], start=Py_ssize_t, size=Py_ssize_t, begin=Py_ssize_t,
-        other=Py_ssize_t, same=Py_ssize_t,
+        bounds=cython.int[::1], values=cython.int[::1], start=Py_ssize_t,
+        end=Py_ssize_t, begin=Py_ssize_t, other=Py_ssize_t, same=Py_ssize_t,
+        found=Py_ssize_t,
     )
-    cdef bint _is_repeated(
+    cdef bint _is_new_name(
         self,
         const unsigned char[::1] payload,
         Py_ssize_t first,

@@ -33,7 +33,6 @@ KEY_IS_BASE64 = 2
 HAS_ORDERING_KEY = 4
 HAS_EVENT_TIME = 8
 IS_NULL = 16  # its value is
-MAY_REPEAT_PROPERTIES = 32  # a name comes twice, or there are too many to tell
 
 #: The columns of bytes that a table can have.
 TEXTS = ("values", "keys", "ordering_keys", "properties")
@@ -41,14 +40,20 @@ TEXTS = ("values", "keys", "ordering_keys", "properties")
 #: The least that a message takes: its size, and metadata with nothing but payload_size.
 MIN_MESSAGE_BYTES = 6
 
-#: So many properties of a message are compared with each other.
+#: So many properties of a message are compared with each other; more are looked up.
 _MAX_COMPARED = 16
+
+#: More than any batch has of messages, of bytes, and of properties.
+NO_LIMIT = 2**31 - 1
+
+#: The most that another column makes room for in advance, in bytes.
+_MAX_ADVANCE = 8 * 1024 * 1024
 
 #: Bytes of a value of the types of columns, by their names in ``struct``.
 _WIDTHS = {"B": 1, "i": 4, "q": 8, "Q": 8}
 
-#: Whether the ``_memcpy`` of messages.pxd is there. A slice does the same, but in C it
-#: costs more than all the rest of a message.
+#: Whether ``_memcpy`` and ``_bytes`` of messages.pxd are there. Slices do the same, but
+#: in C they cost more than all the rest of a message.
 _IS_COMPILED = KERNEL == "compiled"
 _MAX_VARINT_BYTES = 5  # of an int32 from 0 on
 _MASK_32 = 0xFFFF_FFFF
@@ -84,7 +89,8 @@ class Texts:
 
     def another(self, rows: int) -> Texts:
         """An empty one with room for as much as so many rows of this one have."""
-        return Texts(self._allocate, _and_more(rows), _and_more(self.offsets[rows]))
+        size_bytes = min(_and_more(self.offsets[rows]), _MAX_ADVANCE)
+        return Texts(self._allocate, _and_more(rows), size_bytes)
 
     def gather(
         self,
@@ -143,9 +149,9 @@ class Texts:
         end = offsets[rows]
         most = (last - first) * (head_size + _MAX_VARINT_BYTES + tail_size)
         if most > self._room - end:
-            self._room = max(end + most, 2 * self._room)
-            data = _longer(self._allocate, data, "B", self._room, end)
-            self.data = data
+            room = max(end + most, 2 * self._room)
+            data = _longer(self._allocate, data, "B", room, end)
+            self.data, self._room = data, room
         for row in range(last - first):
             if _IS_COMPILED:
                 _memcpy(data, end, head, 0, head_size)  # type: ignore[name-defined]  # noqa: F821
@@ -169,10 +175,11 @@ class Texts:
     def _make_row_room(self, rows: int, count: int) -> None:
         """For so many rows behind those that are kept."""
         if rows + count > self._rows_room:
-            self._rows_room = max(rows + count, 2 * self._rows_room, 16)
+            room = max(rows + count, 2 * self._rows_room, 16)
             self.offsets = _longer(
-                self._allocate, self.offsets, "i", self._rows_room + 1, rows + 1
+                self._allocate, self.offsets, "i", room + 1, rows + 1
             )
+            self._rows_room = room  # last: there may be no memory for it
 
 
 class MessageTable:
@@ -198,7 +205,11 @@ class MessageTable:
         pair_ends: How many properties the messages before each one have, and at last
             how many all of them have: int32.
         pairs: How many that are.
-        pair_keys, pair_values: Their texts; None where they are not wanted.
+        pair_keys, pair_values: Their texts; None where they are not wanted. In one
+            message each name comes once: where it first was, with its last value.
+        max_head_bytes: Bytes of a message's own metadata, at most.
+        max_pairs: Properties of a message, at most.
+        next_position: Where in its batch the message begins that was not taken.
     """
 
     def __init__(
@@ -207,6 +218,7 @@ class MessageTable:
         allocate: Callable[[int], memoryview] = new_bytes,
     ) -> None:
         self._allocate = allocate
+        self.max_head_bytes = self.max_pairs = NO_LIMIT
         self._make_columns(0)
         self.values = Texts(allocate) if "values" in texts else None
         self.keys = Texts(allocate) if "keys" in texts else None
@@ -217,6 +229,7 @@ class MessageTable:
     def another(self) -> MessageTable:
         """An empty one of the same kind, with room for as much as this one has."""
         table = MessageTable((), self._allocate)
+        table.max_head_bytes, table.max_pairs = self.max_head_bytes, self.max_pairs
         table._make_columns(_and_more(self.rows))
         table.values = _another(self.values, self.rows)
         table.keys = _another(self.keys, self.rows)
@@ -246,7 +259,9 @@ class MessageTable:
         nothing = _column(new_bytes, "i", 0)
         self._value_bounds = self._key_bounds = self._ordering_key_bounds = nothing
         self._pair_key_bounds = self._pair_value_bounds = nothing
-        self._position = 0
+        self._position = self.next_position = 0
+        self._names: dict[bytes, int] = {}
+        self._names_from = -1
 
     def append_batch(  # noqa: C901 - a call in here costs more than what it would do
         self,
@@ -256,8 +271,15 @@ class MessageTable:
         event_time: int,
         sequence_id: int,
         sequence_step: int,
-    ) -> None:
-        """Takes the messages of a batch, those that compaction removed left out.
+        number: int = 0,
+        position: int = 0,
+        most_rows: int = NO_LIMIT,
+        most_bytes: int = NO_LIMIT,
+    ) -> int:
+        """Takes messages of a batch, those that compaction removed left out.
+
+        All of them, or as many as the table may take; then the rest is for another call
+        that says where to go on. The first one of an empty table is always taken.
 
         Args:
             payload: The batch, uncompressed.
@@ -267,12 +289,22 @@ class MessageTable:
             sequence_id: Of the batch's first message.
             sequence_step: 1 where messages without an id of their own count on from it,
                 0 where that one has to do for all of them.
+            number: The first message to take.
+            position: Where it begins.
+            most_rows: Messages that may be taken, at least 1.
+            most_bytes: Bytes of messages that may be taken.
+
+        Returns:
+            The first message that was not taken, which begins at ``next_position``;
+            ``count`` where there is none.
 
         Raises:
-            CorruptEntryError: It is not such a batch. The table is as it was.
+            CorruptEntryError: It is not such a batch, or a message has more metadata
+                than it may have. The table is as it was.
         """
         size = len(payload)
-        self._make_room(count)
+        self._make_room(min(count - number, most_rows))
+        self._names_from = -1
         # Not attributes: their own loop would look these up for each message.
         value_bounds, flags_column = self._value_bounds, self.flags
         key_bounds, ordering_key_bounds = self._key_bounds, self._ordering_key_bounds
@@ -282,8 +314,10 @@ class MessageTable:
         row, taken, end_before = self.rows, 0, self.ends[self.rows]
         pairs = pairs_before = 0  # of this batch
         any_flags, all_flags = self.any_flags, self.all_flags
-        position = 0
-        for number in range(count):
+        max_pairs = self.max_pairs
+        begin = start = position
+        while number < count and taken < most_rows:
+            start = position
             if size - position < 4:
                 raise CorruptEntryError(_past_the_end(number, count))
             head_bytes = payload[position]  # by itself: C would shift into the sign
@@ -296,10 +330,14 @@ class MessageTable:
             position += 4
             if head_bytes > size - position:
                 raise CorruptEntryError(_past_the_end(number, count))
+            if head_bytes > self.max_head_bytes:
+                raise CorruptEntryError(
+                    _too_much(number, count, head_bytes, self.max_head_bytes)
+                )
             head_end = position + head_bytes
             key_start = key_end = ordering_key_start = ordering_key_end = position
             has_size = is_removed = is_base64 = is_null = False
-            has_key = has_ordering_key = has_sequence_id = may_repeat = False
+            has_key = has_ordering_key = has_sequence_id = False
             own_time = own_sequence_id = payload_size = 0
             pairs = pairs_before
             while position < head_end:
@@ -345,12 +383,14 @@ class MessageTable:
                         has_key = True
                     elif tag == 0x0A:  # properties
                         self._read_pair(payload, position, end, pairs, number, count)
-                        if pairs > pairs_before and not may_repeat:
-                            may_repeat = (
-                                pairs - pairs_before >= _MAX_COMPARED
-                                or self._is_repeated(payload, pairs_before, pairs)
-                            )
-                        pairs += 1
+                        if pairs == pairs_before or self._is_new_name(
+                            payload, pairs_before, pairs
+                        ):
+                            pairs += 1
+                            if pairs - pairs_before > max_pairs:
+                                raise CorruptEntryError(
+                                    _too_many_pairs(number, count, max_pairs)
+                                )
                     elif tag == 0x3A:  # ordering_key
                         ordering_key_start, ordering_key_end = position, end
                         has_ordering_key = True
@@ -370,7 +410,11 @@ class MessageTable:
                 )
             position = head_end + payload_size
             if is_removed and payload_size == 0:
+                number += 1
                 continue
+            if row > 0 and (position - begin > most_bytes or pairs > max_pairs):
+                position = start  # for another table
+                break
             flags = 0
             if has_key:
                 flags |= 1
@@ -387,8 +431,6 @@ class MessageTable:
                 own_sequence_id = sequence_id + sequence_step * index
             if is_null and payload_size == 0:
                 flags |= 16
-            if may_repeat:
-                flags |= 32
             value_bounds[2 * taken] = head_end
             value_bounds[2 * taken + 1] = position
             key_bounds[2 * taken] = key_start
@@ -403,10 +445,11 @@ class MessageTable:
             all_flags &= flags
             row += 1
             taken += 1
+            number += 1
             pairs_before = pairs
-            ends[row] = end_before + position
+            ends[row] = end_before + position - begin
             pair_ends[row] = self.pairs + pairs
-        if position != size:
+        if number == count and position != size:
             raise CorruptEntryError(
                 f"{size - position} bytes follow the last of the {count} messages in "
                 "its batch."
@@ -414,6 +457,8 @@ class MessageTable:
         self._gather(payload, taken, pairs_before)
         self.rows, self.pairs = row, self.pairs + pairs_before
         self.any_flags, self.all_flags = any_flags, all_flags
+        self.next_position = position
+        return number
 
     def _gather(self, payload: memoryview | bytes, count: int, pairs: int) -> None:
         """The bytes of so many messages with so many properties."""
@@ -470,19 +515,40 @@ class MessageTable:
         self._pair_value_bounds[2 * pair] = value_start
         self._pair_value_bounds[2 * pair + 1] = value_end
 
-    def _is_repeated(self, payload: memoryview | bytes, first: int, pair: int) -> bool:
-        """Whether one of the pairs from ``first`` on has the name of this later one."""
+    def _is_new_name(self, payload: memoryview | bytes, first: int, pair: int) -> bool:
+        """Whether none of the pairs from ``first`` on has the name of this later one.
+
+        Otherwise that one gets its value.
+        """
         bounds = self._pair_key_bounds
-        start = bounds[2 * pair]
-        size = bounds[2 * pair + 1] - start
-        for other in range(first, pair):
-            begin = bounds[2 * other]
-            if bounds[2 * other + 1] - begin == size:
-                same = 0
-                while same < size and payload[begin + same] == payload[start + same]:
-                    same += 1
-                if same == size:
-                    return True
+        start, end = bounds[2 * pair], bounds[2 * pair + 1]
+        found = pair
+        if pair - first < _MAX_COMPARED:
+            for other in range(first, pair):
+                begin = bounds[2 * other]
+                if bounds[2 * other + 1] - begin == end - start:
+                    same = 0
+                    while (
+                        same < end - start
+                        and payload[begin + same] == payload[start + same]
+                    ):
+                        same += 1
+                    if same == end - start:
+                        found = other
+                        break
+        else:
+            if self._names_from != first:
+                self._names = {}
+                for other in range(first, pair):
+                    name = _name(payload, bounds[2 * other], bounds[2 * other + 1])
+                    self._names[name] = other
+                self._names_from = first
+            found = self._names.setdefault(_name(payload, start, end), pair)
+        if found == pair:
+            return True
+        values = self._pair_value_bounds
+        values[2 * found] = values[2 * pair]
+        values[2 * found + 1] = values[2 * pair + 1]
         return False
 
     def _varint(
@@ -503,14 +569,16 @@ class MessageTable:
 
     def _make_room(self, count: int) -> None:
         """For a batch of so many messages."""
+        # Room is noted last: there may be no memory for it.
         if count > self._batch_room:
-            self._batch_room = count
-            self._value_bounds = _column(new_bytes, "i", 2 * count)
-            self._key_bounds = _column(new_bytes, "i", 2 * count)
-            self._ordering_key_bounds = _column(new_bytes, "i", 2 * count)
+            values = _column(new_bytes, "i", 2 * count)
+            keys = _column(new_bytes, "i", 2 * count)
+            ordering_keys = _column(new_bytes, "i", 2 * count)
+            self._value_bounds, self._key_bounds = values, keys
+            self._ordering_key_bounds, self._batch_room = ordering_keys, count
         used = self.rows
         if used + count > self._room:
-            self._room = rows = max(used + count, 2 * self._room, 16)
+            rows = max(used + count, 2 * self._room, 16)
             new = self._allocate
             self.event_times = _longer(new, self.event_times, "Q", rows, used)
             self.sequence_ids = _longer(new, self.sequence_ids, "Q", rows, used)
@@ -518,16 +586,136 @@ class MessageTable:
             self.flags = _longer(new, self.flags, "B", rows, used)
             self.ends = _longer(new, self.ends, "q", rows + 1, used + 1)
             self.pair_ends = _longer(new, self.pair_ends, "i", rows + 1, used + 1)
+            self._room = rows
 
     def _make_pair_room(self, pairs: int) -> None:
-        self._pair_room = room = max(pairs, 2 * self._pair_room, 16)
+        room = max(pairs, 2 * self._pair_room, 16)
         used, new = pairs - 1, new_bytes
-        self._pair_key_bounds = _longer(
-            new, self._pair_key_bounds, "i", 2 * room, 2 * used
-        )
-        self._pair_value_bounds = _longer(
-            new, self._pair_value_bounds, "i", 2 * room, 2 * used
-        )
+        keys = _longer(new, self._pair_key_bounds, "i", 2 * room, 2 * used)
+        values = _longer(new, self._pair_value_bounds, "i", 2 * room, 2 * used)
+        self._pair_key_bounds, self._pair_value_bounds = keys, values
+        self._pair_room = room
+
+
+def split_metadata(  # noqa: C901 - as above
+    data: memoryview | bytes,
+) -> tuple[bytes, bytes]:
+    """Takes MessageMetadata apart, without an object for each of its fields.
+
+    Returns:
+        All of it but the properties, the clusters to replicate to, and all keys of
+        encryption but the first; and the properties, as SingleMessageMetadata has them.
+
+    Raises:
+        CorruptEntryError: It is not metadata.
+    """
+    size = len(data)
+    others, properties = new_bytes(size), new_bytes(size)
+    others_end = properties_end = position = 0
+    has_key = False
+    while position < size:
+        start = position
+        tag = length = shift = 0
+        byte = 0x80
+        while byte >= 0x80:
+            if position == size or shift > 63:
+                raise CorruptEntryError(_DAMAGED)
+            byte = data[position]
+            position += 1
+            tag |= (byte & 0x7F) << shift
+            shift += 7
+        kind = tag & 7
+        content = position
+        if kind == 0 or kind == 2:
+            byte = 0x80
+            shift = 0
+            while byte >= 0x80:
+                if position == size or shift > 63:
+                    raise CorruptEntryError(_DAMAGED)
+                byte = data[position]
+                position += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+            if kind == 0:
+                length = 0
+        elif kind == 1 or kind == 5:
+            length = 8 if kind == 1 else 4
+        else:  # groups
+            raise CorruptEntryError(_DAMAGED)
+        if length > size - position:
+            raise CorruptEntryError(_DAMAGED)
+        position += length
+        if tag == 0x22:  # properties
+            properties[properties_end] = 0x0A
+            properties_end += 1
+            length = position - content
+            if _IS_COMPILED:
+                _memcpy(properties, properties_end, data, content, length)  # type: ignore[name-defined]  # noqa: F821
+            else:
+                properties[properties_end : properties_end + length] = data[
+                    content:position
+                ]
+            properties_end += length
+        elif tag == 0x3A or (tag == 0x6A and has_key):  # replicate_to, encryption_keys
+            continue
+        else:
+            has_key = has_key or tag == 0x6A
+            length = position - start
+            if _IS_COMPILED:
+                _memcpy(others, others_end, data, start, length)  # type: ignore[name-defined]  # noqa: F821
+            else:
+                others[others_end : others_end + length] = data[start:position]
+            others_end += length
+    return (
+        bytes(memoryview(others)[:others_end]),
+        bytes(memoryview(properties)[:properties_end]),
+    )
+
+
+def lz4_size(data: memoryview | bytes) -> int:
+    """How large an LZ4 block is when decompressed; -1 where it ends too early.
+
+    A block is sequences of ``token [more literals] literals offset(2) [more match]``,
+    the last one of which ends with its literals.
+    """
+    size = len(data)
+    position = total = 0
+    while position < size:
+        token = data[position]
+        position += 1
+        length = token >> 4
+        if length == 15:
+            byte = 255
+            while byte == 255:
+                if position == size:
+                    return -1
+                byte = data[position]
+                position += 1
+                length += byte
+        if length > size - position:
+            return -1
+        position += length
+        total += length
+        if position == size:
+            return total
+        position += 2
+        length = token & 15
+        if length == 15:
+            byte = 255
+            while byte == 255:
+                if position >= size:
+                    return -1
+                byte = data[position]
+                position += 1
+                length += byte
+        total += length + 4
+    return -1
+
+
+def _name(payload: memoryview | bytes, start: int, end: int) -> bytes:
+    if _IS_COMPILED:
+        return _bytes(payload, start, end)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+    return bytes(payload[start:end])
 
 
 def _another(texts: Texts | None, rows: int) -> Texts | None:
@@ -565,3 +753,21 @@ def _past_the_end(number: int, count: int) -> str:
 
 def _damaged(number: int, count: int) -> str:
     return f"the metadata of message {number} of {count} in its batch is damaged."
+
+
+def _too_much(number: int, count: int, size: int, most: int) -> str:
+    return (
+        f"the metadata of message {number} of {count} in its batch, its keys and "
+        f"properties, has {size} bytes, more than the {most} allowed. Raise "
+        "`pulsar.client.memoryLimitBytes`."
+    )
+
+
+def _too_many_pairs(number: int, count: int, most: int) -> str:
+    return (
+        f"message {number} of {count} in its batch has more than the {most} properties "
+        "allowed. Raise `pulsar.client.memoryLimitBytes`."
+    )
+
+
+_DAMAGED = "its metadata is damaged."

@@ -12,6 +12,10 @@ between both is the size of the messages that arrived so far::
 The caller sends what `initial_grant` and `next_grant` say, tells of each entry that
 arrives, and of each message that leaves, whether handed on or dropped.
 
+A broker counts in 32 bits, and believes what an entry says of its messages. So an entry
+that lies, by billions or below zero, moves the balance to anywhere; as it is followed
+exactly, the next grant sets it right, and nobody waits for ever.
+
 Source: protocol page "Flow control"; what is charged was seen on the wire.
 """
 
@@ -24,6 +28,11 @@ _MAX_START_MESSAGES = 16
 
 #: Weight of an entry in the average: about the last eight entries count.
 _SMOOTHING = 1 / 8
+
+
+def as_broker_counts(permits: int) -> int:
+    """Return a balance of permits as it is at the broker: an int32 that overflows."""
+    return (permits + 2**31) % 2**32 - 2**31
 
 
 class Permits:
@@ -108,14 +117,14 @@ class Permits:
         """Account for an entry as the broker charged it.
 
         Args:
-            messages: num_messages_in_batch, or 1 where that is absent, also for a
-                chunk; less those that MESSAGE.ack_set says are acknowledged.
+            messages: num_messages_in_batch, whatever it is, or 1 where that is absent,
+                also for a chunk; less those that MESSAGE.ack_set says are acknowledged.
             size_bytes: What the entry takes in memory until its messages are taken.
         """
-        self._balance -= messages
+        self._balance = as_broker_counts(self._balance - messages)
         self._held_messages += messages
         self._held_bytes += size_bytes
-        self._grown = min(self._queue_messages, self._grown + messages)
+        self._grown = min(self._queue_messages, self._grown + max(0, messages))
         if messages > 0:
             self._learn(size_bytes / messages)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,6 +12,7 @@ from google.protobuf.internal import api_implementation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.arrow import decode
 from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError
@@ -497,18 +498,21 @@ def test_tables_do_not_show(
         table_bytes=table_bytes,
     )
 
-    def decoded(decode: Callable[[StoredEntry], Entry]) -> Iterator[Entry]:
+    def decoded(pieces: Callable[[StoredEntry], Iterable[Entry]]) -> Iterator[Entry]:
         for number, (data, (first, last)) in enumerate(
             zip(entries, cuts, strict=False)
         ):
-            found = decode(read_stored_entry(7, number, memoryview(data)))
-            last = min(last, len(found))
-            yield found.cut(min(first, last), last)
+            for piece in pieces(read_stored_entry(7, number, memoryview(data))):
+                size = len(piece)
+                yield piece.cut(min(max(first, 0), size), min(max(last, 0), size))
+                first, last = first - size, last - size
 
     shared = record_batches(
-        list(decoded(decoder.decode)), columns, max_rows=max_rows, max_bytes=max_bytes
+        list(decoded(decoder.pieces)), columns, max_rows=max_rows, max_bytes=max_bytes
     )
-    apart = record_batches(list(decoded(decode_entry)), columns)
+    apart = record_batches(
+        list(decoded(lambda stored: [decode_entry(stored)])), columns
+    )
     assert [row for one in shared for row in one.to_pylist()] == [
         row for one in apart for row in one.to_pylist()
     ]
@@ -518,10 +522,11 @@ def test_a_record_batch_of_one_table_is_not_copied():
     """Its values lie where the kernel wrote them."""
     decoder = EntryDecoder(table=new_table(arrow_schema(["value"])))
     entries = [
-        decoder.decode(
+        piece
+        for number in range(5)
+        for piece in decoder.pieces(
             read_stored_entry(7, number, memoryview(builders.batch([Sent(b"v")] * 9)))
         )
-        for number in range(5)
     ]
     (one,) = record_batches(entries, ["value"])
     written = entries[0].table.values
@@ -631,3 +636,48 @@ class TestTextThatIsNotUtf8:
         metadata = Outer().metadata((6, NO_TEXT))
         found = entry(builders.with_headers(metadata, b"x"))
         assert column("__key", found) == [NO_TEXT]
+
+
+@pytest.mark.parametrize(
+    "error", [pa.lib.ArrowMemoryError, pa.lib.ArrowCancelled, MemoryError]
+)
+@pytest.mark.parametrize("name", ["__eventTime", "__redeliveryCount"])
+def test_no_message_is_to_blame(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+):
+    """Where memory is short, or a user interrupts, that is what is said."""
+
+    def fail(*_: Any) -> None:
+        raise error("malloc of size 64 failed")
+
+    build = builder([name])
+    list(build.add(batch(3, 1)))
+    for where in ("_times", "_arrow"):
+        monkeypatch.setattr(decode, where, fail)
+    with pytest.raises(error, match="malloc"):
+        build.finish()
+
+
+def test_a_full_record_batch_does_not_wait_for_the_next_entry():
+    """What comes next may be as large: both together are more than was asked for."""
+    build = builder(["value"], max_rows=10, max_bytes=1000)
+    (rows,) = build.add(batch(10))
+    assert (rows.num_rows, build.rows) == (10, 0)
+    (large,) = build.add(entry(builders.single(Sent(b"v" * 2000))))
+    assert (large.num_rows, build.rows) == (1, 0)
+
+
+def test_long_names_count_for_each_row_that_repeats_them():
+    """An entry of few bytes may become gigabytes by the name of its producer."""
+    outer = Outer(producer_name="p" * 5000, extra=((5, "c" * 5000),))
+    data = builders.batch([Sent(b"x")] * 50, outer)
+    for columns, most in (
+        (["__producerName", "__replicatedFrom"], 2),
+        (["__producerName"], 4),
+        (["value"], 50),
+    ):
+        found = record_batches([entry(data)], columns, max_bytes=20_000)
+        assert max(one.num_rows for one in found) <= most
+        assert sum(one.num_rows for one in found) == 50
+    short = builders.batch([Sent(b"x")] * 50, Outer(producer_name="p" * 100))
+    assert len(record_batches([entry(short)], ["__producerName"], max_bytes=900)) == 1

@@ -59,8 +59,9 @@ def _cases(
         decoder = EntryDecoder(table=new_table(schema))
         for number in range(_ENTRIES):
             stored = read_stored_entry(1, number, entries[number % len(entries)])
-            for _ in builder.add(decoder.decode(stored)):
-                pass
+            for entry in decoder.pieces(stored):
+                for _ in builder.add(entry):
+                    pass
         builder.finish()
 
     def parse() -> None:

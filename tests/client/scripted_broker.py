@@ -102,6 +102,21 @@ def single(value: bytes, **metadata: Any) -> StoredFrame:
     return StoredFrame(_metadata(**metadata), value, 1)
 
 
+def lying_chunk(index: int, messages: int = 2**31 - 1) -> StoredFrame:
+    """The first of two chunks, which says that it is a batch of so many messages."""
+    return StoredFrame(
+        _metadata(
+            uuid=f"lie-{index}",
+            chunk_id=0,
+            num_chunks_from_msg=2,
+            total_chunk_msg_size=10,
+            num_messages_in_batch=messages,
+        ),
+        b"chunk",
+        messages,
+    )
+
+
 def _metadata(**fields: Any) -> pb.MessageMetadata:
     return pb.MessageMetadata(
         **{"producer_name": "scripted", "sequence_id": 0, "publish_time": 1, **fields}
@@ -772,7 +787,10 @@ class ScriptedBroker:
     def _on_flow(self, session: Session, body: pb.CommandFlow) -> None:
         consumer = session.consumers.get(body.consumer_id)
         if consumer is not None:
-            consumer.balance += body.messagePermits
+            if body.messagePermits > 2**31 - 1:  # negative to a broker
+                self.hang_up(session)
+                return
+            consumer.balance = _int32(consumer.balance + body.messagePermits)
             self.permits[consumer.topic] += body.messagePermits
             self._deliver(session, body.consumer_id)
 
@@ -799,7 +817,8 @@ class ScriptedBroker:
                 consumer.next_entry += 1
                 ack_set = ack_sets.get(entry.place, [])
                 left = sum((word & (2**64 - 1)).bit_count() for word in ack_set)
-                consumer.balance -= left or entry.messages
+                charge = left or entry.messages
+                consumer.balance = _int32(consumer.balance - charge)
                 session.send_bytes(message_frame(consumer_id, entry, ack_set))
 
     def _pass_over(self, consumer: _Consumer) -> None:
@@ -1028,6 +1047,10 @@ def _name(command: pb.BaseCommand) -> str:
 def _body(command: pb.BaseCommand) -> Any:
     field_ = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
     return getattr(command, field_.name)
+
+
+def _int32(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def _request_id(command: pb.BaseCommand) -> int:

@@ -710,6 +710,26 @@ class TestLooking:
         assert len(cursor.ahead) < 5000
         assert visit(cursors, at(1)).cursor == at(1)  # the query goes on
 
+    @pytest.mark.parametrize("messages", [2**31 - 1, 0, -3])
+    def test_entries_that_lie_about_their_messages(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Cursors],
+        watch: Watch,
+        messages: int,
+    ) -> None:
+        """They are passed by, and count no more rows than their bytes can hold."""
+        lie = batch([b"a"])
+        lie.metadata.num_messages_in_batch = messages
+        lie = StoredFrame(lie.metadata, lie.payload, messages)
+        scripted.add_topic(TOPIC, [single(b"a"), *[lie] * 9, *[single(b"b")] * 3])
+        cursors, seen = watch
+        visit(cursors, EARLIEST)
+        for entry_id in range(13):
+            assert look(cursors, at(entry_id - 1))[0] == entry_id
+            visit(cursors, at(entry_id))
+        assert {size.rows for _, size in seen} == {1}
+
     def test_nothing_is_asked_for_while_permits_are_out(
         self,
         scripted: ScriptedBroker,

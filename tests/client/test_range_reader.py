@@ -20,6 +20,7 @@ from tests.client.scripted_broker import (
     batch,
     client_options,
     cut,
+    lying_chunk,
     numbered,
     refuse,
     silence,
@@ -457,3 +458,17 @@ def test_silence_after_trouble_tells_of_the_trouble(
     reader = ranged(place(0), place(2), reader={"poll_timeout_s": 0.7})
     with pytest.raises(ReadTimeoutError, match=r"last reason: .*(clos|fail)"):
         numbers(reader)
+
+
+@pytest.mark.parametrize("messages", [2**31 - 1, 0, -3, -(2**31)])
+@pytest.mark.parametrize("together", [1, 3, 50])
+def test_chunks_that_say_they_are_billions(
+    scripted: ScriptedBroker, ranged: Any, together: int, messages: int
+) -> None:
+    """Permits are refunded as they were taken: no error, no stall, no reconnect."""
+    good = numbered(60, 5)
+    lies = [lying_chunk(index, messages) for index in range(together)]
+    scripted.add_topic(TOPIC, [*good[:20], *lies, *good[20:40], *lies, *good[40:]])
+    reader = ranged(place(0), place(59 + 2 * together), reader={"poll_timeout_s": 10.0})
+    assert numbers(reader) == list(range(300))
+    assert reader.reader.reconnects == 0

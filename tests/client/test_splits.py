@@ -13,6 +13,7 @@ from pulsar_spark.errors import DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.plan import TopicRange
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.client.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -104,7 +105,7 @@ def test_several_ledgers(scripted: ScriptedBroker, pool: ConnectionPool) -> None
 def test_rows_are_seen_in_a_few_entries(
     scripted: ScriptedBroker, pool: ConnectionPool
 ) -> None:
-    """A limit of rows is one of entries, by the mean of some that are looked at."""
+    """A limit of rows is one of entries, by the median of some that are looked at."""
     scripted.add_topic(TOPIC, [batch([b"a", b"b", b"c"])] * 8)
     whole = range_of("7:0", "7:7")
     assert split(pool, whole, maxRecordsPerPartition="12") == [
@@ -113,6 +114,22 @@ def test_rows_are_seen_in_a_few_entries(
     ]
     assert scripted.requests["FLOW"] == scripted.requests["SUBSCRIBE"] == 4
     assert scripted.consumers == []
+
+
+def test_one_entry_that_lies_does_not_make_the_plan(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Among those that are looked at, one claims billions of rows: two parts, still."""
+    entries = [batch([b"a"] * 10)] * 2000
+    lie = batch([b"a"] * 10)
+    lie.metadata.num_messages_in_batch = 2**31 - 1
+    # Compressed, so that nobody can say how many fit.
+    lie.metadata.compression = pb.ZSTD
+    lie.metadata.uncompressed_size = 2**32 - 1
+    entries[1000] = lie
+    scripted.add_topic(TOPIC, entries)
+    whole = range_of("7:0", "7:1999")
+    assert len(split(pool, whole, maxRecordsPerPartition="10000")) == 2
 
 
 @pytest.mark.parametrize("partitions", [2, 100])

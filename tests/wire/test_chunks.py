@@ -314,3 +314,19 @@ def test_every_last_chunk_has_an_answer(steps: list[tuple[str, int, int]]):
         assert chunks.pending <= 2
         assert chunks._size_bytes == sum(len(s.payload) for s in chunks._open.values())
         assert chunks._size_bytes <= 8
+
+
+def test_put_aside_for_something_large(chunks: ChunkAssembler):
+    """The oldest go until there is room; their last chunks tell of it."""
+    sets = {uuid: pieces(b"x" * 40, uuid=uuid) for uuid in "ab"}
+    for entries in sets.values():
+        for entry in entries[:-1]:
+            chunks.add(entry)
+    chunks.put_aside(20)
+    assert chunks.pending == 2
+    chunks.put_aside(61)
+    assert chunks.pending == 1
+    assert isinstance(chunks.add(sets["a"][-1]), MissingChunks)
+    assert whole(chunks.add(sets["b"][-1])) == b"x" * 40
+    chunks.put_aside(1000)
+    assert chunks.pending == 0

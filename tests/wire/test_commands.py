@@ -363,7 +363,27 @@ def test_a_durable_subscription_has_no_start():
         subscribe(durable=True, start=EARLIEST)
 
 
-@pytest.mark.parametrize("permits", [0, -1, 2**32])
+@pytest.mark.parametrize(
+    ("permits", "parts"),
+    [
+        (2**31 - 1, [2**31 - 1]),
+        (2**31, [2**31 - 1, 1]),
+        (6442460938, [2**31 - 1] * 3 + [9997]),
+    ],
+)
+def test_flow_beyond_what_a_broker_can_count(permits: int, parts: list[int]):
+    """More than an int32 is granted in several commands: a broker takes no more."""
+    reader = FrameReader()
+    reader.receive_data(commands.flow(7, permits))
+    found = []
+    while (frame := reader.next_frame()) is not None:
+        command = commands.decode_command(frame.command)
+        assert command.flow.consumer_id == 7
+        found.append(command.flow.messagePermits)
+    assert found == parts
+
+
+@pytest.mark.parametrize("permits", [0, -1])
 def test_flow_refuses_what_would_cut_the_connection(permits: int):
     """0 permits end the connection; negative ones do not exist."""
     with pytest.raises(ValueError, match=f"grant {permits} permits"):

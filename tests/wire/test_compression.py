@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import tracemalloc
 import zlib
 
@@ -149,3 +150,55 @@ def test_snappy_never_shows_foreign_memory():
     short = pa.Codec("snappy").compress(b"abc", asbytes=True)
     with pytest.raises(CorruptEntryError):
         decompress(CompressionType.SNAPPY, short, 5000, MAX)
+
+
+@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("said", [1000, 5 << 20])
+def test_a_bomb_is_not_inflated(kind: CompressionType, said: int):
+    """What becomes larger than its metadata says is refused on the way there."""
+    bomb = compress(kind, bytes(48 << 20))
+    decompress(kind, compress(kind, TEXT), len(TEXT), MAX)  # imports the codec
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptEntryError):
+            decompress(kind, bomb, said, said)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * said + (1 << 20)
+
+
+LARGE = random.Random(5).randbytes(3 << 20) + bytes(range(256)) * (3 << 12)
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_large_payloads(kind: CompressionType):
+    """They take other ways, which tell other sizes and damage as well."""
+    packed = compress(kind, LARGE)
+    assert decompress(kind, packed, len(LARGE), len(LARGE)) == LARGE
+    for size in (len(LARGE) - 1, len(LARGE) + 1, 5 << 20):
+        with pytest.raises(CorruptEntryError, match="its payload"):
+            decompress(kind, packed, size, 2 * len(LARGE))
+    for cut in (packed[:-10], packed[: len(packed) // 2], b""):
+        with pytest.raises(CorruptEntryError, match="its payload"):
+            decompress(kind, cut, len(LARGE), len(LARGE))
+
+
+def test_large_payloads_without_a_trailer():
+    """Java flushes zlib and leaves out its trailer."""
+    packer = zlib.compressobj()
+    packed = packer.compress(LARGE) + packer.flush(zlib.Z_SYNC_FLUSH)
+    assert decompress(CompressionType.ZLIB, packed, len(LARGE), len(LARGE)) == LARGE
+
+
+@pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZLIB])
+def test_large_payloads_are_held_once(kind: CompressionType):
+    """And not twice, as these two codecs' own libraries do."""
+    packed = compress(kind, LARGE)
+    tracemalloc.start()
+    try:
+        decompress(kind, packed, len(LARGE), len(LARGE))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.75 * len(LARGE)

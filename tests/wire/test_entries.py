@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
+from pulsar_spark.wire import entries
+from pulsar_spark.wire.entries import (
+    Entry,
+    EntryDecoder,
+    StoredEntry,
+    decode_entry,
+    read_stored_entry,
+)
+from pulsar_spark.wire.messages import MessageTable
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, proto
 from tests.wire.fields import column_of, fields_of
@@ -216,14 +225,19 @@ def test_encrypted():
 
 
 def test_permits():
-    """A batch costs its messages, removed ones included; anything else costs one."""
+    """A batch costs its messages, removed ones included; anything else costs one.
+
+    A broker takes what the metadata says, whatever it says: seen on 4.0.7, whose
+    permits grow with a count below 0.
+    """
 
     def charged(entry: bytes) -> int:
         return read_stored_entry(7, 3, memoryview(entry)).charged_messages
 
     assert charged(builders.batch(numbered(5, removed=(1, 2)))) == 5
     assert charged(builders.single(Sent())) == 1
-    assert charged(raw_batch(b"", 0)) == charged(raw_batch(b"", -3)) == 1
+    for count in (0, -3, 2**31 - 1):
+        assert charged(raw_batch(b"", count)) == count
     assert charged(builders.chunk(b"x", 0, 2, 2)) == 1
 
 
@@ -534,3 +548,141 @@ def test_between_is_the_plain_definition(
         for index in range(count)
         if index not in removed and start <= index and (end < 0 or index <= end)
     ]
+
+
+# -- pieces ----------------------------------------------------------------------------
+
+
+def stored_at(entry_id: int, data: bytes) -> StoredEntry:
+    """An entry, not unpacked."""
+    return read_stored_entry(7, entry_id, memoryview(data))
+
+
+def test_a_large_batch_comes_in_pieces():
+    """No more at a time than a table holds, each where it was in its batch."""
+    decoder = EntryDecoder(table_rows=10, table_bytes=1000)
+    small, large = builders.batch(numbered(4)), builders.batch(numbered(25))
+    (first,) = decoder.pieces(stored_at(1, small))
+    (second,) = decoder.pieces(stored_at(2, small))
+    pieces = list(decoder.pieces(stored_at(3, large)))
+    assert first.table is second.table
+    assert [len(piece) for piece in pieces] == [10, 10, 5]
+    assert {piece.batch_size for piece in pieces} == {25}
+    assert [i for piece in pieces for i in piece.batch_indexes] == list(range(25))
+    payloads = [payload for piece in pieces for payload in piece.payloads]
+    assert payloads == [b"%d" % n for n in range(25)]
+    assert len({id(piece.table) for piece in (first, *pieces)}) == 4
+    (last,) = decoder.pieces(stored_at(4, small))
+    assert last.table is pieces[-1].table
+
+
+def test_pieces_are_made_one_by_one():
+    """What is damaged far behind costs what is before it nothing."""
+    payload = builders.batch_payload(numbered(25))[:-1]
+    pieces = EntryDecoder(table_rows=10).pieces(stored_at(3, raw_batch(payload, 25)))
+    assert len(next(pieces)) == len(next(pieces)) == 10
+    with pytest.raises(CorruptEntryError, match=r"24 of 25 .* runs past"):
+        next(pieces)
+
+
+def test_an_entry_without_messages_is_one_piece():
+    """A marker, an empty batch, and one of which compaction left nothing."""
+    for data in (
+        builders.single(Sent(), Outer(extra=((20, 10),))),
+        raw_batch(b"", 0),
+        builders.batch(numbered(25, removed=tuple(range(25)))),
+    ):
+        (piece,) = EntryDecoder(table_rows=10).pieces(stored_at(3, data))
+        assert len(piece) == 0
+
+
+def test_no_table_holds_more_than_its_columns_can_say(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Places in them are numbers of 32 bits, whatever a table was to hold."""
+    monkeypatch.setattr(entries, "_MAX_TABLE_BYTES", 1000)
+    decoder = EntryDecoder(table_rows=10**12, table_bytes=10**12)
+    small = builders.batch([Sent(b"v" * 594)])
+    tables = [
+        piece.table
+        for number in range(3)
+        for piece in decoder.pieces(stored_at(number, small))
+    ]
+    assert len({id(table) for table in tables}) == 3
+    fits = builders.batch([Sent(b"v" * 985)])
+    assert len(list(decoder.pieces(stored_at(3, fits)))) == 1
+    for data in (
+        builders.batch([Sent(b"v" * 500)] * 2),
+        builders.single(Sent(b"v" * 1000)),
+    ):
+        with pytest.raises(CorruptEntryError, match="more than a row can have: 1000"):
+            list(decoder.pieces(stored_at(4, data)))
+
+
+def test_a_chunked_message_is_let_go_while_it_is_unpacked():
+    """What it was, compressed, is not held beside what it became."""
+    packed = bytearray(builders.compress(builders.ZSTD, b"v" * 1000))
+    stored = stored_at(3, builders.single(Sent(b"v" * 1000), Outer(codec=3)))
+    stored = replace(stored, payload=memoryview(packed), first_chunk=(7, 1))
+    pieces = EntryDecoder().pieces(stored)
+    del stored
+    piece = next(pieces)
+    packed.clear()  # refused while anybody has a view of it
+    assert piece.payloads == [b"v" * 1000]
+
+
+# -- large metadata --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [10, 3000])
+def test_many_properties_of_a_single(count: int):
+    """As many as there are, of each name the last, however large the metadata is."""
+    pairs = [(f"name-{n % (count - 3)}", str(n)) for n in range(count)]
+    stored = stored_at(3, builders.single(Sent(b"v", key="k", properties=pairs)))
+    assert bool(stored.properties) == (count == 3000)
+    assert (len(stored.metadata.properties) == 0) == (count == 3000)
+    assert stored.metadata_bytes > 15 * count
+    (fields,) = fields_of(decode_entry(stored))
+    assert fields["properties"] == dict(pairs)
+    assert fields["partition_key"] == "k"
+
+
+def test_large_metadata_that_is_none():
+    """It is corrupt as small metadata is."""
+    data = Outer().metadata() + b"\x22\x00" * 10_000
+    assert len(decode(builders.with_headers(data, b"x"))) == 1
+    refused(builders.with_headers(data + b"\x22\x05", b"x"), "metadata is damaged")
+
+
+def test_limits_of_metadata_grow_with_the_memory_limit():
+    """And what any frame may hold is always taken."""
+    few, many = MessageTable(), MessageTable()
+    EntryDecoder(1 << 20, few)
+    EntryDecoder(1 << 30, many)
+    assert (few.max_head_bytes, few.max_pairs) == ((5 << 20) + (1 << 16), 1 << 16)
+    assert (many.max_head_bytes, many.max_pairs) == (1 << 28, 1 << 22)
+    EntryDecoder(1 << 40, many)
+    assert many.max_head_bytes == many.max_pairs == 2**31 - 1
+
+
+# -- what an entry says of its rows ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        (builders.single(Sent()), 1),
+        (builders.batch(numbered(5)), 5),
+        (raw_batch(b"x" * 60, 2**31 - 1), 10),
+        (raw_batch(b"x" * 60, 3), 3),
+        (raw_batch(b"", 2**31 - 1), 1),
+        (raw_batch(b"x" * 60, 0), 1),
+        (raw_batch(b"x" * 60, -5), 1),
+        (raw_batch(b"x" * 60, 2**31 - 1, (8, 3), (9, 600)), 100),
+        (raw_batch(b"x" * 6, 2**31 - 1, (8, 3), (9, 2**32 - 1)), 1 << 15),
+        (builders.chunk(b"x", 0, 4, 4), 0.25),
+    ],
+)
+def test_likely_rows(data: bytes, rows: float):
+    """As many as its bytes can hold at most, whatever it says."""
+    assert stored_at(3, data).likely_rows == rows

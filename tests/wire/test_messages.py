@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import struct
 from array import array
 from collections.abc import Iterator
 from typing import Any
 
+import lz4.block
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -284,30 +287,46 @@ def test_flags(kernel: Any):
     assert not table.all_flags & messages.KEY_IS_BASE64
     assert table.any_flags & messages.HAS_EVENT_TIME
     assert not table.all_flags & messages.HAS_EVENT_TIME
-    assert not table.any_flags & messages.MAY_REPEAT_PROPERTIES
+
+
+def pairs_of(table: Any, row: int) -> list[tuple[bytes, bytes]]:
+    """The properties of a message as they are there."""
+    return [
+        (text_of(table.pair_keys, pair), text_of(table.pair_values, pair))
+        for pair in range(table.pair_ends[row], table.pair_ends[row + 1])
+    ]
 
 
 @pytest.mark.parametrize(
-    ("names", "may_repeat"),
+    "names",
     [
-        ("", False),
-        ("a", False),
-        ("ab", False),
-        ("aba", True),
-        ("abb", True),
-        ("abcdefghijklmnop", False),
-        ("abcdefghijklmnoa", True),
-        ("abcdefghijklmnopq", True),  # seventeen are not looked at
+        "",
+        "a",
+        "ab",
+        "aba",
+        "abb",
+        "aaaa",
+        "abcdefghijklmnop",
+        "abcdefghijklmnoa",
+        "abcdefghijklmnopq",
+        "abcdefghijklmnopa",
+        "abcdefghijklmnopqp",
+        "abcdefghijklmnop" * 5,
+        "abcdefghijklmnopqrstuvwxyz" * 5,
     ],
 )
-def test_repeated_properties(kernel: Any, names: str, may_repeat: bool):
-    """Names that come twice in one message are told of, also far down in a batch."""
+def test_repeated_properties(kernel: Any, names: str):
+    """A name that comes twice in one message is there once, with its last value."""
     table = kernel.MessageTable()
     others = [Sent(properties=[("a", ""), ("x" * n, "")]) for n in range(2, 30)]
-    sent = [*others, Sent(properties=[(name, "1") for name in names])]
+    pairs = [(name, str(number)) for number, name in enumerate(names)]
+    sent = [*others, Sent(properties=pairs), Sent(properties=pairs), Sent()]
     table.append_batch(batch_payload(sent), len(sent), None, 0, 0, 0)
-    assert bool(table.any_flags & messages.MAY_REPEAT_PROPERTIES) is may_repeat
-    assert bool(table.flags[len(others)] & messages.MAY_REPEAT_PROPERTIES) is may_repeat
+    wanted = [(key.encode(), value.encode()) for key, value in dict(pairs).items()]
+    row = len(others)
+    assert pairs_of(table, row) == pairs_of(table, row + 1) == wanted
+    assert pairs_of(table, row + 2) == []
+    assert pairs_of(table, row - 1) == [(b"a", b""), (b"x" * 29, b"")]
 
 
 def test_every_truncation(kernel: Any):
@@ -336,3 +355,299 @@ def test_all_places_of_retained_messages(kernel: Any):
     assert list(table.batch_indexes[:3]) == [1, 4, 2**31 - 1]
     # Ids count on beyond 64 bits as the protocol's numbers do: from 0 again.
     assert list(table.sequence_ids[:3]) == [2**64 - 1, 2, 5]
+
+
+# -- in pieces, and within limits ------------------------------------------------------
+
+
+def in_pieces(
+    kernel: Any, payload: bytes, count: int, most_rows: int, most_bytes: int
+) -> list[Any]:
+    """The tables of a batch that is taken piece by piece."""
+    tables = []
+    number = position = 0
+    while True:
+        table = tables[-1].another() if tables else kernel.MessageTable()
+        number = table.append_batch(
+            payload, count, None, 7, 40, 1, number, position, most_rows, most_bytes
+        )
+        position = table.next_position
+        tables.append(table)
+        assert table.rows <= most_rows
+        assert table.rows <= 1 or table.size_bytes(0, table.rows) <= most_bytes
+        if number == count:
+            return tables
+
+
+@pytest.mark.parametrize("most_rows", [1, 2, 7, 1000])
+@pytest.mark.parametrize("most_bytes", [0, 60, 1000, 10**6])
+def test_a_batch_in_pieces(kernel: Any, most_rows: int, most_bytes: int):
+    """However little a table takes at a time, the rows are those of the whole."""
+    sent = [
+        Sent(
+            b"v" * (n * 7 % 50),
+            key=str(n),
+            properties=[(f"p{i % 5}", str(n)) for i in range(n % 20)],
+            removed=n % 11 == 3,
+            event_time=n,
+        )
+        for n in range(100)
+    ]
+    payload = batch_payload(sent)
+    (whole,) = in_pieces(kernel, payload, 100, 1000, 10**9)
+    wanted = [fields_of_row(whole, row) for row in range(whole.rows)]
+    tables = in_pieces(kernel, payload, 100, most_rows, most_bytes)
+    found = [fields_of_row(table, row) for table in tables for row in range(table.rows)]
+    assert found == wanted
+    indexes = [i for table in tables for i in table.batch_indexes[: table.rows]]
+    assert indexes == list(whole.batch_indexes[: whole.rows])
+    assert len(tables) >= (100 - 9) // most_rows
+
+
+def test_damage_behind_a_piece(kernel: Any):
+    """It is found where it is, and what follows the last message at the end."""
+    good = batch_payload([Sent()] * 5)
+    for payload, match in (
+        (good[:-1], "4 of 5 .* runs past"),
+        (good + b"x", "1 bytes"),
+    ):
+        table = kernel.MessageTable()
+        assert table.append_batch(payload, 5, None, 0, 0, 0, 0, 0, 3) == 3
+        place = table.next_position
+        with pytest.raises(CorruptEntryError, match=match):
+            table.append_batch(payload, 5, None, 0, 0, 0, 3, place, 3)
+        assert table.rows == 3
+
+
+def test_a_table_ends_before_too_many_properties(kernel: Any):
+    """Those of all messages together are as many as one may have."""
+    sent = [Sent(properties=[(str(i), "") for i in range(4)]) for _ in range(5)]
+    payload = batch_payload(sent)
+    table = kernel.MessageTable()
+    table.max_pairs = 9
+    assert table.append_batch(payload, 5, None, 0, 0, 0) == 2
+    assert (table.rows, table.pairs) == (2, 8)
+    another = table.another()
+    assert another.max_pairs == 9
+    assert another.append_batch(payload, 5, None, 0, 0, 0, 2, table.next_position) == 4
+
+
+@pytest.mark.parametrize("count", [8, 40])
+def test_too_many_properties(kernel: Any, count: int):
+    """A message is refused for names that differ, never for those that repeat."""
+    table = kernel.MessageTable()
+    table.max_pairs = count
+    pairs = [(str(number), "") for number in range(count)]
+    table.append_batch(batch_payload([Sent(properties=pairs * 3)]), 1, None, 0, 0, 0)
+    assert table.pairs == count
+    more = batch_payload([Sent(), Sent(properties=[*pairs, ("more", "")])])
+    with pytest.raises(
+        CorruptEntryError, match=f"1 of 2 .* {count} prop.*memoryLimitBytes"
+    ):
+        table.append_batch(more, 2, None, 0, 0, 0)
+    assert (table.rows, table.pairs) == (1, count)
+
+
+def test_too_much_metadata(kernel: Any):
+    """A message may have a large value, but no more metadata than that."""
+    table = kernel.MessageTable()
+    payload = batch_payload([Sent(b"v" * 1000, key="k" * 50)])
+    head_bytes = len(payload) - 4 - 1000
+    table.max_head_bytes = head_bytes
+    table.append_batch(payload, 1, None, 0, 0, 0)
+    table.max_head_bytes = head_bytes - 1
+    match = f"has {head_bytes} bytes.* {head_bytes - 1} allowed.*memoryLimitBytes"
+    with pytest.raises(CorruptEntryError, match=match):
+        table.append_batch(payload, 1, None, 0, 0, 0)
+    assert table.rows == 1
+
+
+# -- metadata of an entry --------------------------------------------------------------
+
+
+def test_metadata_taken_apart(kernel: Any):
+    """Properties apart, what repeats without end left out, all else as it was."""
+    pairs = [proto((1, "a"), (2, "b")), b"", proto((1, "c" * 200), (2, "d"))]
+    fixed = b"\xf9\x06" + bytes(8) + b"\xfd\x06" + bytes(4)
+    others = proto((1, "producer"), (2, 5), (3, 2**63), (11, 7), (26, "uuid"))
+    keys = [proto((13, proto((1, name), (2, b"k")))) for name in ("first", "second")]
+    data = b"".join(
+        (
+            proto((4, pairs[0]), (7, "cluster")),
+            others,
+            b"\xa2\x80\x00" + b"\x00",  # properties, in more bytes than it takes
+            keys[0],
+            proto((7, "another")),
+            keys[1],
+            fixed,
+            proto((4, pairs[2])),
+        )
+    )
+    found, properties = kernel.split_metadata(memoryview(data))
+    assert found == others + keys[0] + fixed
+    assert properties == b"".join(proto((1, pair)) for pair in pairs)
+    metadata = pb.MessageMetadata.FromString(found)
+    assert metadata.num_messages_in_batch == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a",
+        b"\x0a\x05abcd",
+        b"\x22\xff\xff\xff\xff\x0f",
+        b"\x22" + b"\xff" * 9 + b"\x01",
+        b"\x09" + bytes(7),
+        b"\x0d" + bytes(3),
+        b"\x10",
+        b"\x10" + b"\x80" * 11,
+        b"\x80" * 11,
+        b"\x9b\x06\x9c\x06",
+    ],
+)
+def test_metadata_that_is_none(kernel: Any, data: bytes):
+    """Whatever ends early, or holds a group, is refused."""
+    with pytest.raises(CorruptEntryError, match="metadata is damaged"):
+        kernel.split_metadata(proto((2, 1)) + data)
+
+
+def test_any_metadata_is_taken_apart_as_protobuf_does(kernel: Any):
+    """Of random bytes both find the same, or neither does."""
+    dice = random.Random(7)
+    taken = 0
+    for _ in range(CASES):
+        data = b"".join(
+            proto(
+                (dice.choice((1, 4, 7, 8, 11, 13, 26, 31)), dice.choice((1, b"", b"x")))
+            )
+            for _ in range(dice.randrange(5))
+        )
+        data = bytearray(proto((1, "p"), (2, 1), (3, 2)) + data)
+        if dice.random() < 0.5:
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        try:
+            wanted = pb.MessageMetadata.FromString(bytes(data))
+            found, _ = kernel.split_metadata(bytes(data))
+            apart = pb.MessageMetadata.FromString(found)
+        except (*UNREADABLE, CorruptEntryError):
+            continue
+        taken += 1
+        for name in ("properties", "replicate_to", "encryption_keys"):
+            wanted.ClearField(name)  # type: ignore[arg-type]
+            apart.ClearField(name)  # type: ignore[arg-type]
+        assert apart == wanted
+    assert taken > CASES // 4
+
+
+def test_size_of_an_lz4_block(kernel: Any):
+    """It is what lz4 makes of it; less of a block gives less, or none."""
+    dice = random.Random(3)
+    for data in (
+        b"",
+        b"a",
+        b"abc" * 1000,
+        bytes(70_000),
+        dice.randbytes(700),
+        b"".join(dice.choice((b"abcd", b"xyz!", b"q" * 300)) for _ in range(300)),
+    ):
+        packed = lz4.block.compress(data, store_size=False)
+        assert kernel.lz4_size(packed) == len(data)
+        for size in range(len(packed)):
+            assert kernel.lz4_size(packed[:size]) < max(1, len(data))
+
+
+# -- where memory is short -------------------------------------------------------------
+
+
+class Scarce:
+    """Room that is given so many times, and then not."""
+
+    def __init__(self, kernel: Any, left: int) -> None:
+        self._give = kernel.new_bytes
+        self.left = left
+
+    def __call__(self, size: int) -> memoryview:
+        """Room for so many bytes, or MemoryError."""
+        if not self.left:
+            raise MemoryError
+        self.left -= 1
+        return self._give(size)  # type: ignore[no-any-return]
+
+
+def test_a_table_after_a_failed_allocation(kernel: Any):
+    """Wherever memory runs out, the same call again finds all as it was."""
+    sent = [
+        Sent(b"v" * 50, key=f"k{n}", ordering_key=b"o", properties=[("a", "b")] * 2)
+        for n in range(40)
+    ]
+    few, many = batch_payload(sent[:2]), batch_payload(sent)
+    failures = 0
+    for left in itertools.count():
+        scarce = Scarce(kernel, 1000)
+        table = kernel.MessageTable(allocate=scarce)
+        table.append_batch(few, 2, None, 0, 0, 0)
+        scarce.left = left
+        try:
+            table.append_batch(many, 40, None, 0, 0, 0)
+        except MemoryError:
+            failures += 1
+        else:
+            break
+        for again in range(2):
+            assert table.rows == 2
+            scarce.left = 1000 if again else left // 2
+            with contextlib.suppress(MemoryError):
+                table.append_batch(many, 40, None, 0, 0, 0)
+                break
+        assert table.rows == 42
+        assert [text_of(table.keys, row) for row in range(42)] == [
+            *(b"k0", b"k1"),
+            *(f"k{n}".encode() for n in range(40)),
+        ]
+        assert [fields_of_row(table, row)["properties"] for row in range(42)] == [
+            {"a": "b"}
+        ] * 42
+    assert failures > 10
+
+
+def test_bounds_after_a_failed_allocation(kernel: Any, monkeypatch: pytest.MonkeyPatch):
+    """The same for what only the kernel itself sees."""
+    pairs = [(f"name-{n}", "v") for n in range(40)]
+    payload = batch_payload([Sent(b"v", key="k", properties=pairs)] * 40)
+    give = kernel.new_bytes
+    for left in range(12):
+        scarce = Scarce(kernel, left)
+        scarce._give = give
+        table = kernel.MessageTable()
+        monkeypatch.setattr(kernel, "new_bytes", scarce)
+        for _ in range(2):
+            with contextlib.suppress(MemoryError):
+                table.append_batch(payload, 40, None, 0, 0, 0)
+        monkeypatch.undo()
+        rows = table.rows
+        table.append_batch(payload, 40, None, 0, 0, 0)
+        assert fields_of_row(table, rows + 39)["properties"] == dict(pairs)
+
+
+def test_texts_after_a_failed_allocation(kernel: Any):
+    """The same for a column by itself, gathered or numbered."""
+    numbers = memoryview(array("i", [2**31 - 1] * 100))
+    bounds = memoryview(array("i", [0, 9] * 100))
+    for left in (0, 1):
+        for fill in ("gather", "number"):
+            scarce = Scarce(kernel, 1000)
+            texts = kernel.Texts(scarce)
+
+            def take(texts: Any = texts, fill: str = fill) -> None:
+                if fill == "gather":
+                    texts.gather(0, b"some text", bounds, 100)
+                else:
+                    texts.number(0, b"head", numbers, 0, 100, b"tail")
+
+            scarce.left = left
+            with pytest.raises(MemoryError):
+                take()
+            scarce.left = 1000
+            take()
+            wanted = b"head" + encode_varint(2**31 - 1) + b"tail"
+            assert text_of(texts, 99) == (b"some text" if fill == "gather" else wanted)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
-from pulsar_spark.wire.permits import Permits
+from pulsar_spark.wire.permits import Permits, as_broker_counts
 
 MIB = 1024 * 1024
 
@@ -29,7 +29,7 @@ class Broker:
         """Take a FLOW; 0 would cost the connection."""
         assert permits > 0
         self.flows.append(permits)
-        self.balance += permits
+        self.balance = as_broker_counts(self.balance + permits)
 
     def read(self) -> list[Entry]:
         """Return what one read delivers: it may overshoot the balance by far."""
@@ -37,7 +37,8 @@ class Broker:
             return []
         count = min(self.balance, self.read_entries, len(self.entries))
         entries = [self.entries.popleft() for _ in range(count)]
-        self.balance -= sum(messages for messages, _ in entries)
+        charge = sum(messages for messages, _ in entries)
+        self.balance = as_broker_counts(self.balance - charge)
         return entries
 
 
@@ -308,3 +309,50 @@ def test_flow_commands_are_rare(entry: Entry, flows: int):
         if grant := permits.next_grant():
             broker.flow(grant)
     assert len(broker.flows) <= flows
+
+
+lying = st.lists(
+    st.tuples(
+        st.integers(1, 300)
+        | st.sampled_from([0, -1, -3, 2**31 - 1, 2**31 - 2, -(2**31), 2**30]),
+        st.integers(20, 20_000),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(
+    entries=lying,
+    queue=st.integers(1, 500),
+    window_bytes=st.integers(1, 200_000),
+    read_entries=st.integers(1, 100),
+    at_a_time=st.integers(1, 20),
+)
+def test_entries_that_lie_stall_nobody(
+    entries: list[Entry],
+    queue: int,
+    window_bytes: int,
+    read_entries: int,
+    at_a_time: int,
+):
+    """Billions of messages, or fewer than none: all comes, and both sides agree."""
+    broker = Broker(entries, read_entries)
+    permits = Permits(queue, window_bytes)
+    broker.flow(permits.initial_grant())
+    arrived: deque[Entry] = deque()
+    for _ in range(1000):
+        arrived += broker.read()
+        if not arrived:
+            break
+        some = [arrived.popleft() for _ in range(min(at_a_time, len(arrived)))]
+        charge = sum(messages for messages, _ in some), sum(size for _, size in some)
+        permits.entry_arrived(*charge)
+        permits.messages_taken(*charge)
+        if grant := permits.next_grant():
+            broker.flow(grant)
+        if not arrived:
+            assert permits.balance == broker.balance
+            assert permits.balance > 0
+    assert not broker.entries
