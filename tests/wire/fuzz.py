@@ -241,12 +241,12 @@ class Maker:
         )
 
     def _many(self, outer: Outer) -> tuple[int, bytes]:
-        """A batch of as many messages, or properties, as fit the limit, or nearly."""
+        """Many tiny messages, or one of as many properties as nearly fit the limit."""
         dice = self.dice
-        room = dice.choice((1_000, MAX_ENTRY_BYTES if outer.codec else 15_000))
         if dice.random() < 0.5:
-            count = room // 6
+            count = dice.choice((10, 500))
             return count, builders.sized(proto((3, 0))) * count
+        room = dice.choice((1_000, MAX_ENTRY_BYTES if outer.codec else 15_000))
         names = (b"", b"a", b"abc"[: dice.randrange(4)])
         pair = proto((1, proto((1, dice.choice(names)))))
         return 1, builders.sized(pair * ((room - 20) // len(pair)) + proto((3, 0)))
