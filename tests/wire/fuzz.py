@@ -244,7 +244,7 @@ class Maker:
         """Many tiny messages, or one of as many properties as nearly fit the limit."""
         dice = self.dice
         if dice.random() < 0.5:
-            count = dice.choice((10, 500))
+            count = dice.choice((10, 70))
             return count, builders.sized(proto((3, 0))) * count
         room = dice.choice((1_000, MAX_ENTRY_BYTES if outer.codec else 15_000))
         names = (b"", b"a", b"abc"[: dice.randrange(4)])
