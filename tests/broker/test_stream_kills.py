@@ -34,7 +34,7 @@ from tests.support.streaming import (
     end_with_parent,
     publish_numbers,
 )
-from tests.support.waiting import await_true
+from tests.support.waiting import await_true, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +144,8 @@ class Publishing:
     def __init__(self, service_url: str, topic: str, parts: int, first: int) -> None:
         self.counts = [0] * parts
         self._publishers = [
-            RawPublisher(service_url, part(topic, index)) for index in range(parts)
+            RawPublisher(service_url, part(topic, index), is_alone=True)
+            for index in range(parts)
         ]
         self._over = threading.Event()
         self._failure: Exception | None = None
@@ -178,7 +179,7 @@ class Publishing:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        join(self._thread, "the publisher")
         for publisher in self._publishers:
             publisher.close()
         assert self._failure is None, self._failure

@@ -33,7 +33,6 @@ from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.official import read_back
 from tests.support.raw_publisher import (
-    RawConnection,
     RawError,
     RawPublisher,
     message,
@@ -141,18 +140,17 @@ class Attached(RawPublisher):
     def __init__(
         self, service_url: str, topic: str, producer_name: str, *, epoch: int
     ) -> None:
-        RawConnection.__init__(self, service_url)
-        self.lookup(topic)
-        request = pb.CommandProducer(
-            topic=topic,
+        self._epoch = epoch
+        super().__init__(service_url, topic, producer_name)
+
+    def _request(self) -> pb.CommandProducer:
+        return pb.CommandProducer(
+            topic=self._topic,
             producer_id=1,
-            producer_name=producer_name or None,
-            user_provided_producer_name=producer_name == "mine",
-            epoch=epoch,
+            producer_name=self._name or None,
+            user_provided_producer_name=self._name == "mine",
+            epoch=self._epoch,
         )
-        success = self.ask("producer", request, "producer_success")
-        self.producer_name = str(success.producer_name)
-        self._sequence_ids = itertools.count()
 
 
 def pool_of(service_url: str, **limits: Any) -> ConnectionPool:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import base64
 import itertools
+import select
 import socket
 import struct
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -29,7 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-_TIMEOUT_S = 30.0
+#: For one reply, whatever else comes meanwhile. A broker gives itself 30 s for what it
+#: does when it loads a topic.
+_TIMEOUT_S = 90.0
+
+
+#: What is refused with these while a topic moves is accepted later.
+_PASSING = (2, 6)  # PersistenceError, ServiceNotReady
+
+
+class ProducerClosedError(RuntimeError):
+    """The broker closed a producer. Is its last entry stored? Nobody knows."""
 
 
 class RawError(RuntimeError):
@@ -56,12 +68,15 @@ class RawConnection:
 
     Args:
         service_url: ``pulsar://host:port`` of a broker that serves everything itself.
+        timeout_s: How long a reply may take.
     """
 
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, timeout_s: float = _TIMEOUT_S) -> None:
         host, port = service_url.removeprefix("pulsar://").rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), _TIMEOUT_S)
-        self._stream = self._socket.makefile("rb")
+        self._timeout_s = timeout_s
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._before: deque[pb.BaseCommand] = deque()  # came while nobody waited
+        self._is_closed = False  # the producer, by the broker
         self._request_ids = itertools.count(1)
         connect = pb.CommandConnect(
             client_version="raw", auth_method_name="none", protocol_version=19
@@ -82,7 +97,6 @@ class RawConnection:
 
     def close(self) -> None:
         """End the connection; whatever the broker held for it goes."""
-        self._stream.close()
         self._socket.close()
 
     def ask(self, name: str, body: Any, reply: str) -> Any:
@@ -118,46 +132,150 @@ class RawConnection:
 
         Raises:
             RawError: The broker refused.
+            ProducerClosedError: The broker closed the producer instead of sending a
+                receipt.
+            TimeoutError: It did not come in time, whatever else did.
+            ConnectionError: The broker ended the connection.
         """
+        deadline = time.monotonic() + self._timeout_s
         while True:
-            (size,) = struct.unpack(">I", self._stream.read(4))
-            frame = self._stream.read(size)
-            (command_size,) = struct.unpack_from(">I", frame)
-            command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
-            if command.type == pb.BaseCommand.PING:
-                self.send_command("pong", pb.CommandPong())
-                continue
+            command = (
+                self._before.popleft()
+                if self._before
+                else self._command(deadline, expected)
+            )
             name = _field_of(command.type)
             body = getattr(command, name)
             if name in ("error", "send_error") or _refused(body):
                 raise RawError(name, body.error, body.message)
             if name == expected:
                 return body
+            if name == "close_producer":
+                self._is_closed = True
+                if expected == "send_receipt":
+                    raise ProducerClosedError(
+                        f"the broker closed producer {body.producer_id}"
+                    )
+
+    def arrived(self) -> list[str]:
+        """The commands that are there and that nobody waited for, by name."""
+        while select.select([self._socket], [], [], 0)[0]:
+            deadline = time.monotonic() + self._timeout_s
+            self._before.append(self._command(deadline, "rest of a command"))
+        return [_field_of(command.type) for command in self._before]
+
+    def _command(self, deadline: float, awaited: str) -> pb.BaseCommand:
+        while True:
+            (size,) = struct.unpack(">I", self._read(4, deadline, awaited))
+            frame = self._read(size, deadline, awaited)
+            (command_size,) = struct.unpack_from(">I", frame)
+            command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
+            if command.type != pb.BaseCommand.PING:
+                return command
+            self.send_command("pong", pb.CommandPong())
+
+    def _read(self, size: int, deadline: float, awaited: str) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            # A broker's probes alone must not keep it waiting.
+            left_s = deadline - time.monotonic()
+            try:
+                self._socket.settimeout(max(0.001, left_s))
+                data = self._socket.recv(size - len(found))
+            except TimeoutError:
+                raise TimeoutError(
+                    f"the broker sent no {awaited} within {self._timeout_s} s"
+                ) from None
+            finally:
+                self._socket.settimeout(self._timeout_s)
+            if not data:
+                raise ConnectionError(
+                    f"the broker ended the connection, no {awaited} came"
+                )
+            found += data
+        return bytes(found)
 
 
 class RawPublisher(RawConnection):
     """A producer of one topic partition.
 
+    A broker closes producers when it unloads a topic, or cannot recover its
+    transactions in time. This one attaches again before it sends. What was on its way
+    is stored or not: that can be told where nobody else writes there.
+
     Args:
         service_url: Of the broker.
         topic: Full name of a topic partition.
         producer_name: None for a name that the broker gives.
+        is_alone: Whether nobody else writes there.
+        timeout_s: How long a reply may take.
 
     Attributes:
         producer_name: Its name; MessageMetadata carries it.
     """
 
     def __init__(
-        self, service_url: str, topic: str, producer_name: str | None = None
+        self,
+        service_url: str,
+        topic: str,
+        producer_name: str | None = None,
+        *,
+        is_alone: bool = False,
+        timeout_s: float = _TIMEOUT_S,
     ) -> None:
-        super().__init__(service_url)
-        self.lookup(topic)
-        request = pb.CommandProducer(
-            topic=topic, producer_id=1, producer_name=producer_name, txn_enabled=True
-        )
-        success = self.ask("producer", request, "producer_success")
-        self.producer_name = str(success.producer_name)
+        super().__init__(service_url, timeout_s)
+        self._topic, self._name = topic, producer_name
         self._sequence_ids = itertools.count()
+        self._attach()
+        self._last = self._last_stored() if is_alone else None
+
+    def __enter__(self) -> RawPublisher:
+        return self
+
+    def _attach(self) -> None:
+        """Attach as producer, as soon as the broker lets it."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self.lookup(self._topic)
+                success = self.ask("producer", self._request(), "producer_success")
+            except RawError as refused:
+                if refused.code not in _PASSING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+            self._is_closed = False  # what came before was about the one before
+            self._name = self.producer_name = str(success.producer_name)
+            return
+
+    def _request(self) -> pb.CommandProducer:
+        return pb.CommandProducer(
+            topic=self._topic,
+            producer_id=1,
+            producer_name=self._name,
+            txn_enabled=True,
+        )
+
+    def _last_stored(self) -> tuple[int, int]:
+        """Position of the last entry of the topic."""
+        subscribe = pb.CommandSubscribe(
+            topic=self._topic,
+            subscription=f"raw-{id(self)}",
+            subType=pb.CommandSubscribe.Exclusive,
+            consumer_id=1,
+            durable=False,
+            start_message_id=pb.MessageIdData(ledgerId=2**63 - 1, entryId=2**63 - 1),
+        )
+        self.ask("subscribe", subscribe, "success")
+        request = pb.CommandGetLastMessageId(consumer_id=1)
+        found = self.ask("getLastMessageId", request, "getLastMessageIdResponse")
+        self.ask("close_consumer", pb.CommandCloseConsumer(consumer_id=1), "success")
+        last = found.last_message_id  # its -1 are without a sign
+        ledger_id, entry_id = (
+            -1 if number >= 2**63 else int(number)
+            for number in (last.ledgerId, last.entryId)
+        )
+        return ledger_id, entry_id
 
     def send(
         self,
@@ -181,6 +299,7 @@ class RawPublisher(RawConnection):
 
         Raises:
             RawError: The broker refused it.
+            ProducerClosedError: The broker closed the producer meanwhile.
         """
         sequence_id = next(self._sequence_ids)
         metadata = _completed(metadata, self.producer_name, sequence_id)
@@ -194,9 +313,40 @@ class RawPublisher(RawConnection):
                 where.txnid_most_bits, where.txnid_least_bits = txn
         command, described = _command("send", send), metadata.SerializeToString()
         encode = encode_payload_frame if checksum else _without_checksum
-        self.send_bytes(encode(command, described, payload))
+        frame = encode(command, described, payload)
+        if self._last is not None:
+            return self._stored_once(frame, self._last)
+        try:
+            return self._stored(frame)
+        except ProducerClosedError as error:
+            text = f"entry {metadata.sequence_id} of {self._topic}"
+            raise ProducerClosedError(
+                f"{error}: whether {text} is stored is not known"
+            ) from None
+
+    def _stored(self, frame: bytes) -> tuple[int, int]:
+        while self._is_closed or "close_producer" in self.arrived():
+            self._attach()
+        self.send_bytes(frame)
         stored = self.receive("send_receipt").message_id
-        return stored.ledgerId, stored.entryId
+        return int(stored.ledgerId), int(stored.entryId)
+
+    def _stored_once(self, frame: bytes, last: tuple[int, int]) -> tuple[int, int]:
+        """Send it until it is stored, which is when the topic has more than before."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._last = self._stored(frame)
+                return self._last
+            except (ProducerClosedError, RawError) as error:
+                is_over = isinstance(error, RawError) and error.code not in _PASSING
+                if is_over or time.monotonic() > deadline:
+                    raise
+            self._attach()
+            now = self._last_stored()
+            if now > last and now[1] >= 0:  # a new ledger has no entry yet
+                self._last = now
+                return now
 
 
 def message(

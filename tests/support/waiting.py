@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from tests.support.admin import Admin
@@ -25,6 +26,18 @@ def await_true(
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen in {timeout} s"
         time.sleep(0.02)
+
+
+def join(thread: threading.Thread, what: str, timeout: float = 120.0) -> None:
+    """Wait for a thread, and fail the test if it does not end.
+
+    Args:
+        thread: To wait for.
+        what: What it is, for the message.
+        timeout: Seconds.
+    """
+    thread.join(timeout)
+    assert not thread.is_alive(), f"{what} did not end in {timeout} s"
 
 
 def trim_first_ledger(admin: Admin, topic: str) -> None:
