@@ -14,6 +14,7 @@ STAMP := $(VENV)/.installed
 PROTO := proto/pulsar_api.proto
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
 CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples
+PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -27,10 +28,10 @@ help: ## Show this list
 install: $(STAMP) ## Make .venv with everything that development needs
 
 # The kernel is among these: what is installed in place must be what the source says.
-$(STAMP): pyproject.toml setup.py $(wildcard pulsar_spark/wire/messages.p*)
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard pulsar_spark/wire/messages.p*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'
 	@touch $@
 
 # $(1): the root below which the generated files go. proto/ is mapped to the folder of the
@@ -72,7 +73,7 @@ soak: $(STAMP) ## A million frames of a hostile broker (FRAMES=, SEED=)
 		$(BIN)/python -m pytest -s tests/client/test_fuzz_client.py $(ARGS)
 
 check: test ## make test, and the wheel can be built
-	$(BIN)/python -m build --outdir build/dist .
+	$(BIN)/python -m build --dependency-constraints-txt constraints.txt --outdir build/dist .
 
 bench: $(STAMP) ## Measure each hop beside its limit (ARGS=--save: into docs/)
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -133,7 +133,8 @@ def _spark_class_path() -> str:
     pom = _HERE / "peer_pom.xml"
     if not answer.exists() or answer.stat().st_mtime < pom.stat().st_mtime:
         note("resolving the jars of its Spark")
-        command = ["mvn", "--batch-mode", "--quiet", f"--file={pom}"]
+        command = ["mvn", "--batch-mode", "--strict-checksums", "--quiet"]
+        command += [f"--file={pom}"]
         output = f"-Dmdep.outputFile={answer}"
         subprocess.run(
             [*command, output, "dependency:build-classpath"],

@@ -282,6 +282,18 @@ def test_restless_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.broker
+def test_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A jar whose checksum is wrong is an error, not a warning of Maven's."""
+    maven = tmp_path / "mvn"
+    maven.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit 1\n')
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BrokerStartError, match="could not resolve"):
+        resolve_classpath(progress=None)
+    assert "--strict-checksums" in (tmp_path / "asked").read_text().split()
+
+
 def test_class_path_is_remembered() -> None:
     """Maven is asked once; later calls answer from the cache, silently."""
     first = resolve_classpath(progress=None)

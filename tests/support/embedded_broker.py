@@ -561,6 +561,7 @@ def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
     command = [
         maven,
         "--batch-mode",
+        "--strict-checksums",  # Maven 3 only warns of a jar that is not what it was
         f"--file={POM}",
         f"-Dembedded.broker.version={version}",
         f"-Dmdep.outputFile={answer}",

@@ -1,0 +1,62 @@
+"""What ``make install`` takes is named exactly, and is what the ranges allow."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+
+
+def pins(python: str) -> dict[str, Version]:
+    """The version of each package on a Python, by its canonical name."""
+    found = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if text := line.partition("#")[0].strip():
+            pin = Requirement(text)
+            if pin.marker is None or pin.marker.evaluate({"python_version": python}):
+                ((operator, version),) = (
+                    (s.operator, s.version) for s in pin.specifier
+                )
+                assert operator == "==", text
+                assert canonicalize_name(pin.name) not in found, text
+                found[canonicalize_name(pin.name)] = Version(version)
+    return found
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_all_that_is_asked_for_is_named(python: str):
+    """Each requirement, of users, tests and development, has a version in its range."""
+    exact = pins(python)
+    asked = [Requirement(text) for text in metadata.requires("pulsar-spark") or ()]
+    assert len(asked) > 10
+    for one in asked:
+        if one.name != "pulsar-spark":
+            assert exact[canonicalize_name(one.name)] in one.specifier, one
+
+
+def test_all_that_these_ask_for_is_named():
+    """Nothing that is installed here for them has a version that nobody chose."""
+    exact = pins("3.11")
+    queue = ["pulsar-spark"]
+    seen = set()
+    while queue:
+        name = queue.pop()
+        for text in metadata.requires(name) or ():
+            one = Requirement(text)
+            extras = ("dev", "test") if name == "pulsar-spark" else ("",)
+            is_due = one.marker is None or any(
+                one.marker.evaluate({"extra": extra}) for extra in extras
+            )
+            needed = canonicalize_name(one.name)
+            if is_due and needed not in seen and needed != "pulsar-spark":
+                seen.add(needed)
+                queue.append(needed)
+    assert "iniconfig" in seen
+    assert sorted(seen - exact.keys()) == []
