@@ -7,6 +7,7 @@ connections are skipped with a broker that is not ours.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shutil
@@ -59,12 +60,29 @@ class ExternalBroker:
     version: str
 
 
+#: Seconds a test marked ``slow`` may take; pyproject.toml has the limit of the others.
+SLOW_S = 1200
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests by the fixtures they use."""
+    """Mark the tests by the fixtures they use, and give slow ones their time."""
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_S))
         fixtures = set(getattr(item, "fixturenames", ()))
         for marker in sorted({MARKERS[f] for f in fixtures & MARKERS.keys()}):
             item.add_marker(marker)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A limit that pytest has none for."""
+    about = "Seconds the process may take to end when all is said"
+    parser.addini("exit_timeout", about, type="float", default=120.0)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process even if a thread that a test left behind does not let it."""
+    faulthandler.dump_traceback_later(config.getini("exit_timeout"), exit=True)
 
 
 def pytest_report_header() -> list[str]:

@@ -191,7 +191,7 @@ def unloading(
             yield
         finally:
             over.set()
-        assert thread.result() >= 3
+        assert thread.result(PATIENCE_S) >= 3
 
 
 class TestInProcess:

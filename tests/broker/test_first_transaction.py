@@ -66,7 +66,7 @@ def _send(pool: ConnectionPool, topic: str, barrier: threading.Barrier) -> None:
         )
         now_ms = time.time_ns() // 1_000_000
         (frame,) = encoder.single(pb.MessageMetadata(), b"x", 0, now_ms)
-        barrier.wait()
+        barrier.wait(60)  # for the others
         producers.send(producer, frame)
         producers.flush()
         assert producer.stored_rows == 1

@@ -33,7 +33,7 @@ from tests.support.raw_publisher import (
     message,
 )
 from tests.support.transactions import Transactions
-from tests.support.waiting import trim_first_ledger
+from tests.support.waiting import join, trim_first_ledger
 
 if TYPE_CHECKING:
     from tests.support.admin import Admin
@@ -494,7 +494,7 @@ def test_compaction_runs_meanwhile(service_url: str, admin: Admin, topic: str) -
             last = {row.key: row.value for row in rows}
             assert last == {b"k%d" % key: b"39" for key in range(5)}
     finally:
-        compaction.join()
+        join(compaction, "the compaction")
     assert len(reading.read(service_url, {"topic": topic, **COMPACTED})) == 5
 
 

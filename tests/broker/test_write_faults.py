@@ -32,6 +32,7 @@ from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
 from tests.support.standing import SITE
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,7 +256,7 @@ class TestThroughSpark:
             # Longer than half of the send timeout: producers want to attach anew.
             over = threading.Timer(3.0, os.kill, (broker.pid, signal.SIGCONT))
             over.start()
-            over.join()
+            join(over, "the timer that lets the broker go on")
 
         write_during(stop, spark, link, topics, **timeout)
         check(spark, broker.service_url, topics)

@@ -11,6 +11,7 @@ import pytest
 from pulsar_spark.client.buffers import BufferPool
 from pulsar_spark.wire.frames import BUFFER_BYTES, Frame, FrameReader
 from pulsar_spark.wire.frames import encode_payload_frame as encode
+from tests.support.waiting import join
 
 SIZE = 1000
 
@@ -83,7 +84,7 @@ def test_threads_do_not_share():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        join(thread, "counting the buffers")
     assert not wrong
 
 

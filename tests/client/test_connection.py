@@ -41,6 +41,7 @@ from tests.client.scripted_broker import (
     usual,
     wait_until,
 )
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,7 +182,7 @@ class TestHandshake:
         finally:
             server.shutdown()
             server.server_close()
-            thread.join()
+            join(thread, "the web server")
 
     def test_a_server_that_only_closes(self, scripted: ScriptedBroker) -> None:
         """The error asks whether this is the right port."""

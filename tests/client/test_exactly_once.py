@@ -44,6 +44,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire.commands import TxnAction, TxnId
+from tests.client.scripted_broker import PATIENCE_S
 
 LOG = "persistent://public/default/log"
 MARKERS = markers_topic(LOG)
@@ -78,7 +79,7 @@ class Threads:
 
         def body() -> None:
             self._mine.name = name
-            go.wait()
+            assert go.wait(PATIENCE_S), f"{name} never had its first turn"
             try:
                 if name not in self._killed:
                     run()
@@ -105,7 +106,7 @@ class Threads:
         go = threading.Event()
         self.waiting[name] = go
         self._turn_over.set()
-        go.wait()
+        assert go.wait(PATIENCE_S), f"{name} never had another turn"
         if name in self._killed:
             raise Killed
 
@@ -113,7 +114,7 @@ class Threads:
         """Lets a thread go on to its next step, or its end."""
         self._turn_over.clear()
         self.waiting.pop(name).set()
-        self._turn_over.wait()
+        assert self._turn_over.wait(PATIENCE_S), f"the turn of {name} did not end"
 
     def kill(self, name: str) -> None:
         """Ends a thread where it stands."""

@@ -27,6 +27,7 @@ from tests.client.scripted_broker import (
     silence,
     wait_until,
 )
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ def test_a_slow_broker_does_not_hold_up_others(
         wait_until(lambda: slow.connections == 1)
         assert pool.service().broker == scripted.address
         slow.cut()
-        waiting.join()
+        join(waiting, "asking a broker that is gone")
 
 
 def test_no_host_answers() -> None:

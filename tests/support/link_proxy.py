@@ -34,6 +34,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.support.waiting import join
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -191,7 +193,7 @@ class LinkProxy:
         """End the proxy for good. Twice is once."""
         if not self._closing:
             self._do(self._close)
-            self._thread.join()
+            join(self._thread, "the proxy")
             for one in (self._listener, self._wake_in, self._wake_out):
                 one.close()
 

@@ -146,7 +146,7 @@ class Process:
         """Kills it, as ``kill -9``. Executors of a worker find out, and end as well."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
-        self._guard.wait()
+        self._guard.wait(PATIENCE_S)  # it kills its child
 
 
 class StandaloneCluster:

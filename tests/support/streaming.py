@@ -297,7 +297,7 @@ class Job:
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._output is not None
-        self._process.wait()
+        self._process.wait(60)  # killed above
         self._process.stdin.close()
         self._output.close()
 

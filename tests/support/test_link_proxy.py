@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.link_proxy import LinkProxy
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ def exchange(client: socket.socket, data: bytes) -> bytes:
     with contextlib.suppress(ConnectionError):
         while len(got) < len(data) and (chunk := client.recv(65536)):
             got += chunk
-    sender.join()
+    join(sender, "sending")
     return bytes(got)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pulsar
 
 from tests.support.official import client, id_of
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        join(self._thread, "watching")
 
     def _run(self) -> None:
         with client(self._url) as one:
