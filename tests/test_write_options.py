@@ -933,11 +933,14 @@ def test_refused_options(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("spec", LATER, ids=lambda s: s.name)
-def test_harmless_values_pass(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"), [(spec.name, text) for spec in LATER for text in spec.harmless]
+)
+def test_harmless_values_pass(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A value that asks for nothing is accepted without a word."""
-    for text in spec.harmless:
-        assert write({spec.name: text.upper()}) == write()
+    assert write({name: text.upper()}) == write()
     assert not caplog.records
 
 

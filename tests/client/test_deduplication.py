@@ -74,6 +74,7 @@ def test_faults_do_not_change_the_answer(
     scripted.script("SEND", *[usual] * at, fault)  # type: ignore[arg-type]
     if deduplicates:
         require_deduplication(pool, TOPIC, "probe")
+        assert len(scripted.topics[TOPIC]) == 1
     else:
         with pytest.raises(DeduplicationOffError):
             require_deduplication(pool, TOPIC, "probe")
@@ -86,6 +87,10 @@ def test_others_who_ask_at_the_same_time(
     scripted.deduplicates = True
     scripted.script("PRODUCER", refuse("ProducerBusy"), refuse("ProducerBusy"))
     require_deduplication(pool, TOPIC, "probe")
+    assert scripted.requests["PRODUCER"] == 3
+    assert [body.producer_name for body in scripted.bodies["PRODUCER"]] == ["probe"] * 3
+    assert len(scripted.topics[TOPIC]) == 1
+    assert not scripted.producers
 
 
 def test_a_broker_that_refuses(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

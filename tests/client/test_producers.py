@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,7 @@ from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import EntryEncoder, SendFrame
 from pulsar_spark.wire.protocol import Receipt, SendRefused
 from tests.client.scripted_broker import (
+    PATIENCE_S,
     Action,
     ScriptedBroker,
     Session,
@@ -415,19 +417,28 @@ class TestRefusals:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """What is tried for as long as the send timeout is over, whatever it met."""
-        monkeypatch.setattr(module, "_STEADY_S", 0.05)
+        now_s = [1000.0]
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+        sent = threading.Semaphore()  # the first one is
+        resend = Producers._resend
+
+        def counted(producers: Producers, producer: Any) -> None:
+            resend(producers, producer)
+            sent.release()
 
         def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
-            threading.Event().wait(0.1)
+            assert sent.acquire(timeout=PATIENCE_S), "nothing was sent again"
+            now_s[0] += 100
             refuse_entry("PersistenceError")(b, session, c)
 
-        producers = make(send_timeout_s=0.6)
+        monkeypatch.setattr(Producers, "_resend", counted)
+        producers = make(send_timeout_s=600.0)
         producers.open([TOPIC])
         scripted.always("SEND", slow)
         send(producers, b"a")
         with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
             producers.flush()
-        assert scripted.requests["SEND"] >= 2
+        assert scripted.requests["SEND"] == 6
 
     def test_refusals_of_others_are_not_ours(
         self, scripted: ScriptedBroker, producers: Producers
@@ -1182,6 +1193,10 @@ class TestClosing:
         send(producers, b"a")
         scripted.cut()
         producers.close()
+        assert not producers.all
+        wait_until(lambda: not scripted.sessions, "the end of the connection")
+        assert scripted.requests["CLOSE_PRODUCER"] == 0
+        assert scripted.requests["PRODUCER"] == 1
 
 
 class TestFinalErrors:

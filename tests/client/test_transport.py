@@ -144,6 +144,7 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         pytest.skip("no IPv6 here")
     with listener:
         transport = open_transport(f"[::1]:{listener.getsockname()[1]}", 5)
+        listener.settimeout(30)
         peer, _ = listener.accept()
         with peer:
             transport.send(b"up")
