@@ -1,7 +1,7 @@
 # Everything runs in a virtual environment that this file makes itself.
 # PYTHON=python3.12 make test    chooses the interpreter for it.
 # FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
-# ARGS="-k frames -x" make test-fast    passes options to pytest, demo or benchmark.
+# ARGS="-k frames -x" make test-fast    passes options to pytest, and to the others.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,8 +18,8 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install proto check-proto lint format types test test-fast soak check bench \
-	bench-peer readme demo broker clean
+.PHONY: help install proto check-proto lint format types test test-fast soak mutants check \
+	bench bench-peer readme demo broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' \
@@ -74,6 +74,9 @@ soak: $(STAMP) ## A million frames of a hostile broker (FRAMES=, SEED=)
 
 check: test ## make test, and the wheel can be built
 	$(BIN)/python -m build --dependency-constraints-txt constraints.txt --outdir build/dist .
+
+mutants: $(STAMP) ## Mistakes that no test notices (ARGS="--module plan --budget 10m")
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(STAMP) ## Measure each hop beside its limit (ARGS=--save: into docs/)
 	$(BIN)/python -m tests.bench $(ARGS)

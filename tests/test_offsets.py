@@ -393,6 +393,24 @@ def test_same_partition_twice_is_refused(text: str) -> None:
     assert "persistent://public/default/t" in problem_of(text)
 
 
+def test_the_largest_partition() -> None:
+    """Numbers of partitions are those that 32 bits with a sign can hold."""
+    (found,) = offsets(f'{{"t":{{"{INT32}":"1:2"}}}}')
+    assert found == f"persistent://public/default/t-partition-{INT32}"
+
+
+@pytest.mark.parametrize("byte", [255, -1, 128, -128, 127])
+def test_bytes_with_and_without_a_sign(byte: int) -> None:
+    """Serialised ids come in both forms, and are written in the signed one."""
+    more = [byte, 1] if byte & 0x80 else [byte]
+    (found,) = offsets(f'{{"t":{[8, *more, 16, 0]}}}').values()
+    assert found == MessageId(byte & 0xFF, 0)
+    chunked = MessageId(byte & 0xFF, 0, first_chunk=found)
+    (written,) = json.loads(dump_offsets({"t": chunked})).values()
+    signed = byte - 256 if byte > 127 else byte
+    assert written[1 : 1 + len(more)] == [signed, *more[1:]]
+
+
 def test_topic_may_be_spread_over_keys() -> None:
     """Different partitions of a topic may stand under different forms of its name."""
     text = f'{{"t":{{"0":"1:2"}},"{T}":{{"1":"1:2"}},"t-partition-2":"latest"}}'
@@ -411,6 +429,7 @@ def test_topic_may_be_spread_over_keys() -> None:
         ('{"t":[8]}', "cut short"),
         ('{"t":[]}', "needs a ledgerId"),
         ('{"t":[256]}', "256 is not a byte"),
+        ('{"t":[-129]}', "-129 is not a byte"),
         ('{"t":[true]}', "true is not a byte"),
         ('{"t":["8"]}', '"8" is not a byte'),
         ('{"t":{"-1":"1:2"}}', "\"-1\" below 't' is not a partition number"),

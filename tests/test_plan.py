@@ -13,6 +13,8 @@ from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.offsets import Edge, OffsetsSpec, Position
 from pulsar_spark.plan import (
+    ColumnTest,
+    Pruning,
     TopicPositions,
     TopicRange,
     assign_offsets,
@@ -73,10 +75,13 @@ def test_the_longer_name_wins(turned: bool):
     assert assigned(topics) == [EARLY, LATE, LATE, A]
 
 
-def test_an_id_knows_its_partition():
+@pytest.mark.parametrize("index", range(3))
+def test_an_id_knows_its_partition(index: int):
     """An id for a partitioned topic counts for the partition that it carries."""
-    with_partition = MessageId(5, 1, partition=2)
-    assert assigned({"parts": with_partition}) == [EARLY, EARLY, EARLY, with_partition]
+    with_partition = MessageId(5, 1, partition=index)
+    expected: list[Position] = [EARLY] * 4
+    expected[1 + index] = with_partition
+    assert assigned({"parts": with_partition}) == expected
 
 
 @pytest.mark.parametrize("partition", [-1, 3])
@@ -125,6 +130,7 @@ def test_list_names():
     """A list in a message ends after five."""
     assert list_names(["a", "b"]) == "a, b"
     assert list_names("abcde") == "a, b, c, d, e"
+    assert list_names("abcdef") == "a, b, c, d, e and 1 more"
     assert list_names("abcdefg") == "a, b, c, d, e and 2 more"
 
 
@@ -194,6 +200,34 @@ def test_loss(
         assert check_start("my-topic", wanted, found, fail_on_data_loss=False) == first
     assert "PULSAR_DATA_LOSS" in caplog.text
     assert str(first) in caplog.text
+
+
+def test_a_later_ledger_under_protection(caplog: pytest.LogCaptureFixture):
+    """A subscription kept all: a ledger that is gone had been read to its end."""
+    wanted, found = MessageId(5, 3), positions((7, -1))
+    for fail in (True, False):
+        assert check_start(
+            "t", wanted, found, fail_on_data_loss=fail, is_protected=True
+        ) == MessageId(7, 0)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before"),
+    [
+        (MessageId(5, 3), (7, 0)),  # entries of a ledger that is there
+        (MessageId(5, 3), (7, 2)),
+        (MessageId(5, 3), (5, 3)),
+        (MessageId(5, -1), (5, -1)),
+        (MessageId(7, 3), (9, 4)),
+    ],
+)
+def test_loss_in_spite_of_protection(wanted: MessageId, before: tuple[int, int]):
+    """Entries that are gone from a ledger that is there were not read."""
+    with pytest.raises(DataLossError):
+        check_start(
+            "t", wanted, positions(before), fail_on_data_loss=True, is_protected=True
+        )
 
 
 @pytest.mark.parametrize("before", [(9, -1), (-1, -1)])
@@ -292,7 +326,8 @@ def test_nothing_to_read(end: tuple[int, ...] | None, last: tuple[int, ...] | No
 
 
 def test_partition():
-    """A range knows the number of its partition."""
+    """A range knows the number of its partition, and nothing else by itself."""
+    assert not TopicRange(PLAIN.full_name, A, B).is_start_known
     assert TopicRange(PARTS[2].full_name, A, B).partition == 2
     assert TopicRange(PLAIN.full_name, A, B).partition == -1
 
@@ -301,6 +336,60 @@ def test_ranges_travel():
     """A range goes to executors."""
     range_ = TopicRange(PARTS[2].full_name, A, B)
     assert pickle.loads(pickle.dumps(range_)) == range_  # noqa: S301
+
+
+# -- pruning ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("eq", 1, {1}),
+        ("lt", 1, {0}),
+        ("le", 1, {0, 1}),
+        ("gt", 1, {2}),
+        ("ge", 1, {1, 2}),
+        ("in", (0, 2), {0, 2}),
+        ("in", (), set()),
+    ],
+)
+def test_tests_of_a_number(name: str, value: object, kept: set[int]):
+    """A test holds as SQL says, and its negation for all the others."""
+    for is_negated in (False, True):
+        test = ColumnTest("__partition", name, value, is_negated)
+        found = {number for number in range(3) if test.holds(number)}
+        assert found == ({0, 1, 2} - kept if is_negated else kept)
+        assert {type(test.holds(number)) for number in range(3)} == {bool}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("startswith", "ab"), ("endswith", "bc"), ("contains", "b")]
+)
+def test_tests_of_a_text(name: str, value: str):
+    """A text is looked for where the test says; by default it is wanted there."""
+    test = ColumnTest("__topic", name, value)
+    assert test.holds("abc")
+    assert not test.holds("cba" if name != "contains" else "ca")
+    assert not ColumnTest("__topic", name, value, is_negated=True).holds("abc")
+
+
+def test_pruning():
+    """A topic partition is read where every test of its columns holds."""
+    of_topic = ColumnTest("__topic", "endswith", "-partition-2")
+    of_number = ColumnTest("__partition", "gt", 0)
+    first, last = (TopicRange(PARTS[n].full_name, A, B) for n in (0, 2))
+    plain = TopicRange(PLAIN.full_name, A, B)
+    for tests, kept in (
+        ((), [first, last, plain]),
+        ((of_topic,), [last]),
+        ((of_number,), [last, plain]),  # of NULL there is no telling
+        ((of_number, of_topic), [last]),
+        ((of_topic, ColumnTest("__partition", "lt", 1)), []),
+        ((ColumnTest("__partition", "lt", 1),), [first, plain]),
+    ):
+        pruning = Pruning(tests)
+        assert [r for r in (first, last, plain) if pruning.keeps(r)] == kept, tests
+    assert Pruning() == Pruning((), None, None)
 
 
 ids = st.builds(MessageId, st.integers(0, 2), st.integers(0, 2), st.integers(-1, 3))

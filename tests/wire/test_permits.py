@@ -137,6 +137,30 @@ def test_size_is_learnt_up_at_once_and_down_slowly():
     assert permits.window_messages == 1000
 
 
+def test_the_average_is_of_about_eight_entries():
+    """A smaller entry moves it by an eighth of the difference."""
+    permits = started(queue=1000, window_bytes=8000)
+    permits.entry_arrived(1000, 100_000)
+    assert permits.window_messages == 80
+    permits.entry_arrived(1, 0)
+    assert permits.window_messages == 91  # of 87.5 bytes
+
+
+def test_the_first_entry_is_the_average():
+    """However small its messages are: nothing was known before."""
+    permits = started(queue=1000, window_bytes=50)
+    permits.entry_arrived(100, 10)
+    assert permits.window_messages == 101
+
+
+def test_what_came_before_the_first_grant_is_paid_for():
+    """The first FLOW brings as much as the window has room for, on top of a debt."""
+    permits = Permits(1000, 64 * MIB)
+    permits.entry_arrived(4, 400)
+    assert permits.initial_grant() == 16 + 4
+    assert permits.balance == 16
+
+
 def test_grants_come_in_bursts_of_half_a_window():
     """FLOW is rare: one for about 500 messages taken."""
     permits = started()
@@ -187,6 +211,7 @@ def test_taking_more_than_there_is_is_refused():
 def test_a_new_connection_starts_at_zero():
     """Old refunds are ignored, what was learnt about sizes stays."""
     permits = started()
+    assert permits.generation == 0
     permits.entry_arrived(1000, 100_000)
     old = permits.generation
     permits.reset()

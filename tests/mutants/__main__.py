@@ -1,0 +1,239 @@
+"""Finds out which mistakes the tests do not notice: ``make mutants``, or this module.
+
+python -m tests.mutants --module wire/permits --budget 10m
+
+Each mutant of a module runs the unit tests of that module. One that passes them all has
+survived: either a test is missing, or nobody could notice, as with a hint that only
+costs time. The latter are named in survivors.txt, each with its reason; any other
+survivor fails the run, and so does a name in that file that has become wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.mutants.mutators import Mutant, mutants
+from tests.mutants.runner import (
+    KILLED,
+    SURVIVED,
+    Baseline,
+    Run,
+    Target,
+    baseline,
+    preload,
+    start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SURVIVORS = Path(__file__).parent / "survivors.txt"
+
+#: Of the mutants that ran; those with a reason to survive are few.
+_LEAST_KILLED = 0.95
+
+TARGETS = [
+    Target("wire/permits", ("wire/test_permits.py",)),
+    Target("plan", ("test_plan.py",)),
+    Target("split", ("test_split.py",)),
+    Target("stream_offsets", ("test_stream_offsets.py",)),
+    Target("offsets", ("test_offsets.py",)),
+    Target("message_id", ("test_offsets.py",)),
+    Target("admission", ("test_admission.py",)),
+    Target("commit_log", ("test_commit_log.py",)),
+    Target("wire/compression", ("wire/test_compression.py",)),
+    Target("wire/outgoing", ("wire/test_outgoing.py",)),
+    Target("wire/commands", ("wire/test_commands.py",)),
+    Target("wire/chunks", ("wire/test_chunks.py",)),
+    Target("wire/protobuf", ("wire/test_protobuf.py",)),
+    Target("wire/protocol", ("wire/test_protocol.py",)),
+    Target("wire/frames", ("wire/test_frames.py",)),
+    Target("wire/entries", ("wire/test_entries.py",)),
+    Target("wire/messages", ("wire/test_messages.py", "wire/test_entries.py")),
+]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A mutant that may survive.
+
+    Attributes:
+        module: Where it is.
+        key: As of the mutant.
+        reason: Why nobody notices.
+    """
+
+    module: str
+    key: tuple[str, str, str]
+    reason: str
+
+
+def read_known(text: str) -> list[Known]:
+    """What survivors.txt says.
+
+    A paragraph names a mutant: the module and the function, the statement as it is
+    behind ``-``, with the mistake behind ``+``, and the reason behind ``#``.
+
+    Raises:
+        ValueError: A paragraph is not of this form.
+    """
+    found = []
+    for paragraph in re.split(r"\n{2,}", text.strip()):
+        lines = paragraph.splitlines()
+        if all(line.startswith("#") for line in lines):
+            continue  # about the file
+        form = r"(\S+) (\S+)\n- (.*)\n\+ ?(.*)\n((?:# .*\n?)+)"
+        if (match := re.fullmatch(form, "\n".join(lines))) is None:
+            raise ValueError(f"not a survivor and its reason:\n{paragraph}")
+        module, where, before, after, reason = match.groups()
+        found.append(Known(module, (where, before, after), reason))
+    return found
+
+
+def describe(target: Target, mutant: Mutant) -> str:
+    """A mutant as survivors.txt names it, and where it is today."""
+    where, before, after = mutant.key
+    return (
+        f"{target.module} {where}\n- {before}\n+ {after}".rstrip()
+        + f"\n  (line {mutant.lines.start})"
+    )
+
+
+@dataclass
+class Score:
+    """How one module did."""
+
+    target: Target
+    all: int = 0
+    killed: int = 0
+    survived: int = 0
+    unknown: int = 0
+
+    def __str__(self) -> str:
+        ran = self.killed + self.survived
+        rate = f"{self.killed / ran:6.1%}" if ran else "     -"
+        return (
+            f"{self.target.module:18} {rate} killed: {self.killed} of {ran} run, "
+            f"of {self.all}; {self.unknown} survived without a reason"
+        )
+
+
+def main() -> int:
+    """Run the mutants asked for; 0 if all is as survivors.txt says."""
+    arguments = _arguments()
+    chosen = arguments.module or [target.module for target in TARGETS]
+    targets = [target for target in TARGETS if target.module in chosen]
+    known = read_known(SURVIVORS.read_text())
+    end = time.monotonic() + arguments.budget if arguments.budget else float("inf")
+    preload()
+    problems: list[str] = []
+    scores = []
+    for number, target in enumerate(targets):
+        left = (end - time.monotonic()) / (len(targets) - number)
+        score = _run(target, known, problems, arguments, time.monotonic() + left)
+        sys.stdout.write(f"{score}\n")
+        sys.stdout.flush()
+        scores.append(score)
+    sys.stdout.write("\n".join(["", *map(str, scores), "", *problems]) + "\n")
+    killed = sum(score.killed for score in scores)
+    ran = killed + sum(score.survived for score in scores)
+    sys.stdout.write(f"{killed} of {ran} mutants killed, {len(problems)} problems\n")
+    return 1 if problems or killed < _LEAST_KILLED * ran else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("tests.mutants", description=__doc__)
+    names = [target.module for target in TARGETS]
+    parser.add_argument("--module", action="append", choices=names, metavar="MODULE")
+    parser.add_argument("--budget", type=_seconds, default=0, help="such as 10m; none")
+    parser.add_argument("--seed", type=int, default=0, help="which ones go first")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+def _seconds(text: str) -> float:
+    return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+
+def _run(
+    target: Target,
+    known: list[Known],
+    problems: list[str],
+    arguments: argparse.Namespace,
+    end: float,
+) -> Score:
+    """Run the mutants of a module until they are over, or the time is."""
+    queue = list(mutants(target.path.read_text()))
+    keys = Counter(mutant.key for mutant in queue)
+    expected = {one.key: one for one in known if one.module == target.module}
+    for key in expected.keys() - keys.keys():
+        problems.append(f"survivors.txt: no such mutant is left: {expected[key]}\n")
+    score = Score(target, all=len(queue))
+    random.Random(arguments.seed).shuffle(queue)
+    usual = baseline(target)
+    survived: set[tuple[str, str, str]] = set()
+    ran: Counter[tuple[str, str, str]] = Counter()
+    for mutant, outcome in _outcomes(target, usual, queue, arguments.jobs, end):
+        ran[mutant.key] += 1
+        if outcome == KILLED:
+            score.killed += 1
+            continue
+        score.survived += 1
+        survived.add(mutant.key)
+        if mutant.key not in expected:
+            score.unknown += 1
+            problems.append(f"survived:\n{describe(target, mutant)}\n")
+            sys.stdout.write(problems[-1])
+            sys.stdout.flush()
+    for key in expected.keys() & keys.keys():
+        if ran[key] == keys[key] and key not in survived:
+            problems.append(f"survivors.txt: this one is killed: {expected[key]}\n")
+    return score
+
+
+def _outcomes(
+    target: Target, usual: Baseline, queue: list[Mutant], jobs: int, end: float
+) -> Iterator[tuple[Mutant, int]]:
+    """Each mutant that ran, with how it ended, a few at a time."""
+    whole = sum(usual.seconds.values())
+    running: list[tuple[Run, Mutant, bool]] = []
+    again: list[Mutant] = []
+    queue = queue[::-1]
+    while True:
+        while len(running) < jobs and (again or queue):
+            if again:
+                mutant, tests, seconds = again.pop(), [], whole
+            elif time.monotonic() >= end:
+                break
+            else:
+                mutant = queue.pop()
+                tests = usual.tests_of(mutant.lines)
+                seconds = sum(usual.seconds[test] for test in tests) or whole
+            run = start(target, mutant.tree(), tests, seconds)
+            running.append((run, mutant, not tests))
+        if not running:
+            return
+        time.sleep(0.01)
+        still = []
+        for run, mutant, is_whole in running:
+            outcome = run.over()
+            if outcome is None:
+                still.append((run, mutant, is_whole))
+            elif outcome == SURVIVED and not is_whole:
+                again.append(mutant)  # what tests share may count for another of them
+            else:
+                yield mutant, outcome
+        running = still
+
+
+if __name__ == "__main__":
+    sys.exit(main())

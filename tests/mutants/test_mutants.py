@@ -1,0 +1,120 @@
+"""The mistakes that are made, and what is known of those that survive."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests.mutants.__main__ import SURVIVORS, TARGETS, read_known
+from tests.mutants.mutators import mutants
+from tests.mutants.runner import ROOT
+
+SOURCE = '''
+"""Text."""
+from x import y
+
+LIMIT: int = 3
+
+class Window:
+    """More text."""
+
+    def grant(self, free: int, *, most: int = 8) -> int:
+        """Even more."""
+        assert free > 0
+        if free < self.low and not self.over:
+            _log.warning("low: %d", 7)
+            return min(free, most) + 1
+        for one in self.all:
+            self.count -= 2
+            if one.is_last:
+                break
+        raise ValueError(f"nothing is free, not even {1 + 1}")
+'''
+
+_IF = "if free < self.low and (not self.over):"
+_RETURN = "return min(free, most) + 1"
+_COUNT = "self.count -= 2"
+
+#: What becomes of each statement.
+FOUND = {
+    "LIMIT: int = 3": ["LIMIT: int = 4", "LIMIT: int = 2"],
+    "def grant(self, free: int, *, most: int=8) -> int:": [
+        "def grant(self, free: int, *, most: int=9) -> int:",
+        "def grant(self, free: int, *, most: int=7) -> int:",
+    ],
+    _IF: [
+        "if free < self.low or not self.over:",
+        "if free <= self.low and (not self.over):",
+        "if free >= self.low and (not self.over):",
+        "if free < self.low and self.over:",
+    ],
+    _RETURN: [
+        "return None",
+        "return min(free, most) - 1",
+        "return max(free, most) + 1",
+        "return min(free, most) + 2",
+    ],
+    _COUNT: ["", "self.count += 2", "self.count -= 3", "self.count -= 1"],
+    "if one.is_last:": ["if not one.is_last:"],
+    "break": ["continue"],
+    "raise ValueError(f'nothing is free, not even {1 + 1}')": [""],
+}
+
+
+def test_mistakes():
+    """Each is made once; texts, types, log lines and assertions are left alone."""
+    found: dict[str, list[str]] = {}
+    for mutant in mutants(SOURCE):
+        found.setdefault(mutant.before, []).append(mutant.after)
+        is_module = mutant.before.startswith("LIMIT")
+        assert mutant.where == ("<module>" if is_module else "Window.grant")
+    assert found == FOUND
+
+
+def test_mutants_are_modules_of_their_own():
+    """One mistake each, and the source stays as it is."""
+    plain = ast.unparse(ast.parse(SOURCE))
+    texts = [ast.unparse(mutant.tree()) for mutant in mutants(SOURCE)]
+    assert len(set(texts)) == len(texts) == sum(map(len, FOUND.values()))
+    assert plain not in texts
+    for mutant in mutants(SOURCE):
+        assert ast.unparse(mutant.module) == plain
+        compile(mutant.tree(), "mutant", "exec")
+
+
+def test_survivors_are_mutants_that_there_are():
+    """A name that means nothing any more goes: who knows what it would excuse."""
+    known = read_known(SURVIVORS.read_text())
+    targets = {target.module: target for target in TARGETS}
+    keys = {
+        module: {mutant.key for mutant in mutants(targets[module].path.read_text())}
+        for module in {one.module for one in known}
+    }
+    assert [one for one in known if one.key not in keys[one.module]] == []
+    assert len({(one.module, one.key) for one in known}) == len(known)
+
+
+@pytest.mark.parametrize(
+    "text", ["plan f\n- a\n+ b", "plan f\n- a\n# why", "plan\n- a\n+ b\n# why"]
+)
+def test_a_survivor_has_a_reason(text: str):
+    """And all else that names it."""
+    with pytest.raises(ValueError, match="not a survivor and its reason"):
+        read_known(text)
+
+
+def test_a_run():
+    """Of a small module: it ends well, and tells how many were killed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--module", "wire/protobuf"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "mutants killed, 0 problems" in done.stdout
