@@ -80,6 +80,33 @@ def test_one_ledger_needs_no_question() -> None:
     assert survey(range_of("7:2:1", "7:6"), {}) == ([Run(7, 2, 6)], 0)
 
 
+def test_a_range_without_entries() -> None:
+    """Its end may come right before its start."""
+    assert survey(range_of("7:5", "7:4"), {}) == ([], 0)
+    assert survey(range_of("7:5", "7:5"), {}) == ([Run(7, 5, 5)], 0)
+
+
+def test_nothing_is_asked_twice() -> None:
+    """One round for each ledger, and none for what is before the range."""
+    assert survey(range_of("7:5", "13:1"), LEDGERS)[1] == 4
+
+
+def test_questions_are_spread_evenly() -> None:
+    """Between what is known, at equal distances; the necessary ones come first."""
+    one = LedgerSurvey(range_of("0:0", "100:5"))
+    assert one.questions(0) == [(100, 6)]
+    asked = one.questions(4)
+    assert asked == [(100, 6), (20, 0), (40, 0), (60, 0), (80, 0)]
+    ledgers = {10: 3, 30: 1, 50: 2, 100: 9}
+    one.learn({place: before(ledgers, place) for place in asked})
+    assert one.gaps == 4
+    assert one.questions(1) == [
+        *((10, 0), (30, 0), (50, 0), (100, 0)),
+        *((5, 0), (25, 0), (45, 0), (90, 0)),
+    ]
+    assert one.questions(100)[4:8] == [(1, 0), (2, 0), (3, 0), (4, 0)]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_many_ledgers_are_found_in_few_rounds(seed: int) -> None:
     """Ledgers whose ids are far apart or close together, a thousand of them."""
@@ -112,6 +139,18 @@ def test_places_of_entries() -> None:
     assert places_of(runs, range(5)) == wanted
     assert places_of(runs, [3, 1]) == [wanted[3], wanted[1]]
     assert places_of([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("min_partitions", "parts"),
+    [(7, [1, 6]), (8, [2, 6]), (9, [2, 7]), (10, [2, 8]), (13, [2, 11]), (14, [3, 11])],
+)
+def test_the_largest_parts_are_cut_first(min_partitions: int, parts: list[int]) -> None:
+    """Whatever the ranges were cut into before for the sake of their rows."""
+    sizes = [RangeSize(19), RangeSize(100)]
+    assert [size.rows for size in sizes] == [19, 100]
+    found = count_parts(sizes, min_partitions=min_partitions, max_records=19)
+    assert found == parts
 
 
 @pytest.mark.parametrize("seed", range(20))
