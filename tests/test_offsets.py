@@ -20,6 +20,7 @@ from pulsar_spark.message_id import (
     MessageId,
     decode_message_id,
     encode_message_id,
+    shorten,
 )
 from pulsar_spark.offsets import (
     Edge,
@@ -224,6 +225,8 @@ def test_bytes_are_those_of_the_java_client(message_id: MessageId, java: str) ->
         ("08031005280128ffffffffffffffffff01", MessageId(3, 5)),
         ("080310052a020102", MessageId(3, 5)),
         ("08031005420174", MessageId(3, 5)),
+        ("08031005f8ffffff0f01", MessageId(3, 5)),
+        ("0803100518ffffffff07", MessageId(3, 5, partition=INT32)),
         ("080310056101020304050607086d01020304", MessageId(3, 5)),
         (
             "080310053a0a080110023a0408001000",
@@ -239,6 +242,8 @@ def test_bytes_are_those_of_the_java_client(message_id: MessageId, java: str) ->
         "ack-set",
         "packed-ack-set",
         "topic-name",
+        "largest-field",
+        "largest-partition",
         "fixed-numbers",
         "deeper-chunk-ids",
     ],
@@ -259,6 +264,12 @@ def test_unusual_encodings(data: str, message_id: MessageId) -> None:
         ("0803100508ffffffffffffffffffff01", "longer than 64 bits"),
         ("0803100542050102", "cut short in field 8"),
         ("0803100545010203", "cut short in field 8"),
+        ("080310054101020304050607", "cut short in field 8"),
+        ("08031005808080801001", "cannot have a field 536870912"),
+        ("08031005" + "08" + "ff" * 9 + "02", "longer than 64 bits"),
+        ("08031005" + "08" + "80" * 10, "longer than 64 bits"),
+        ("0803100518ffffffff07" + "188080808008", "partition .* cannot be -2147483648"),
+        ("080310051880808080" + "10", "partition .* cannot be 4294967296"),
         ("080310050003", "cannot have a field 0"),
         ("080310050b", "wire type 3"),
         ("080310050f", "wire type 7"),
@@ -274,6 +285,15 @@ def test_impossible_bytes_name_the_reason(data: str, reason: str) -> None:
     """Bytes that name no place are refused with what is wrong."""
     with pytest.raises(ValueError, match=reason):
         decode_message_id(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize("size", [77, 78, 79, 5000])
+def test_long_texts_are_cut(size: int) -> None:
+    """An error shows 80 characters of what it is about, quotes included."""
+    text = shorten("x" * size)
+    whole = '"' + "x" * size + '"'
+    assert text == (whole if size <= 78 else whole[:77] + "...")
+    assert len(text) <= 80
 
 
 @given(message_ids, st.integers(1, 60))
