@@ -44,6 +44,7 @@ def cold_read(cluster: Cluster, topic: Topic) -> tuple[float, float]:
         text=True,
         check=True,
         cwd=ROOT,
+        timeout=600,
     )
     ended, seconds = json.loads(result.stdout.splitlines()[-1])
     return ended - began, seconds

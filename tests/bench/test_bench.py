@@ -223,7 +223,8 @@ def test_memory(cluster: Cluster) -> None:
     """Of the workers alone, each time of new ones."""
     # In a process of its own: it stops the Spark that it finds.
     given = cluster.service_url, cluster.admin.admin_url, cluster.namespace
-    subprocess.run([sys.executable, "-c", _MEMORY, *given], cwd=ROOT, check=True)
+    command = [sys.executable, "-c", _MEMORY, *given]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=900)
 
 
 _MEMORY = """

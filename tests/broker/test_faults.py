@@ -341,6 +341,7 @@ def kill_workers_of(job: int) -> list[int]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     ).stdout
     processes = {}
     for line in listing.splitlines():

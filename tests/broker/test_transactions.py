@@ -184,7 +184,7 @@ def lab() -> Iterator[Lab]:
             headers={"Content-Type": "application/json"},
             method="POST",
         )
-        urllib.request.urlopen(scale).close()
+        urllib.request.urlopen(scale, timeout=60).close()
         one = Lab(broker)
         one.admin.create_namespace("public/lab", keep=True)
         one.admin.create_topic(SCRATCH)

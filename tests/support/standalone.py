@@ -60,8 +60,10 @@ def install(folder: Path, *others: str) -> Path:
     shutil.copytree(ROOT, source, ignore=unwanted)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     # Without PYTHONPATH: pip would find the checkout there and install nothing.
-    run = partial(subprocess.run, check=True, env=environment(Path(sys.executable)))
-    run([*pip, "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), str(source)])
+    clean = environment(Path(sys.executable))
+    run = partial(subprocess.run, check=True, env=clean, timeout=600)
+    build = ["wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), str(source)]
+    run([*pip, *build, "--build-constraint", str(ROOT / "constraints.txt")])
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
     (packages,) = home.glob("lib/python*/site-packages")

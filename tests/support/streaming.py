@@ -354,6 +354,7 @@ class Job:
             capture_output=True,
             text=True,
             check=True,
+            timeout=60,
         ).stdout
         assert self._process is not None
         parents = {}
@@ -370,7 +371,11 @@ class Job:
         """Signals all processes of the session, and returns how many there are."""
         assert self._process is not None
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True
+            ["ps", "-A", "-o", "pid=,stat="],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout
         count = 0
         for line in listing.splitlines():

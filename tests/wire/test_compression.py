@@ -45,6 +45,16 @@ def test_round_trip_of_anything(kind: CompressionType, data: bytes):
     assert decompress(kind, compress(kind, data), len(data), MAX) == data
 
 
+@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("size", [126, 127, 128, 129, 16_383, 16_384, 2_097_152])
+def test_sizes_that_need_one_more_byte(kind: CompressionType, size: int):
+    """Where the length in front of a block grows; both ways give plain bytes."""
+    data = bytes(size)
+    packed = compress(kind, data)
+    assert type(packed) is bytes
+    assert decompress(kind, packed, size, size) == data
+
+
 def test_none_is_passed_through():
     """Its size in the metadata may be missing, and is not looked at."""
     assert decompress(0, TEXT, 0, 1) is TEXT
