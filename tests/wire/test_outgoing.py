@@ -23,7 +23,6 @@ from pulsar_spark.wire.entries import (
 )
 from pulsar_spark.wire.frames import FrameReader
 from pulsar_spark.wire.outgoing import (
-    ENTRY_HEADROOM_BYTES,
     EntryEncoder,
     SendFrame,
     unbatched,
@@ -215,7 +214,7 @@ def test_a_tombstone_by_itself_has_a_size(codec: CompressionType):
 
 @pytest.mark.parametrize(
     ("limit", "most"),
-    [(5 * MIB, 5 * MIB - ENTRY_HEADROOM_BYTES), (100_000, 50_000), (10, 5)],
+    [(5 * MIB, 5_177_344), (100_000, 50_000), (10, 5)],
 )
 def test_headroom(limit: int, most: int):
     """Entries stay below the broker's limit by 64 KiB, or by half of a tiny one."""
@@ -283,9 +282,16 @@ def test_chunks():
         assert stored.metadata.total_chunk_msg_size == 256
         assert stored.metadata.uuid == "p-9"
         assert stored.metadata.partition_key == "k"
-    assert {len(stored.payload) for _, stored in found[:-1]} == {
-        len(found[0][1].payload)
-    }
+    # 28 bytes at most are numbers, and their tags, that a chunk says of itself.
+    assert {len(stored.payload) for _, stored in found[:-1]} == {100 - len("p-9") - 28}
+
+
+def test_the_smallest_chunks():
+    """One byte each; where there is room for none, the message is too large."""
+    found = read(encoder(chunk_bytes=32).single(pb.MessageMetadata(), b"x" * 33, 9, 1))
+    assert [bytes(stored.payload) for _, stored in found] == [b"x"] * 33
+    with pytest.raises(MessageTooLargeError):
+        list(encoder(chunk_bytes=31).single(pb.MessageMetadata(), b"x" * 33, 9, 1))
 
 
 def test_no_chunks_for_what_fits():
