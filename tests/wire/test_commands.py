@@ -383,6 +383,29 @@ def test_flow_beyond_what_a_broker_can_count(permits: int, parts: list[int]):
     assert found == parts
 
 
+@pytest.mark.parametrize("permits", [1, 2, 2**31 - 1])
+def test_flow_grants_from_one_on(permits: int):
+    """As many as the number on the wire can say."""
+    command = commands.decode_command(commands.flow(1, permits)[8:])
+    assert command.flow.messagePermits == permits
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (SubType, pb.CommandSubscribe.SubType),
+        (InitialPosition, pb.CommandSubscribe.InitialPosition),
+        (ProducerAccessMode, pb.CommandProducer.ProducerAccessMode),
+        (TxnAction, pb.TxnAction),
+    ],
+)
+def test_numbers_are_those_of_the_protocol(ours: Any, theirs: Any):
+    """Each name that is used stands for the number that the .proto file gives it."""
+    names = {name.lower().replace("_", ""): number for name, number in theirs.items()}
+    for member in ours:
+        assert names[member.name.lower().replace("_", "")] == member.value
+
+
 @pytest.mark.parametrize("permits", [0, -1])
 def test_flow_refuses_what_would_cut_the_connection(permits: int):
     """0 permits end the connection; negative ones do not exist."""
@@ -703,3 +726,11 @@ def test_what_has_no_reply():
     """Nothing answers these."""
     assert commands.answer_to(commands.flow(1, 1)) is None
     assert commands.answer_to(commands.pong()) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_the_size_of_a_batch_is_sent_where_it_is_known(size: int):
+    """Also of a batch of one message."""
+    data = to_message_id_data(MessageId(3, 5, 0, batch_size=size))
+    assert data.HasField("batch_size") == (size > 0)
+    assert data.batch_size == size
