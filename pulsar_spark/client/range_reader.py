@@ -43,8 +43,9 @@ logger = logging.getLogger("pulsar_spark.client")
 #: Silence after which the broker is asked whether anything is left, in seconds.
 _PATIENCE_S = 0.5
 
-#: How often in a row it must say that nothing is. A topic that just moved to another
-#: broker may know less for a moment, until that broker has read up on transactions.
+#: How often in a row it must say that nothing is, without the topic moving in between:
+#: a broker that just took one over may know less of it for a moment, until it has read
+#: up on transactions.
 _CERTAIN_AFTER = 3
 
 #: How much earlier than its publish time the first chunk of a message is looked for, in
@@ -141,7 +142,7 @@ class RangeReader:
         """What is stored from the start on, up to and including the end's entry."""
         end = self._range.end.position
         heard = time.monotonic()
-        exhausted = 0
+        exhausted = moves = 0
         while self.reader.position is None or self.reader.position < end:
             try:
                 stored = self.reader.receive(_PATIENCE_S)
@@ -155,6 +156,8 @@ class RangeReader:
                 heard = time.monotonic()
                 exhausted = 0
                 continue
+            if moves != self.reader.reconnects:
+                exhausted, moves = 0, self.reader.reconnects
             exhausted = exhausted + 1 if self._is_exhausted() else 0
             if exhausted == _CERTAIN_AFTER:
                 self._ended_early()

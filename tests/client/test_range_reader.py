@@ -424,6 +424,27 @@ class TestTheTopicMoves:
         assert numbers(ranged(place(0), place(5))) == list(range(6))
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 3
 
+    def test_a_topic_that_moves_on_and_on(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """What several of its brokers say first does not add up to a certainty."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = numbered(6, 1)[3:]
+
+        def then_it_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.close_consumers(TOPIC)
+
+        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.append(TOPIC, *later)
+
+        # One for each subscribing, and one when nothing came behind it.
+        moves = [usual, then_it_moves] * 4
+        scripted.script("GET_LAST_MESSAGE_ID", *moves, then_more)
+        assert numbers(ranged(place(0), place(5))) == list(range(6))
+        assert scripted.requests["SUBSCRIBE"] == 5
+
 
 def test_looking_back_while_the_queue_is_full(
     scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
