@@ -129,6 +129,7 @@ class FrameReader:
         self._buffer = memoryview(bytearray())
         self._start = 0  # of what is not used up
         self._end = 0  # of what is there
+        self._earned = 0  # bytes that have come, in all
         self._total_size = -1  # of the frame being read, -1 before its first 4 bytes
         self._at_start = True
         self._failure = ""
@@ -145,19 +146,21 @@ class FrameReader:
         """So many bytes are in what `buffer` gave."""
         if not self._failure:
             self._end += size
+            self._earned += size
 
     def receive_data(self, data: bytes | memoryview) -> None:
         """Take a copy of the next bytes of the stream, however many they are."""
         if not self._failure:
             self._make_room(len(data))
             self._buffer[self._end : self._end + len(data)] = data
-            self._end += len(data)
+            self.received(len(data))
 
     def _make_room(self, size: int) -> None:
-        """For so many bytes, and, as far as it has earned it, the frame begun.
+        """Make room for so many bytes, and as far as it is earned for the frame begun.
 
-        Its size is only a claim: it gets as much room as has come of it, and then as
-        much again, so that four bytes cannot make a process reserve gigabytes.
+        Its size is only a claim: it gets as much room as the stream has brought bytes
+        so far, so that four bytes cannot make a process reserve gigabytes. On a stream
+        that has brought some large frames, others go into a buffer of their size.
         """
         rest = self._buffer[self._start : self._end]
         missing = self._total_size - len(rest)
@@ -165,7 +168,7 @@ class FrameReader:
         if free >= max(size, missing) or (free >= size and self._start == 0):
             return
         usual = BUFFER_BYTES if missing > _MIN_ROOM_BYTES else _SMALL_BUFFER_BYTES
-        room = len(rest) + max(size, min(missing, len(rest)))
+        room = len(rest) + max(size, min(missing, self._earned))
         self._buffer = self._new_buffer(max(usual, room))
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
