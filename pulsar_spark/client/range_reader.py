@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pulsar_spark.client.pool import ConnectionPool
@@ -52,6 +52,10 @@ _CERTAIN_AFTER = 3
 #: seconds: the clocks of producers, brokers and this machine differ.
 _LOOK_BACK_S = 60
 
+#: A message larger than this part of ``memoryLimitBytes`` is there up to three times,
+#: the one before it included: no memory is to lie idle beside that.
+_LARGE_SHARE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RangeSettings:
@@ -83,6 +87,8 @@ class RangeReader:
         range_: What to read.
         settings: How to read it.
         table: Where the first messages go, see ``EntryDecoder``.
+        release_unused: Called before a large message is unpacked: gives memory that is
+            only kept for later back to the system.
 
     Attributes:
         reader: The entries underneath, with their counters.
@@ -94,10 +100,12 @@ class RangeReader:
         range_: TopicRange,
         settings: RangeSettings,
         table: MessageTable | None = None,
+        release_unused: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
         self._range = range_
         self._settings = settings
+        self._release_unused = release_unused
         self._max_bytes = pool.options.memory_limit_bytes
         self._chunks = self._assembler()
         self._decoder = EntryDecoder(
@@ -257,6 +265,8 @@ class RangeReader:
         """What is put together, and one large message, are within the limit."""
         if size_bytes > DEFAULT_MAX_MESSAGE_SIZE_BYTES:
             self._chunks.put_aside(size_bytes)
+            if size_bytes > self._max_bytes // _LARGE_SHARE:
+                self._release_unused()
 
     def _assembler(self) -> ChunkAssembler:
         return ChunkAssembler(

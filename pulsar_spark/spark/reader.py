@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
+from pulsar_spark.arrow.memory import release_unused
 from pulsar_spark.client.planner import plan_batch
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.range_reader import RangeReader, RangeSettings
@@ -90,7 +91,7 @@ def read_range(
         return
     settings = range_settings(options, is_protected=is_protected)
     pool = shared_pool(options.client)
-    ranged = RangeReader(pool, range_, settings, new_table(schema))
+    ranged = RangeReader(pool, range_, settings, new_table(schema), release_unused)
 
     def refresh(totals: Totals) -> None:
         totals.broker_s = ranged.reader.waited_s

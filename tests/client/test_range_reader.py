@@ -470,6 +470,24 @@ def test_looking_back_while_the_queue_is_full(
     assert reader.reader.reconnects == 0
 
 
+@pytest.mark.parametrize(("limit", "released"), [(8 * MIB, 2), (64 * MIB, 0)])
+def test_unused_memory_is_released_before_a_large_message(
+    scripted: ScriptedBroker, ranged: Any, limit: int, released: int
+) -> None:
+    """One of more than a quarter of the limit; small ones never cost that."""
+    value = struct.pack(">Q", 42) + bytes(6 * MIB)
+    large = [chunk("u", index, 2, value) for index in range(2)]
+    scripted.add_topic(TOPIC, [*numbered(2, 1), *large, *numbered(1, 1), *large])
+    reader = ranged(place(0), place(6), {"memory_limit_bytes": limit})
+    read: list[int] = []
+    seen: list[list[int]] = []
+    reader._release_unused = lambda: seen.append(read[:])
+    for entry in reader.entries():
+        read += [struct.unpack_from(">Q", payload)[0] for payload in entry.payloads]
+    assert read == [0, 1, 42, 0, 42]
+    assert seen == [[0, 1], [0, 1, 42, 0]][:released]
+
+
 def test_silence_after_trouble_tells_of_the_trouble(
     scripted: ScriptedBroker, ranged: Any
 ) -> None:
