@@ -36,7 +36,7 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
-from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
+from pulsar_spark.errors import CorruptEntryError, PulsarSparkError, TransportError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.plan import TopicPositions
 from pulsar_spark.topics import TopicName
@@ -53,9 +53,12 @@ _LOOKS = 64
 #: them, one more for each ledger that is reached back over.
 _ROUNDS = 8
 
-#: Longest wait for these entries, in seconds. What has not come by then is not waited
-#: for: an end may be a place where nothing is delivered.
+#: Longest wait without any of these entries, in seconds. What has not come by then is
+#: not waited for: an end may be a place where nothing is delivered.
 _TIMEOUT_S = 2.0
+
+#: How long those that need more permits wait for those that are to come, in seconds.
+_STEP_S = 0.1
 
 #: Longest wait for the broker to forget the readers, in seconds. Nothing depends on it.
 _CLOSE_TIMEOUT_S = 5.0
@@ -179,16 +182,12 @@ class ChunkGuard:
         last = readers.step("GET_LAST_MESSAGE_ID", lambda reader: reader.get_last())
         for name, reply in last.items():
             readers.members[name].positions = read_positions(reply)
-        deadline = time.monotonic() + _TIMEOUT_S
-        members = list(readers.members.values())
-        while (left_s := deadline - time.monotonic()) > 0:
-            waiting = [reader for reader in members if reader.is_waiting]
-            if not waiting:
-                break
-            for reader in waiting:
-                reader.ask_for_entries()
-            with arrived:
-                arrived.wait_for(partial(_all_have_news, waiting), left_s)
+        _read_all(list(readers.members.values()), arrived)
+        for name, reader in list(readers.members.items()):
+            if not reader.is_open and not reader.is_done:
+                # What it has not seen may be a part of an open message.
+                broken = TransportError("The reader was closed while it looked.")
+                readers.drop(name, broken)
         answers: dict[str, _Reader | PulsarSparkError] = dict(readers.members)
         readers.close(_CLOSE_TIMEOUT_S)
         return {**answers, **readers.take_failures()}
@@ -319,13 +318,21 @@ class _Reader(TopicConsumer):
         self._permits = 0  # what the broker may still send, in messages
 
     @property
+    def reached(self) -> tuple[int, int]:
+        """The last place that has come, or the one before the section."""
+        return self._reached
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the section has come, as far as there is anything."""
+        last = self.positions.last
+        end = self._section.ledger_id, self._section.last
+        return last is None or self._reached >= min(last.position, end)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether entries of the section are still to come."""
-        last = self.positions.last
-        if not self.is_open or last is None:
-            return False
-        end = min(last.position, (self._section.ledger_id, self._section.last))
-        return self._reached < end
+        return self.is_open and not self.is_done
 
     @property
     def has_news(self) -> bool:
@@ -372,6 +379,21 @@ class _Reader(TopicConsumer):
         super().closed(error)
         with self._arrived:
             self._arrived.notify_all()
+
+
+def _read_all(readers: Iterable[_Reader], arrived: threading.Condition) -> None:
+    """Waits until all have read their sections, or nothing comes any more."""
+    heard_s = time.monotonic()
+    while waiting := [reader for reader in readers if reader.is_waiting]:
+        for reader in waiting:
+            reader.ask_for_entries()
+        before = [reader.reached for reader in waiting]
+        with arrived:
+            arrived.wait_for(partial(_all_have_news, waiting), _STEP_S)
+        if [reader.reached for reader in waiting] != before:
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s >= _TIMEOUT_S:
+            break
 
 
 def _all_have_news(readers: Iterable[_Reader]) -> bool:

@@ -20,6 +20,7 @@ from pulsar_spark.options import parse_read_options
 from pulsar_spark.plan import TopicRange
 from pulsar_spark.stream_offsets import StreamOffset
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.client import scripted_broker as broker_module
 from tests.client.scripted_broker import (
     LEDGER,
     Action,
@@ -930,6 +931,62 @@ class TestChunks:
         assert scripted.durable(BASE)[0].mark_delete == (LEDGER, 0)
         scripted.always("SUBSCRIBE", usual)
         assert self.acknowledged(query) == (LEDGER, 1)
+
+    @pytest.mark.parametrize("how", ["the topic moves", "the connection breaks"])
+    def test_a_look_that_breaks_off_is_repeated(self, query: Query, how: str) -> None:
+        """A reader that has not read its entries does not say that nothing is open."""
+        broken: list[pb.CommandFlow] = []
+
+        def break_off(broker: ScriptedBroker, session: Session, c: Any) -> None:
+            broken.append(c.flow)
+            if how == "the topic moves":
+                broker.close_consumers(BASE)
+            else:
+                session.cut()
+
+        query.broker.script("FLOW", break_off)
+        assert self.acknowledged(query, single(b"b"), piece("u", 0)) == (LEDGER, 0)
+        assert len(broken) == 1
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 3)
+
+    def test_entries_that_come_slowly(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are waited for as long as some come."""
+        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        clock = Clock()
+        monkeypatch.setattr(guard_module, "time", clock)
+        query.broker.always("FLOW", clock.delaying(guard_module._TIMEOUT_S - 0.1))
+        rows = [batch([b"b"] * 50)] * 5
+        assert self.acknowledged(query, *rows, piece("u", 0)) == (LEDGER, 0)
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 7)
+
+    def test_a_topic_partition_that_delivers_nothing(
+        self,
+        scripted: ScriptedBroker,
+        queries: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It does not keep others from being looked at."""
+        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        monkeypatch.setattr(guard_module, "_TIMEOUT_S", 1.0)
+        scripted.partitions[BASE] = 2
+        for name in (P0, P1):
+            scripted.add_topic(name, [single(b"a"), piece("w", 0), piece("w", 1)])
+        query = queries()
+        query.drain()
+
+        def nothing_of_the_first(broker: Any, session: Session, c: Any) -> None:
+            consumer = session.consumers[c.flow.consumer_id]
+            if consumer.topic != P0:
+                usual(broker, session, c)
+
+        scripted.always("FLOW", nothing_of_the_first)
+        scripted.append(P0, single(b"b"))
+        scripted.append(P1, *[batch([b"b"] * 50)] * 5, piece("u", 0))
+        query.drain()
+        stand = {name: scripted.durable(name)[0].mark_delete for name in (P0, P1)}
+        assert stand == {P0: (LEDGER, 3), P1: (LEDGER, 2)}
 
     def test_ends_at_which_nothing_is_delivered(
         self, query: Query, monkeypatch: pytest.MonkeyPatch
