@@ -61,7 +61,7 @@ class TopicRange:
             planned, though it may be one that nobody may see.
         begins_at: The first message of the whole read, where the read may begin in the
             midst of a chunked one: no part of the topic was asked for by its place.
-            None where it goes on after a place that was read.
+            None where that is not known.
     """
 
     topic_partition: str

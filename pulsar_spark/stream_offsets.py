@@ -6,6 +6,7 @@
      "subscription": "spark-pulsar-2f1c...",
      "lastRead":   {"persistent://public/default/t": {"0": "12:33", "1": "15:7:4"}},
      "startAfter": {"persistent://public/default/t": {"1": "-1:-1"}},
+     "began":      {"persistent://public/default/t": {"0": "12:-1"}},
      "chunked":    ["persistent://public/default/t"]}
 
 A position names the last entry, or the last message ``ledger:entry:batchIndex``, that
@@ -15,6 +16,9 @@ The end of a micro-batch says by itself where those partitions begin that its st
 not know: all of them in the first one, later the new ones (``startAfter``). Spark keeps
 an end before the batch runs, but never the start of a query: after a crash in the first
 batch that would be looked up again, and ``latest`` would be another place.
+
+``began`` says where the query began, of topic partitions in the first ledger of which
+it still is: what a chunked message lacks of its first chunks is no loss there.
 
 ``chunked`` names the topics in which chunked messages were seen, if any: there it takes
 a look to know how far may be acknowledged, after a restart, too.
@@ -49,12 +53,15 @@ class StreamOffset:
         start_after: Where partitions begin in the batch that ends here, where that is
             not what the batch's start says.
         chunked: Topics, without the suffix of a partition, that have chunked messages.
+        began: The position after which the query began in a topic partition, where that
+            is the beginning of the ledger that it has read last.
     """
 
     subscription: str
     last_read: Mapping[str, MessageId]
     start_after: Mapping[str, MessageId] = field(default_factory=dict)
     chunked: frozenset[str] = frozenset()
+    began: Mapping[str, MessageId] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The offset as Spark takes it."""
@@ -65,6 +72,8 @@ class StreamOffset:
         }
         if self.start_after:
             tree["startAfter"] = position_tree(self.start_after)
+        if self.began:
+            tree["began"] = position_tree(self.began)
         if self.chunked:
             tree["chunked"] = sorted(self.chunked)
         return tree
@@ -98,6 +107,7 @@ class StreamOffset:
                 _positions(tree["lastRead"]),
                 _positions(tree.get("startAfter", {})),
                 _topics(tree.get("chunked", [])),
+                _positions(tree.get("began", {})),
             )
         except KeyError as error:
             raise _unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -108,6 +118,10 @@ class StreamOffset:
     def is_start_of_query(self) -> bool:
         """Whether a query starts here, or has read nothing since."""
         return self.start_after == self.last_read
+
+    def is_new(self, topic_partition: str) -> bool:
+        """Whether the query begins to read a topic partition after this offset."""
+        return self.is_start_of_query or topic_partition not in self.last_read
 
     def begin(self, start: StreamOffset, topic_partition: str) -> MessageId:
         """The position after which the batch from ``start`` to here begins."""
@@ -122,11 +136,26 @@ def batch_ranges(start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
         after = end.begin(start, name)
         if after != last:
             first = position_after(after)
-            is_new = start.is_start_of_query or name not in start.last_read
-            range_ = TopicRange(name, first, last, begins_at=first if is_new else None)
+            began = after if start.is_new(name) else start.began.get(name)
+            begins_at = None if began is None else position_after(began)
+            range_ = TopicRange(name, first, last, begins_at=begins_at)
             if not range_.is_empty:
                 ranges.append(range_)
     return ranges
+
+
+def still_where_it_began(
+    start: StreamOffset,
+    last_read: Mapping[str, MessageId],
+    start_after: Mapping[str, MessageId],
+) -> dict[str, MessageId]:
+    """What ``began`` is, for the end of the batch from ``start`` with these."""
+    began = {}
+    for name, last in last_read.items():
+        at = (start_after if start.is_new(name) else start.began).get(name)
+        if at is not None and at.position == (last.ledger_id, -1) != EARLIEST.position:
+            began[name] = at
+    return began
 
 
 def position_after(last_read: MessageId) -> MessageId:

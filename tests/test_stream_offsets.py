@@ -22,6 +22,7 @@ from pulsar_spark.stream_offsets import (
     position_after,
     position_before,
     position_tree,
+    still_where_it_began,
 )
 from pulsar_spark.topics import TopicName
 
@@ -48,7 +49,13 @@ names = st.one_of(
 ).map(str)
 
 position_maps = st.dictionaries(names, positions, max_size=8)
-offsets = st.builds(StreamOffset, st.text(max_size=20), position_maps, position_maps)
+offsets = st.builds(
+    StreamOffset,
+    st.text(max_size=20),
+    position_maps,
+    position_maps,
+    began=position_maps,
+)
 
 
 def at(*texts: str) -> dict[str, MessageId]:
@@ -287,6 +294,34 @@ def test_ranges_know_whether_the_read_begins_with_them() -> None:
     assert begins == [None, None]
 
 
+def test_ranges_know_where_the_query_began() -> None:
+    """While it is in the ledger at whose beginning that was; in each partition."""
+    start = StreamOffset("s", at("12:-1", "15:4"), at("12:-1", "15:4"))
+    ends = [at("12:-1", "15:6"), at("12:3", "15:6"), at("12:5", "15:6"), at("13:2")]
+    found = []
+    for last_read in ends:
+        start_after = start.last_read if start.is_start_of_query else {}
+        began = still_where_it_began(start, last_read, start_after)
+        end = read(text_of(StreamOffset("s", last_read, start_after, began=began)))
+        assert end.began == began
+        found += [(r.end, r.begins_at) for r in batch_ranges(start, end)]
+        start = end
+    assert found == [
+        (MessageId(15, 6), MessageId(15, 5)),
+        (MessageId(12, 3), MessageId(12, 0)),
+        (MessageId(12, 5), MessageId(12, 0)),
+        (MessageId(13, 2), MessageId(12, 0)),
+    ]
+    assert start.began == {}
+
+
+def test_where_reading_went_on_is_not_where_the_query_began() -> None:
+    """Such as behind a ledger that was removed after it had been read."""
+    start = StreamOffset("s", at("12:4"), began=at("12:-1"))
+    assert still_where_it_began(start, at("12:5"), {}) == at("12:-1")
+    assert still_where_it_began(start, at("13:5"), at("13:-1")) == {}
+
+
 def test_topics_with_chunks_are_named() -> None:
     """Where there are any; sorted, as all of the text."""
     offset = StreamOffset("s", at("12:4"), {}, frozenset({"b", "a"}))
@@ -414,6 +449,8 @@ def test_other_versions_are_refused(version: object) -> None:
         ({"lastRead": {"t": {"-1": "1:2"}}}, "-1 is not a partition number"),
         ({"lastRead": {"a/b": "1:2"}}, "'a/b' is not a topic name"),
         ({"startAfter": {"t": "12"}}, '"12" is not a message id'),
+        ({"began": None}, "null is not an object by topic"),
+        ({"began": {"t": "12"}}, '"12" is not a message id'),
         ({"chunked": None}, "null is not a list of topics"),
         ({"chunked": "t"}, '"t" is not a list of topics'),
         ({"chunked": ["t", 1]}, '["t", 1] is not a list of topics'),

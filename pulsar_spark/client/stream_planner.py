@@ -39,6 +39,7 @@ from pulsar_spark.stream_offsets import (
     position_after,
     position_before,
     position_tree,
+    still_where_it_began,
 )
 from pulsar_spark.topics import TopicName
 
@@ -188,6 +189,7 @@ class StreamPlanner:
             last_read,
             start_after,
             frozenset(self._guard.chunked),
+            still_where_it_began(start, last_read, start_after),
         )
 
     def _rest(self, start: StreamOffset, took_s: float) -> None:

@@ -225,6 +225,33 @@ class TestLostChunks:
         assert losses.take() == []
 
 
+@pytest.mark.parametrize("how", ["running", "restarted"])
+def test_a_message_that_began_before_the_topic_does(
+    admin: Admin,
+    service_url: str,
+    forgetful: str,
+    losses: Losses,
+    how: str,
+) -> None:
+    """It is no part of a query from `earliest`, wherever micro-batches end."""
+    topic = forgetful
+    first, *others = number(1, 4)
+    send(service_url, topic, first)
+    before = ledgers(admin, topic)[0]
+    roll(admin, topic)
+    await_true(
+        lambda: admin.trim(topic) or ledgers(admin, topic)[0] > before, "the trim"
+    )
+    send(service_url, topic, *others, *number(2, 1))
+    with Query(service_url, topic=topic, maxBytesPerTrigger="500") as query:
+        while query.trigger():
+            if how == "restarted":
+                query.stop()
+        assert query.rows == {topic: [2]}
+        assert len(query.ends) > 2
+    assert losses.take() == []
+
+
 #: What ``written`` counts on.
 COLUMNS = "__topic,__messageId"
 
