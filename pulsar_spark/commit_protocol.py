@@ -95,6 +95,15 @@ class Progress:
             return True
         return batch_id == self.partial and partition in self.parts
 
+    def require_same_cut(self, batch_id: int, tasks: int) -> None:
+        """Return if tasks that were told of visible parts could tell their own.
+
+        Raises:
+            CheckpointError: The micro-batch was cut into other parts before.
+        """
+        if self.partial == batch_id and self.tasks != tasks:
+            raise _cut_anew(batch_id, self.tasks, tasks)
+
 
 # -- what is to be done, with its result -----------------------------------------------
 
@@ -223,8 +232,7 @@ def commit(
     batch_id: int, txns: Mapping[int, Txn], progress: Progress, tasks: int
 ) -> Steps[None]:
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
-    if progress.partial == batch_id and progress.tasks != tasks:
-        raise _cut_anew(batch_id, progress.tasks, tasks)
+    progress.require_same_cut(batch_id, tasks)
     term = progress.term
     decision = Prepared(batch_id, txns, progress.query_id, progress.run, tasks, term)
     yield Append(decision)

@@ -259,12 +259,22 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         Raises:
             PulsarSparkError: As ``client.exactly_once.CommitProtocol.commit`` does.
         """
-        txns = _transactions(messages)
-        if txns:
-            (progress,) = {m.progress for m in messages if isinstance(m, TaskCommit)}
-            assert progress is not None
-            self._protocol().commit(batchId, txns, progress, len(messages))
+        if self._is_transactional:
+            self._commit(messages, batchId)
         self._summary(f"micro-batch {batchId}", messages)
+
+    def _commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int
+    ) -> None:
+        told = {m.progress for m in messages if isinstance(m, TaskCommit)}
+        if not told:  # there are no tasks
+            return
+        (progress,) = told
+        assert progress is not None
+        # Also where every task took its rows for visible, and so wrote none.
+        progress.require_same_cut(batch_id, len(messages))
+        if txns := _transactions(messages):
+            self._protocol().commit(batch_id, txns, progress, len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The micro-batch failed: takes back what was written. On the driver.

@@ -11,9 +11,12 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.errors import IdempotenceError, OptionError
+from pulsar_spark.client.exactly_once import Progress
+from pulsar_spark.client.transactions import COORDINATORS
+from pulsar_spark.errors import CheckpointError, IdempotenceError, OptionError
 from pulsar_spark.spark import writer as writer_module
-from pulsar_spark.spark.task_writer import Written
+from pulsar_spark.spark.task_writer import Task, Written
+from pulsar_spark.spark.writer import TaskCommit
 from tests.broker.test_write_guarantees import Context
 from tests.client.scripted_broker import ScriptedBroker
 
@@ -133,3 +136,25 @@ def test_a_log_of_commits_needs_a_place() -> None:
     with pytest.raises(OptionError) as caught:
         PulsarDataSource(options).streamWriter(NAMING, overwrite=False)
     assert "needs commitTopic, the full name of a topic" in str(caught.value)
+
+
+def test_visible_parts_that_are_cut_anew(scripted: ScriptedBroker) -> None:
+    """Nothing was written, but the rows of tasks that are gone are missing."""
+    scripted.partitions[COORDINATORS] = 1
+    options = {
+        "service.url": scripted.url,
+        "topic": TOPIC,
+        "deliveryGuarantee": "exactly-once",
+        "idempotenceId": "orders",
+    }
+    writer: Any = PulsarDataSource(options).streamWriter(VALUES, overwrite=False)
+    # Four tasks wrote micro-batch 7; of the rows of 0 and 1 it is known that they are
+    # visible. Now it has two, and each of them takes its rows for these.
+    progress = Progress("q", "run", 6, 7, tasks=4)
+    messages = [
+        TaskCommit(Task(n), Written(duplicate_rows=8), None, progress) for n in (0, 1)
+    ]
+    with pytest.raises(CheckpointError, match=r"4 tasks\. Now it was cut into 2"):
+        writer.commit(messages, 7)
+    writer.commit(messages, 8)
+    writer.commit([], 8)
