@@ -23,14 +23,15 @@ The place of its ``began`` is a driver's term: a later one has a larger one, for
 also where the log was shortened meanwhile. ``committed`` and ``partial`` say how a
 decision ended, the one of the term ``of``. A later term knows better; so nothing that
 a driver writes long after it was given up turns anything back. Records of versions
-without terms have the smallest one.
+without terms have the one of the ``began`` before them, a decision where it is of the
+same run, and its end where it stands behind it; others have the smallest one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import CheckpointError
@@ -172,7 +173,8 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
     """
     state = LogState()
     decided: set[Txn] = set()
-    for record in records:
+    for one in records:
+        record = _with_term(one, state)
         match record:
             case Began() if record.run != state.run:  # twice is once
                 state.run, state.term = record.run, record.term
@@ -193,6 +195,26 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
         state.undecided.pop(txn, None)
     _sum_up(state)
     return state
+
+
+def _with_term(record: Record, state: LogState) -> Record:
+    """The same; of a version without terms with that of its driver, if that is known.
+
+    Such a version may have come behind a later one, which was taken back.
+    """
+    if isinstance(record, Began | Opened | Partial) or record.term != NO_TERM:
+        return record
+    if isinstance(record, Prepared):
+        is_known = record.run == state.run
+        return replace(record, term=state.term) if is_known else record
+    decided = state.prepared
+    if (
+        decided is not None
+        and decided.term == state.term
+        and (decided.query_id, decided.batch_id) == (record.query_id, record.batch_id)
+    ):
+        return replace(record, term=state.term, of=state.term)
+    return record
 
 
 def _counts(decision: Prepared, state: LogState) -> bool:

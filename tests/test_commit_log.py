@@ -321,6 +321,27 @@ def test_a_decision_that_ended_in_part() -> None:
     assert read_log([*first, part, *second]).prepared == second[1]
 
 
+def test_a_driver_of_an_earlier_version_comes_later() -> None:
+    """Its records have no terms, and yet they are of the driver that began last."""
+    new, old, newest = (2, 0), (5, 0), (8, 0)
+    log: list[Record] = [Began("new", new), Committed(7, "q", new, new)]
+    log += [Began("old", old), decision(8, A, run="old")]
+    for last in ([], [Began("newest", newest)]):
+        state = read_log([*log, *last])
+        assert state.committed == 7
+        assert state.prepared is not None
+        assert (state.prepared.batch_id, state.prepared.term) == (8, old)
+        settled = Committed(8, "q", newest, state.prepared.term)
+        after = read_log([*log, *last, settled])
+        assert (after.committed, after.prepared) == (8, None)
+    done = read_log([*log, Committed(8, "q"), Began("newest", newest)])
+    assert (done.committed, done.prepared) == (8, None)
+    # One that was given up meanwhile may know less than those behind it.
+    part = Partial(8, "q", frozenset(), 1, newest, old)
+    late = read_log([*log, Began("newest", newest), part, Committed(8, "q")])
+    assert (late.committed, late.outcome) == (7, part)
+
+
 def test_what_is_of_later_drivers() -> None:
     """It is left out where one asks who is before them."""
     old, new = (2, 0), (5, 0)
