@@ -63,6 +63,11 @@ _CLOSE_TIMEOUT_S = 5.0
 #: seconds. These are most often tasks of the same write: each ends in its own time.
 _TURN_S = 600.0
 
+#: How long a place in a queue is kept before it is exchanged for one at its end, in
+#: seconds. A topic that moves, or is loaded anew, has a new queue, and brokers (4.0.7)
+#: say nothing to those that stand in the old one.
+_PLACE_S = 60.0
+
 #: Refusals of an entry that attaching anew may cure, although the code is a final one:
 #: the bytes we keep are right, so they were damaged on their way.
 _DAMAGED = "ChecksumError"
@@ -615,8 +620,9 @@ class Producers:
     ) -> dict[str, Any | PulsarSparkError]:
         """Sends PRODUCER for each; gives PRODUCER_SUCCESS or an error, by topic.
 
-        Where a broker lets some wait for their turn, they do, and ``retry`` begins anew
-        behind that: a connection that breaks meanwhile has them queue up again.
+        Where a broker lets some wait for their turn, they do for a while, and ``retry``
+        begins anew behind that: they, and those whose connection breaks meanwhile, are
+        to queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
         connections = self._pool.get_all(self._lookup.brokers(by_topic))
@@ -627,15 +633,17 @@ class Producers:
             else:
                 sent[topic] = connection
         answers = gather(sent, self._options.operation_timeout_s, "PRODUCER")
+        until = time.monotonic() + _PLACE_S
         while queued := [topic for topic in sent if _is_queued(sent[topic])]:
-            left_s = self._turn_s([by_topic[topic] for topic in queued])
+            turn_s = self._turn_s([by_topic[topic] for topic in queued])
+            left_s = min(turn_s, until - time.monotonic())
             if left_s <= 0:
                 break
             step_s = min(left_s, self._options.operation_timeout_s)
             answers = gather(sent, step_s, "PRODUCER")
             retry.restart()
         for topic in queued:
-            answers[topic] = self._gave_up(by_topic[topic])
+            answers[topic] = self._left_queue(by_topic[topic])
         for topic, answer in answers.items():
             producer, connection = by_topic[topic], connections[topic]
             if not isinstance(answer, PulsarSparkError):
@@ -655,12 +663,12 @@ class Producers:
             since.append(producer.queued_at)
         return min(since) + _TURN_S - now
 
-    def _gave_up(self, producer: TopicProducer) -> BrokerError:
-        """Leaves the queue."""
+    def _left_queue(self, producer: TopicProducer) -> BrokerError:
+        """Give up a place in the queue; whether for another one, the error says."""
         connection = producer.connection
         assert connection is not None
         connection.tell(partial(commands.close_producer, producer.producer_id))
-        return BrokerError(
+        error = BrokerError(
             f"Others have had the topic for themselves for {_TURN_S:g} s, and it was "
             "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "
             "single task at a time write to a topic partition. Tasks that write to "
@@ -668,6 +676,8 @@ class Producers:
             code="WaitForExclusive",
             broker=connection.broker,
         )
+        error.retriable = self._turn_s([producer]) > 0
+        return error
 
     def _request(self, producer: TopicProducer, connection: Connection) -> Any:
         settings = self._settings

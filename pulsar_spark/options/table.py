@@ -481,8 +481,9 @@ ACCESS_MODE = OptionSpec(
     "Shared",
     "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
     " `Shared` admit one task at a time to a topic partition. With `WaitForExclusive` a"
-    " task waits ten minutes at most for its turn, and goes to the end of the queue if"
-    " its connection breaks.",
+    " task waits ten minutes at most for its turn. It goes to the end of the queue each"
+    " minute, because brokers forget the queue of a topic that moves, and if its"
+    " connection breaks.",
     Scope.WRITE,
     values.word("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"),
 )

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pulsar_spark.client import producers as producers_module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.options import ClientOptions
@@ -78,3 +79,55 @@ def send(producers: Producers, topic: str, value: str) -> None:
     producer = producers.get(topic)
     producers.send(producer, producer.plain_entry(value.encode()))
     producers.flush()
+
+
+def test_the_topic_moves(
+    make: Callable[[], Producers],
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers forget the queue without a word: nobody waits at a place in it."""
+    monkeypatch.setattr(producers_module, "_TURN_S", 20.0)
+    monkeypatch.setattr(producers_module, "_PLACE_S", 2.0)
+    admin.create_topic(topic)
+    first, second, third = make(), make(), make()
+    first.open([topic])
+    with ThreadPoolExecutor(2) as executor:
+        jobs = []
+        for one in (second, third):
+            jobs.append(executor.submit(write, one, topic, f"{len(jobs) + 2}"))
+            await_true(lambda one=one: is_waiting(one, topic), "its place")
+        admin.unload(topic)
+        first.close()
+        for job in jobs:
+            job.result(60)
+    values = [row.value for row in read_back(service_url, topic)]
+    assert sorted(values) == [b"2", b"3"]
+
+
+def test_places_that_are_given_up(
+    make: Callable[[], Producers],
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody has the topic for himself who has left its queue."""
+    monkeypatch.setattr(producers_module, "_PLACE_S", 0.5)
+    admin.create_topic(topic)
+    first, second, third = make(), make(), make()
+    first.open([topic])
+    with ThreadPoolExecutor(2) as executor:
+        jobs = [
+            executor.submit(write, one, topic, value)
+            for one, value in ((second, "2"), (third, "3"))
+        ]
+        until = time.monotonic() + 6 * ANSWER_S
+        await_true(lambda: time.monotonic() > until)
+        first.close()
+        for job in jobs:
+            job.result(60)
+    values = [row.value for row in read_back(service_url, topic)]
+    assert sorted(values) == [b"2", b"3"]

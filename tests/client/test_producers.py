@@ -956,6 +956,23 @@ class TestTurns:
         producers._opening_retry = retry  # type: ignore[method-assign]
         assert scripted.requests["PRODUCER"] == 2
 
+    def test_its_queue_is_forgotten(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """By a topic that moved: after a while it gives up its place for a new one."""
+        monkeypatch.setattr(module, "_PLACE_S", 0.3)
+        never = threading.Event()
+        scripted.script("PRODUCER", queued(never, silence), queued(never, silence))
+        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+        producers.open([TOPIC])
+        never.set()
+        assert scripted.requests["PRODUCER"] == 3
+        assert scripted.requests["CLOSE_PRODUCER"] == 2
+        assert producers.get(TOPIC).queued_at is None
+
     def test_its_turn_never_comes(
         self,
         scripted: ScriptedBroker,
