@@ -26,7 +26,11 @@ _HERE_ONLY = "__local__"
 
 
 def require_deduplication(
-    pool: ConnectionPool, topic_partition: str, producer_name: str
+    pool: ConnectionPool,
+    topic_partition: str,
+    producer_name: str,
+    *,
+    waits: bool = False,
 ) -> None:
     """Returns if the broker drops what it has already.
 
@@ -34,6 +38,7 @@ def require_deduplication(
         pool: The cluster's connections.
         topic_partition: Full name; the answer holds for all partitions of its topic.
         producer_name: Name to try it with, always the same for the same purpose.
+        waits: Whether to wait for a topic that others have for themselves.
 
     Raises:
         DeduplicationOffError: It does not.
@@ -42,6 +47,7 @@ def require_deduplication(
     transaction: TaskTransaction | None = None
     settings = ProducerSettings(
         name=producer_name,
+        waits=waits,
         before_resend=lambda: None if transaction is None else transaction.confirm(),
     )
     producers = Producers(pool, settings)

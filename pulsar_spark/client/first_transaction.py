@@ -23,7 +23,9 @@ _CONFIRMED_S = 1.0
 _ready: set[tuple[ClientOptions, str]] = set()
 
 
-def prepare_for_transactions(pool: ConnectionPool, topics: Iterable[str]) -> None:
+def prepare_for_transactions(
+    pool: ConnectionPool, topics: Iterable[str], *, waits: bool = False
+) -> None:
     """Sends an empty entry to each of them in a transaction that is then aborted.
 
     Only once in a process.
@@ -31,6 +33,7 @@ def prepare_for_transactions(pool: ConnectionPool, topics: Iterable[str]) -> Non
     Args:
         pool: The cluster's connections.
         topics: Full names of topic partitions.
+        waits: Whether to wait for those that others have for themselves.
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
@@ -41,7 +44,9 @@ def prepare_for_transactions(pool: ConnectionPool, topics: Iterable[str]) -> Non
     if not topics:
         return
     settings = ProducerSettings(
-        transactional=True, before_resend=lambda: transaction.confirm()
+        transactional=True,
+        waits=waits,
+        before_resend=lambda: transaction.confirm(),
     )
     producers = Producers(pool, settings)
     try:

@@ -122,6 +122,8 @@ class ProducerSettings:
             for no limit.
         resend: What to do after a connection broke.
         transactional: Whether they send in a transaction.
+        waits: Whether they try for as long as a turn may take to come where others have
+            a topic for themselves.
         before_resend: Called before entries are sent again; raises where it is too
             late.
     """
@@ -133,6 +135,7 @@ class ProducerSettings:
     send_timeout_s: float = 30.0
     resend: Resend = Resend.ALWAYS
     transactional: bool = False
+    waits: bool = False
     before_resend: Callable[[], None] = lambda: None
 
 
@@ -650,6 +653,9 @@ class Producers:
                 self._attached(producer, answer)
             elif isinstance(connection, Connection):
                 answers[topic] = self._not_attached(producer, connection, answer)
+                is_waiting = self._settings.waits and _is_taken(answer)
+                if is_waiting and self._turn_s([producer]) > 0:
+                    retry.restart()
         return answers
 
     def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
@@ -736,10 +742,17 @@ def _is_queued(pending: Any) -> bool:
     return isinstance(pending, tuple) and pending[1].running()
 
 
+def _is_taken(error: PulsarSparkError) -> bool:
+    """Whether somebody has the topic for himself."""
+    if not isinstance(error, BrokerError) or error.code != _BUSY:
+        return False
+    return "exclusive producer" in error.server_message
+
+
 def _explained(error: BrokerError, name: str) -> BrokerError:
     """The same with what to do about it, where we know."""
     cure = _CURES.get(error.code)
-    if error.code == _BUSY and "exclusive producer" in error.server_message:
+    if _is_taken(error):
         cure = _CURES[_FENCED]
     elif error.code == _BUSY:
         cure = (

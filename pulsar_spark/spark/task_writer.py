@@ -543,7 +543,7 @@ def _settings(
     name = options.producer_name or ""
     if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
         name = f"{options.idempotence_id}-{task.number}"
-    return ProducerSettings(
+    settings = ProducerSettings(
         name=name,
         access_mode=_ACCESS_MODES[options.access_mode],
         properties=dict(options.producer_properties),
@@ -551,8 +551,10 @@ def _settings(
         send_timeout_s=options.send_timeout_s,
         resend=_RESEND[options.guarantee],
         transactional=transaction is not None,
-        **({} if transaction is None else {"before_resend": transaction.confirm}),
     )
+    if transaction is None:
+        return settings
+    return replace(settings, before_resend=transaction.confirm)
 
 
 def _run_length(options: WriteOptions) -> int:

@@ -102,9 +102,14 @@ class _Writer:
     def _is_transactional(self) -> bool:
         return self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE
 
+    @property
+    def _waits(self) -> bool:
+        """Whether its tasks will wait for topics that others have for themselves."""
+        return self._options.access_mode == "WaitForExclusive"
+
     def _prepare_for_transactions(self, *further: str) -> None:
         known = chain.from_iterable(self._targets.values())
-        prepare_for_transactions(self._pool, [*known, *further])
+        prepare_for_transactions(self._pool, [*known, *further], waits=self._waits)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Writes the rows of one task. On an executor.
@@ -133,7 +138,9 @@ class _Writer:
         return self._options.idempotence_id
 
     def _require_deduplication(self, topic_partition: str) -> None:
-        require_deduplication(self._pool, topic_partition, self._probe_name)
+        require_deduplication(
+            self._pool, topic_partition, self._probe_name, waits=self._waits
+        )
 
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
         """For rows that name their topics: the driver could not know these."""

@@ -12,13 +12,19 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.client.exactly_once import Progress
+from pulsar_spark.client.producers import Producers
+from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.transactions import COORDINATORS
-from pulsar_spark.errors import CheckpointError, IdempotenceError, OptionError
+from pulsar_spark.errors import (
+    CheckpointError,
+    IdempotenceError,
+    OptionError,
+)
 from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.spark.task_writer import Task, Written
 from pulsar_spark.spark.writer import TaskCommit
 from tests.broker.test_write_guarantees import Context
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scripted_broker import ScriptedBroker, refuse
 
 #: Rows that name their topics.
 NAMING = StructType(
@@ -136,6 +142,28 @@ def test_a_log_of_commits_needs_a_place() -> None:
     with pytest.raises(OptionError) as caught:
         PulsarDataSource(options).streamWriter(NAMING, overwrite=False)
     assert "needs commitTopic, the full name of a topic" in str(caught.value)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "idempotent"])
+def test_a_topic_that_another_write_has_for_itself(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, guarantee: str
+) -> None:
+    """What is tried out before waits for as long as the tasks would have waited."""
+    monkeypatch.setattr(
+        Producers, "_opening_retry", lambda self: Retry(self._options, 0.05)
+    )
+    scripted.partitions[COORDINATORS] = 1
+    busy = refuse("ProducerBusy", "Topic has an existing exclusive producer: a-1")
+    scripted.script("PRODUCER", busy, busy, busy)
+    options = {
+        "service.url": scripted.url,
+        "topic": TOPIC,
+        "deliveryGuarantee": guarantee,
+        "idempotenceId": f"waiting-{guarantee}",
+        "pulsar.producer.accessMode": "WaitForExclusive",
+    }
+    PulsarDataSource(options).writer(VALUES, overwrite=False)
+    assert scripted.requests["PRODUCER"] == 4
 
 
 def test_visible_parts_that_are_cut_anew(scripted: ScriptedBroker) -> None:
