@@ -180,7 +180,8 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
                 state.run, state.term = record.run, record.term
             case Opened() if record.term <= up_to:
                 state.undecided[record.txn] = record.batch_id
-            case Prepared() if record.term > up_to:
+            # As it stands there: what it decides stands there without a term, too.
+            case Prepared() if one.term > up_to:
                 pass
             case Prepared() if _counts(record, state):
                 _decide(state, record)
