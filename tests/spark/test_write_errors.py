@@ -397,7 +397,7 @@ class TestGuarantees:
         self, spark: SparkSession, service_url: str, plain: str
     ) -> None:
         """The error is about that, not about what is taken back; nothing is visible."""
-        sleep = "reflect('java.lang.Thread', 'sleep', 2500L)"
+        sleep = "reflect('java.lang.Thread', 'sleep', 6000L)"
         frame = spark.range(0, 2, 1, 2).selectExpr(f"IF(id = 1, {sleep}, 'a') value")
         options = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "1000"}
         text = error_of(frame, service_url, plain, **options)
