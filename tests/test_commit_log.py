@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.commit_log import (
+    LAST_TERM,
     NO_TERM,
     Began,
     Committed,
@@ -56,6 +57,8 @@ RECORDS = st.one_of(
 
 
 @given(RECORDS)
+@example(Opened(2**63 - 1, 2**63 - 1, (2**64 - 1, 2**64 - 1), (2**63 - 1, 2**63 - 1)))
+@example(Opened(0, 0, (0, 0), (0, 0)))
 def test_records_come_back(record: Record) -> None:
     """A record is the same after it was a message."""
     assert load_record(dump_record(record)) == record
@@ -80,6 +83,9 @@ def test_how_records_are_written() -> None:
     )
     assert dump_record(Opened(7, 3, (0, 41), (12, 0))) == (
         b'{"v":1,"opened":7,"partition":3,"txn":[0,41],"term":[12,0]}'
+    )
+    assert dump_record(Prepared(7, {})) == (
+        b'{"v":1,"prepared":7,"query":"","run":"","tasks":0,"txns":{}}'
     )
     assert dump_marker("a1", 7, 3) == b'[1,"a1",7,3]'
 
@@ -118,6 +124,7 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"opened":7,"partition":3,"txn":[1,-9e300]}',
         b'{"v":1,"opened":7,"partition":3,"txn":[1,-9]}',
         b'{"v":1,"opened":7,"partition":3,"txn":[1,18446744073709551616]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[18446744073709551616,1]}',
         b'{"v":1,"opened":7,"partition":3,"txn":"12"}',
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
@@ -357,6 +364,48 @@ def test_what_is_of_later_drivers() -> None:
     assert state.undecided.keys() == {A, C}
     assert state.prepared is None
     assert read_log(log).undecided.keys() == {A, C}
+
+
+def test_a_later_query_is_done() -> None:
+    """An earlier driver is told so, though the decision is none that it looks at."""
+    old, new = (2, 0), (5, 0)
+    log: list[Record] = [
+        Began("a", old),
+        Prepared(7, {0: A}, "old", "a", 1, old),
+        Began("b", new),
+        Prepared(0, {0: B}, "new", "b", 1, new),
+        Committed(0, "new", new, new),
+    ]
+    for up_to in (old, new):
+        state = read_log(log, up_to)
+        assert (state.query_id, state.committed, state.prepared) == ("new", 0, None)
+
+
+def test_the_rest_of_a_part() -> None:
+    """Once it is written and committed, the micro-batch is visible whole."""
+    old, new = (2, 0), (5, 0)
+    log: list[Record] = [
+        Began("a", old),
+        Prepared(7, {0: A, 1: B}, "q", "a", 2, old),
+        Partial(7, "q", frozenset({0}), 2, old, old),
+        Began("b", new),
+        Prepared(7, {1: C}, "q", "b", 2, new),
+        Committed(7, "q", new, new),
+    ]
+    state = read_log(log)
+    assert (state.committed, state.prepared, state.outcome) == (7, None, log[-1])
+
+
+def test_terms_without_a_place() -> None:
+    """They are before and behind whatever a message id can hold."""
+    assert NO_TERM < (0, 0)
+    assert LAST_TERM > (2**64 - 1, 2**64 - 1)
+
+
+def test_a_decision_in_a_set() -> None:
+    """It is found there, though its transactions are in a dict."""
+    assert decision(7, A, B) in {decision(7, A, B)}
+    assert decision(7, A, B) not in {decision(7, A, C)}
 
 
 @given(st.lists(st.sampled_from("bBoOpPc"), max_size=30))

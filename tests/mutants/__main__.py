@@ -50,6 +50,10 @@ TARGETS = [
     Target("message_id", ("test_offsets.py",)),
     Target("admission", ("test_admission.py",)),
     Target("commit_log", ("test_commit_log.py",)),
+    Target(
+        "commit_protocol",
+        ("client/test_exactly_once.py", "test_commit_protocol.py::test_every_step"),
+    ),
     Target("wire/compression", ("wire/test_compression.py",)),
     Target("wire/outgoing", ("wire/test_outgoing.py",)),
     Target("wire/commands", ("wire/test_commands.py",)),
@@ -219,7 +223,8 @@ def _outcomes(
                 tests = usual.tests_of(mutant.lines)
                 seconds = sum(usual.seconds[test] for test in tests) or whole
             run = start(target, mutant.tree(), tests, seconds)
-            running.append((run, mutant, not tests))
+            is_whole = len(tests) in (0, len(usual.seconds))
+            running.append((run, mutant, is_whole))
         if not running:
             return
         time.sleep(0.01)

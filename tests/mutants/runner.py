@@ -60,7 +60,7 @@ class Target:
 
     Attributes:
         module: Its path below ``pulsar_spark/``, without ``.py``.
-        tests: Files below ``tests/``.
+        tests: Files below ``tests/``, or tests in them.
     """
 
     module: str
@@ -78,7 +78,7 @@ class Target:
 
     @property
     def files(self) -> list[str]:
-        """Paths of the tests."""
+        """What pytest is to run."""
         return [str(ROOT / "tests" / name) for name in self.tests]
 
 
@@ -253,6 +253,7 @@ def _pytest(target: Target, finder: _Finder, plugin: object) -> int:
         _only_the_kernel_in_python(finder)
     os.chdir(ROOT)
     quiet = ["-x", "-q", "--tb=short", "--durations=0", "-p", "no:cacheprovider"]
+    quiet += ["-m", "not slow"]
     # It was imported before, for all of the runs.
     quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return pytest.main([*quiet, *target.files], plugins=[plugin])

@@ -199,6 +199,43 @@ def test_expired(chunks: ChunkAssembler):
     assert texts(chunks, [old[1], recent[1], new[1]]) == [None, b"ab", b"ab"]
 
 
+def test_several_expire_at_once(chunks: ChunkAssembler):
+    """Not only the oldest; what is exactly as old as may be is kept."""
+    first, second, third = (
+        pieces(b"ab", n * 10, uuid=str(n), at_ms=at_ms)
+        for n, at_ms in enumerate([1000, 2000, 3000])
+    )
+    new = pieces(b"ab", 30, uuid="new", at_ms=63_000)
+    for one in (first, second, third):
+        assert chunks.add(one[0]) is None
+    assert chunks.add(new[0]) is None
+    assert chunks.pending == 2
+    lasts = [first[1], second[1], third[1], new[1]]
+    assert texts(chunks, lasts) == [None, None, b"ab", b"ab"]
+
+
+def test_the_shortest_age():
+    """An age of 1 is one: what is older by more is put aside."""
+    chunks = ChunkAssembler(100, expire_ms=1)
+    for n, at_ms in enumerate([1000, 1001, 1002]):
+        assert chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=at_ms)[0]) is None
+    assert chunks.pending == 2
+
+
+def test_what_the_java_client_holds():
+    """Unless told otherwise: ten messages, a minute each."""
+    chunks = ChunkAssembler(100)
+    for n in range(10):
+        chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=1000 + n)[0])
+    assert chunks.pending == 10
+    chunks.add(pieces(b"ab", 10, uuid="10", at_ms=1010)[0])
+    assert chunks.pending == 10
+    chunks = ChunkAssembler(100)
+    for n, (at_ms, left) in enumerate([(1000, 1), (61_000, 2), (61_001, 2)]):
+        chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=at_ms)[0])
+        assert chunks.pending == left
+
+
 def test_nothing_expires():
     """An age of 0 stands for no limit."""
     chunks = ChunkAssembler(100, expire_ms=0)
@@ -214,6 +251,20 @@ def test_too_large(chunks: ChunkAssembler):
     assert chunks.pending == 0
     with pytest.raises(CorruptEntryError, match=r"101 bytes.*memoryLimitBytes"):
         chunks.add(large[1])
+
+
+def test_as_large_as_may_be(chunks: ChunkAssembler):
+    """A message of as many bytes as there is room for is put together, also in turns.
+
+    With another one that leaves no byte free, neither has to go.
+    """
+    half = [stored(n, b"x" * 50, n, 2, 100, uuid="half") for n in range(2)]
+    other = [stored(n, b"y" * 50, n, 2, 100, uuid="other") for n in range(2)]
+    assert chunks.add(half[0]) is None
+    assert chunks.add(other[0]) is None
+    assert chunks.pending == 2
+    assert whole(chunks.add(half[1])) == b"x" * 100
+    assert whole(chunks.add(other[1])) == b"y" * 100
 
 
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (9, 2), (-1, 2), (2**31 - 1, 3)])
