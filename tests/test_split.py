@@ -65,6 +65,7 @@ def survey(
         ("7:-1", "11:-1", [(7, 0, 7)]),
         ("7:0", "9:4", [(7, 0, 7)]),
         ("11:0", "12:99", [(11, 0, 4), (12, 0, 2)]),
+        ("7:7", "11:2", [(7, 7, 7), (11, 0, 2)]),
     ],
 )
 def test_ledgers_of_a_range(
@@ -105,6 +106,12 @@ def test_questions_are_spread_evenly() -> None:
         *((5, 0), (25, 0), (45, 0), (90, 0)),
     ]
     assert one.questions(100)[4:8] == [(1, 0), (2, 0), (3, 0), (4, 0)]
+
+
+def test_no_room_for_more_questions() -> None:
+    """Between adjacent ledgers there is none, however many may be asked."""
+    one = LedgerSurvey(range_of("10:0", "11:5"))
+    assert one.questions(4) == [(11, 6)]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -197,6 +197,33 @@ def test_an_entry_with_acknowledged_messages_is_charged_for_the_rest():
     assert permits.held_bytes == 0
 
 
+@pytest.mark.parametrize("messages", [0, -1])
+def test_an_entry_without_messages_widens_nothing(messages: int):
+    """The window stays as wide as it was."""
+    permits = started(queue=50)
+    before = permits.window_messages
+    permits.entry_arrived(messages, 0)
+    assert permits.window_messages == before < 50
+
+
+@pytest.mark.parametrize(
+    ("balance", "at_the_broker"),
+    [
+        (0, 0),
+        (-1, -1),
+        (2**31 - 1, 2**31 - 1),
+        (2**31, -(2**31)),
+        (-(2**31), -(2**31)),
+        (-(2**31) - 1, 2**31 - 1),
+        (2**32 + 5, 5),
+        (-(2**32) + 5, 5),
+    ],
+)
+def test_what_the_broker_counts(balance: int, at_the_broker: int):
+    """It has 32 bits, one of them the sign."""
+    assert as_broker_counts(balance) == at_the_broker
+
+
 def test_taking_more_than_there_is_is_refused():
     """It would grant more and more for nothing."""
     permits = started()
