@@ -485,3 +485,11 @@ def test_nobody_starves(entries: list[int], limit: int, seed: int) -> None:
             assert waited[name] <= patience[int(name)]
             if count:
                 del heads[name]
+
+
+def test_where_nothing_waits() -> None:
+    """Nothing is taken there, and the others have all of the room."""
+    each = EntrySize(1, 10)
+    admission = limited(rows=4, each=each)
+    assert admission.admit(same({"a": 0, "b": 9}, each)) == {"a": 0, "b": 4}
+    assert admission.admit(same({"a": 0})) == {"a": 0}

@@ -263,6 +263,65 @@ def test_memory_of_one_large_frame_is_twice_its_size():
     assert peak_bytes(frame, 1, 3) < 2.5 * len(frame)
 
 
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "is_copied"), [(64 * KIB - 1, True), (64 * KIB, False)]
+)
+def test_what_a_held_frame_holds(body_bytes: int, is_copied: bool):
+    """A small one only itself; a large one its buffer, which is not much more."""
+    buffers: list[memoryview] = []
+
+    def new_buffer(size: int) -> memoryview:
+        buffers.append(memoryview(bytearray(size)))
+        return buffers[-1]
+
+    reader = FrameReader(new_buffer=new_buffer)
+    reader.receive_data(encode_frame(b"x" * (body_bytes - 4)))
+    frame = reader.next_frame()
+    assert frame is not None
+    assert (frame.command.obj is not buffers[-1].obj) == is_copied
+
+
+def reader_with_rooms() -> tuple[FrameReader, list[int]]:
+    """A reader, and how large the buffers were that it asked for."""
+    rooms: list[int] = []
+
+    def new_buffer(size: int) -> memoryview:
+        rooms.append(size)
+        return memoryview(bytearray(size))
+
+    return FrameReader(new_buffer=new_buffer), rooms
+
+
+def test_a_buffer_is_used_up_to_its_last_16_kib():
+    """Less is not worth a call to the system."""
+    reader, rooms = reader_with_rooms()
+    assert len(reader.buffer()) == 64 * KIB
+    reader.receive_data(encode_frame(bytes(48 * KIB - 8)))
+    assert reader.next_frame() is not None
+    assert len(reader.buffer()) == 16 * KIB
+    assert rooms == [64 * KIB]
+    reader.receive_data(b"\0")
+    assert reader.next_frame() is None
+    assert len(reader.buffer()) == 64 * KIB - 1
+    assert rooms == [64 * KIB] * 2
+
+
+@pytest.mark.parametrize(
+    ("total", "room"), [(16 * KIB, 64 * KIB), (16 * KIB + 1, 512 * KIB)]
+)
+def test_buffers_are_small_while_frames_are(total: int, room: int):
+    """The first frame that is larger than that brings a large one."""
+    reader, rooms = reader_with_rooms()
+    reader.receive_data(encode_frame(bytes(60 * KIB - 8)) + total.to_bytes(4, "big"))
+    assert reader.next_frame() is not None
+    assert reader.next_frame() is None
+    assert len(reader.buffer()) == room
+    assert rooms == [64 * KIB, room]
+
+
 @pytest.mark.parametrize("piece_bytes", [1000, 100_000])
 def test_room_is_earned_by_what_arrives(piece_bytes: int):
     """A size is a claim: four bytes must not make anybody reserve gigabytes."""

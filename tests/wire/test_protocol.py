@@ -122,6 +122,37 @@ def test_the_limit_of_the_broker_counts():
         list(protocol.receive_data((2000 + FRAME_HEADROOM_BYTES).to_bytes(4, "big")))
 
 
+@pytest.mark.parametrize(
+    ("memory", "broker"), [(6 << 20, 5_500_000), (1, 1 << 20), (5 << 20, 5 << 20)]
+)
+def test_memory_above_the_limit_of_the_broker_does_not_count(memory: int, broker: int):
+    """Neither raises what a frame may hold, nor is it named in the error."""
+    protocol = ClientProtocol(CONNECT, memory_limit_bytes=memory)
+    one(protocol, builders.connected(broker))
+    longest = broker + FRAME_HEADROOM_BYTES
+    with pytest.raises(ProtocolError, match=f"limit of {longest} bytes") as caught:
+        none(protocol, (longest + 1 - 4).to_bytes(4, "big"))
+    assert "memoryLimitBytes" not in str(caught.value)
+
+
+def test_the_limit_before_the_handshake():
+    """It is that of all brokers, to the byte."""
+    longest = 5 * 2**20 + FRAME_HEADROOM_BYTES
+    none(ClientProtocol(CONNECT), (longest - 4).to_bytes(4, "big"))
+    with pytest.raises(ProtocolError, match=f"limit of {longest} bytes"):
+        none(ClientProtocol(CONNECT), (longest - 3).to_bytes(4, "big"))
+
+
+def test_bytes_that_are_read_into_the_buffer():
+    """They are the same events as bytes that are handed over."""
+    protocol = ClientProtocol(CONNECT)
+    data = builders.connected(9999, "Pulsar Server4.0.7")
+    buffer = protocol.buffer()
+    buffer[: len(data)] = data
+    assert list(protocol.received(len(data) - 1)) == []
+    assert list(protocol.received(1)) == [Connected("Pulsar Server4.0.7", 21, 9999)]
+
+
 def test_the_limit_of_the_broker_is_no_more_than_memory():
     """What a frame may claim is our choice, not the broker's alone."""
     protocol = ClientProtocol(CONNECT, memory_limit_bytes=6 << 20)
