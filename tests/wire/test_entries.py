@@ -171,6 +171,7 @@ def test_the_key_of_the_entry_is_not_the_messages():
 def test_redelivery_count():
     """It goes with the entry."""
     assert decode(builders.single(Sent()), redelivery_count=3).redelivery_count == 3
+    assert decode(builders.single(Sent())).redelivery_count == 0
 
 
 # -- headers ---------------------------------------------------------------------------
@@ -583,6 +584,41 @@ def test_pieces_are_made_one_by_one():
     assert len(next(pieces)) == len(next(pieces)) == 10
     with pytest.raises(CorruptEntryError, match=r"24 of 25 .* runs past"):
         next(pieces)
+
+
+def tables_of(decoder: EntryDecoder, *payload_bytes: int) -> int:
+    """Into how many tables entries go that take so many bytes each."""
+    tables = []
+    for number, size in enumerate(payload_bytes):
+        overhead = len(builders.batch_payload([Sent(b"v" * size)])) - size
+        data = builders.batch([Sent(b"v" * (size - overhead))])
+        tables += [piece.table for piece in decoder.pieces(stored_at(number, data))]
+    assert len(tables) == len(payload_bytes)
+    return len({id(table) for table in tables})
+
+
+@pytest.mark.parametrize(("last_bytes", "tables"), [(500, 1), (501, 2)])
+def test_a_table_is_filled_to_the_byte(last_bytes: int, tables: int):
+    """A new one begins where the next entry would be too much."""
+    assert tables_of(EntryDecoder(table_bytes=1000), 500, last_bytes) == tables
+
+
+@pytest.mark.parametrize(("more", "tables"), [(0, 1), (1, 2)])
+def test_a_table_has_four_mebibytes(more: int, tables: int):
+    """Unless told otherwise: a few entries of the default batch size."""
+    assert tables_of(EntryDecoder(), 1 << 20, (3 << 20) + more) == tables
+
+
+@pytest.mark.parametrize(("more", "tables"), [(0, 1), (1, 2)])
+def test_a_table_has_ten_thousand_rows(more: int, tables: int):
+    """Unless told otherwise."""
+    decoder = EntryDecoder()
+    found = [
+        piece.table
+        for count in (5000, 5000 + more)
+        for piece in decoder.pieces(stored_at(1, builders.batch([Sent()] * count)))
+    ]
+    assert len({id(table) for table in found}) == tables
 
 
 def test_an_entry_without_messages_is_one_piece():
