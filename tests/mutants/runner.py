@@ -276,7 +276,7 @@ def _only_the_kernel_in_python(finder: _Finder) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Has a tree in the place of a module, and the kernel always in Python."""
+    """Has a tree in the place of a module, also in that of a compiled one."""
 
     def __init__(self, target: Target, tree: ast.Module) -> None:
         self._target = target
@@ -286,15 +286,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: object, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Its own module, and the source of the kernel."""
+        """Its own module only."""
         if name == self._target.name:
             return importlib.util.spec_from_file_location(
                 name, self._target.path, loader=self
             )
-        if name == _KERNEL:
-            source = ROOT / "pulsar_spark" / "wire" / "messages.py"
-            loader = importlib.machinery.SourceFileLoader(name, str(source))
-            return importlib.util.spec_from_file_location(name, source, loader=loader)
         return None
 
     def exec_module(self, module: types.ModuleType) -> None:
