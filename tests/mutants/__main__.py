@@ -56,7 +56,7 @@ TARGETS = [
     ),
     Target("wire/compression", ("wire/test_compression.py",)),
     Target("wire/outgoing", ("wire/test_outgoing.py",)),
-    Target("wire/commands", ("wire/test_commands.py",)),
+    Target("wire/commands", ("wire/test_commands.py", "wire/test_protocol.py")),
     Target("wire/chunks", ("wire/test_chunks.py",)),
     Target("wire/protobuf", ("wire/test_protobuf.py",)),
     Target("wire/protocol", ("wire/test_protocol.py",)),
