@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import commit_protocol
+from pulsar_spark.commit_log import Began, Partial, Prepared
 from pulsar_spark.commit_protocol import (
+    Append,
     CutLog,
     ForgetMarkers,
     LastMarker,
@@ -65,6 +67,27 @@ def test_every_step(
             f" {kinds or 'no fault'}, {switches} switches\n"
         )
     assert len(explorer.seen) >= least
+
+
+def test_a_micro_batch_of_which_nothing_became_visible() -> None:
+    """It is written anew, into as many tasks as one likes."""
+    place, began = (1, 0), (2, 0)
+    lost = Partial(1, "q", frozenset(), 4, place, place)
+    steps: Any = commit_protocol.recover("run")
+    result: Any = None
+    try:
+        while True:
+            effect = steps.send(result)
+            is_read = isinstance(effect, ReadLog)
+            log = [(place, lost), (began, Began("run"))]
+            result = log if is_read else None
+    except StopIteration as end:
+        progress = end.value.progress
+    assert (progress.committed, progress.tasks) == (0, 4)
+    assert not any(progress.has(1, part) for part in range(4))
+    txns = {0: (0, 1), 1: (0, 2)}
+    decision = next(commit_protocol.commit(1, txns, progress, 2))
+    assert decision == Append(Prepared(1, txns, "q", "run", 2, began))
 
 
 def forget_whatever_is_last(term: Term) -> Any:

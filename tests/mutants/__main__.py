@@ -52,7 +52,11 @@ TARGETS = [
     Target("commit_log", ("test_commit_log.py",)),
     Target(
         "commit_protocol",
-        ("client/test_exactly_once.py", "test_commit_protocol.py::test_every_step"),
+        (
+            "client/test_exactly_once.py",
+            "test_commit_protocol.py::test_a_micro_batch_of_which_nothing_became_visible",
+            "test_commit_protocol.py::test_every_step",
+        ),
     ),
     Target("wire/compression", ("wire/test_compression.py",)),
     Target("wire/outgoing", ("wire/test_outgoing.py",)),
