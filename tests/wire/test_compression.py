@@ -201,6 +201,15 @@ def test_large_payloads_without_a_trailer():
     assert decompress(CompressionType.ZLIB, packed, len(LARGE), len(LARGE)) == LARGE
 
 
+def test_large_payloads_behind_blocks_of_nothing():
+    """What comes of some input may be nothing, and yet there is more behind it."""
+    packer = zlib.compressobj()
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    nothing = b"\0\0\0\xff\xff" * 40_000
+    packed = head + nothing + packer.compress(LARGE) + packer.flush()
+    assert decompress(CompressionType.ZLIB, packed, len(LARGE), len(LARGE)) == LARGE
+
+
 @pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZLIB])
 def test_large_payloads_are_held_once(kind: CompressionType):
     """And not twice, as these two codecs' own libraries do."""
