@@ -268,8 +268,10 @@ class Connection:
         A reply that comes later meets nobody, unless the broker has said that the
         request is queued (``future.running()``).
         """
-        if isinstance(future, _Request) and not future.running():
-            self._take(future.request_id)
+        if isinstance(future, _Request):
+            with self._lock:
+                if not future.running():
+                    self._requests.pop(future.request_id, None)
         return TransportError(
             f"The broker {self.broker} did not answer {what} within {timeout_s:g} s.",
             broker=self.broker,
