@@ -104,6 +104,16 @@ def test_a_broker_that_only_probes(scripted: ScriptedBroker) -> None:
     assert scripted.requests["PONG"] > 1
 
 
+def test_a_probe_between_two_entries(scripted: ScriptedBroker) -> None:
+    """It is answered, and nothing else is waited for."""
+    with RawPublisher(scripted.url, TOPIC, is_alone=True, timeout_s=2) as publisher:
+        publisher.send(*message(b"a"))
+        scripted.ping()
+        wait_until(publisher.has_news)
+        publisher.send(*message(b"b"))
+    assert values(scripted) == [b"a", b"b"]
+
+
 def test_a_connection_that_ends(scripted: ScriptedBroker) -> None:
     """The error says what did not come."""
     with RawPublisher(scripted.url, TOPIC) as publisher:

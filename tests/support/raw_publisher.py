@@ -157,22 +157,34 @@ class RawConnection:
                         f"the broker closed producer {body.producer_id}"
                     )
 
+    def has_news(self) -> bool:
+        """Whether there is something to read."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
     def arrived(self) -> list[str]:
         """The commands that are there and that nobody waited for, by name."""
-        while select.select([self._socket], [], [], 0)[0]:
+        while self.has_news():
             deadline = time.monotonic() + self._timeout_s
-            self._before.append(self._command(deadline, "rest of a command"))
+            command = self._next(deadline, "rest of a command")
+            if command is not None:
+                self._before.append(command)
         return [_field_of(command.type) for command in self._before]
 
     def _command(self, deadline: float, awaited: str) -> pb.BaseCommand:
-        while True:
-            (size,) = struct.unpack(">I", self._read(4, deadline, awaited))
-            frame = self._read(size, deadline, awaited)
-            (command_size,) = struct.unpack_from(">I", frame)
-            command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
-            if command.type != pb.BaseCommand.PING:
-                return command
-            self.send_command("pong", pb.CommandPong())
+        while (command := self._next(deadline, awaited)) is None:
+            pass
+        return command
+
+    def _next(self, deadline: float, awaited: str) -> pb.BaseCommand | None:
+        """The next command; None for a probe, which is answered."""
+        (size,) = struct.unpack(">I", self._read(4, deadline, awaited))
+        frame = self._read(size, deadline, awaited)
+        (command_size,) = struct.unpack_from(">I", frame)
+        command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
+        if command.type != pb.BaseCommand.PING:
+            return command
+        self.send_command("pong", pb.CommandPong())
+        return None
 
     def _read(self, size: int, deadline: float, awaited: str) -> bytes:
         found = bytearray()
