@@ -36,7 +36,7 @@ from pulsar_spark import commit_protocol
 from pulsar_spark.client.journal import Journal
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.retry import Retry
-from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.client.transactions import ENDING, OVER, TransactionClient
 from pulsar_spark.commit_log import (
     NO_TERM,
     Began,
@@ -77,11 +77,6 @@ __all__ = ["CommitProtocol", "Progress", "TaskTransaction", "marker", "markers_t
 logger = logging.getLogger("pulsar_spark.client")
 
 T = TypeVar("T")
-
-#: A transaction that another END_TXN is just ending.
-_ENDING = "InvalidTxnStatus"
-#: One that is over, whichever way.
-_OVER = "TransactionNotFound"
 
 
 class CommitProtocol:
@@ -225,9 +220,9 @@ class CommitProtocol:
             ending = []
             for txn, error in self._transactions.end(txns, action).items():
                 code = error.code if isinstance(error, BrokerError) else ""
-                if code == _OVER:
+                if code == OVER:
                     over.append(txn)
-                elif code == _ENDING:
+                elif code == ENDING:
                     ending.append(txn)
                 elif error is not None:
                     raise error
@@ -303,7 +298,7 @@ class TaskTransaction:
         try:
             self._transactions.add_partitions(self.txn, topics)
         except BrokerError as error:
-            if error.code not in (_OVER, _ENDING):
+            if error.code not in (OVER, ENDING):
                 raise
             raise TransactionLostError(
                 -1,
@@ -320,7 +315,7 @@ class TaskTransaction:
         error = self._transactions.end([self.txn], TxnAction.ABORT)[self.txn]
         if error is not None:
             logger.info("%s", error)
-        is_late = isinstance(error, BrokerError) and error.code in (_OVER, _ENDING)
+        is_late = isinstance(error, BrokerError) and error.code in (OVER, ENDING)
         if is_late and self._topics:
             self._sweep()
 
@@ -368,7 +363,7 @@ def _held_back(topic: str) -> ReadTimeoutError:
 def _still_ending(txn: TxnId) -> BrokerError:
     error = BrokerError(
         f"Transaction {txn.most}:{txn.least} is being ended by somebody else.",
-        code=_ENDING,
+        code=ENDING,
     )
     error.retriable = True
     return error

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -28,12 +27,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import commands
-from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
-from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import Delivery
 
 T = TypeVar("T")
@@ -72,17 +69,7 @@ class Journal:
         """
         with self._producers() as producers:
             producer = producers.get(self.topic)
-            encoder = EntryEncoder(
-                producer.producer_id, producer.name, producer.max_message_size_bytes
-            )
-            frames = encoder.single(
-                pb.MessageMetadata(),
-                message,
-                producer.last_sequence_id + 1,
-                time.time_ns() // 1_000_000,
-            )
-            for frame in frames:
-                producers.send(producer, frame)
+            producers.send(producer, producer.plain_entry(message))
             producers.flush()
 
     def read(self) -> list[tuple[MessageId, bytes]]:
