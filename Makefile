@@ -1,34 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything runs in a virtual environment that this file makes itself.
 # PYTHON=python3.12 make test    chooses the interpreter for it.
 # FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
+# PROCESSES=4 make test  chooses how many share the tests; each has its own broker and Spark.
+# PYTHONS=python3.13 make test-matrix   names the other interpreters.
 # ARGS="-k frames -x" make test-fast    passes options to pytest, and to the others.
+# ARGS=--until=$(($(date +%s) + 1200)) make soak    begins no test after 20 minutes.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 FRAMES ?= 1000000
 SEED ?= 1
+PROCESSES ?= 3
+PYTHONS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 PROTO := proto/pulsar_api.proto
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
-CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples
+CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples docs/conf.py
+LONG := soak or matrix
+# More of them than cores: they wait often. Who is done takes over what others have left.
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install proto check-proto lint format types test test-fast soak mutants check \
-	bench bench-peer readme demo broker clean
+.PHONY: help install proto check-proto lint format types test test-fast test-matrix soak \
+	coverage mutants check wheels bench bench-peer docs generate-docs demo broker clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' \
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \
 		$(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with everything that development needs
 
 # The kernel is among these: what is installed in place must be what the source says.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard pulsar_spark/wire/messages.p*)
+$(STAMP): pyproject.toml constraints.txt setup.py \
+		$(wildcard pulsar_spark/wire/messages.p* pulsar_spark/wire/deliveries.p*) \
+		$(wildcard pulsar_spark/wire/sends.p*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'
@@ -58,22 +70,42 @@ lint: $(STAMP) ## Style and formatting
 format: $(STAMP) ## Repair style and formatting where that is automatic
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+	$(BIN)/python -m tests.support.licence_lines
 
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
 test: lint types check-proto ## Everything that must pass, with a real broker and Spark
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) -m 'not ($(LONG))' $(ARGS)
 
 test-fast: $(STAMP) ## The tests that need no broker
-	$(BIN)/python -m pytest -m 'not broker' $(ARGS)
+	$(PYTEST) -m 'not (broker or $(LONG))' $(ARGS)
 
-soak: $(STAMP) ## A million frames of a hostile broker (FRAMES=, SEED=)
+test-matrix: $(STAMP) ## Every combination, and make test-fast on the other Pythons at hand
+	$(PYTEST) -m matrix $(ARGS)
+	@for python in $$(PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.support.pythons); do \
+		venv=build/venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		$(MAKE) test-fast PYTHON=$$python VENV=$$venv || exit 1; \
+	done
+
+soak: $(STAMP) ## Kills, long faults, a hostile broker's million frames (FRAMES=, SEED=)
 	PULSAR_SPARK_FUZZ_FRAMES=$(FRAMES) PULSAR_SPARK_FUZZ_SEED=$(SEED) \
-		$(BIN)/python -m pytest -s tests/client/test_fuzz_client.py $(ARGS)
+		$(PYTEST) -m soak $(ARGS)
 
-check: test ## make test, and the wheel can be built
-	$(BIN)/python -m build --dependency-constraints-txt constraints.txt --outdir build/dist .
+coverage: $(STAMP) ## How much of each package runs without a broker (ARGS=--save: into docs/)
+	rm -rf build/coverage
+	$(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) --dist=worksteal \
+		-p tests.support.python_kernel -m 'not (broker or slow or $(LONG))' \
+		--ignore=tests/bench
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
+	$(BIN)/python -m tests.support.rooms build/coverage/report.json $(ARGS)
+
+check: test docs ## make test, the site, and sdist and wheel on newest and oldest dependencies
+	$(BIN)/python -m pytest tests/packaging/check_distributions.py
+
+wheels: $(STAMP) ## A wheel for each Python at hand, in dist/ (PYTHONS=)
+	PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.packaging.wheels
 
 mutants: $(STAMP) ## Mistakes that no test notices (ARGS="--module plan --budget 10m")
 	$(BIN)/python -m tests.mutants $(ARGS)
@@ -84,8 +116,18 @@ bench: $(STAMP) ## Measure each hop beside its limit (ARGS=--save: into docs/)
 bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 	PEER_JAR="$(PEER_JAR)" $(BIN)/python -m tests.bench.bench_peer $(ARGS)
 
-readme: $(STAMP) ## Put the options and the figures in docs/ into README.md
-	$(BIN)/python -m tests.support.readme
+# What the site needs besides is only fetched here: no test asks for it.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the site in build/site; a dead link is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky \
+		--doctree-dir build/doctrees --builder html docs build/site
+	@echo "build/site/index.html"
+
+generate-docs: $(STAMP) ## Renew the generated parts of docs/
+	$(BIN)/python -m tests.support.docs
 
 demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)

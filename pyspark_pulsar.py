@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark finds data sources in modules named ``pyspark_*`` and registers them itself."""
 
 from pulsar_spark import PulsarDataSource as DefaultSource

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copy a topic into another one, each row exactly once, also if this is killed.
 
 python examples/copy_topic_exactly_once.py from to checkpoint-folder [pulsar://host:6650]
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 
 def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
-    """Copies what is there now, in micro-batches, and ends. Both topics must exist."""
+    """Copy what is there now, in micro-batches, and end. Both topics must exist."""
     spark = SparkSession.builder.appName("copy a topic").getOrCreate()
     rows = (
         spark.readStream.format("pulsar")

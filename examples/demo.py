@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole way in one command: ``make demo``.
 
 Starts a broker (or takes the one of ``PULSAR_SERVICE_URL``), lets the official client
@@ -55,7 +56,7 @@ class Written:
 
 
 def main() -> None:
-    """Writes, reads, compares, and shows."""
+    """Write, read, compare, and show."""
     say("pulsar-spark demo\n")
     with broker() as (service_url, admin_url, whose):
         step("Broker", f"{service_url} ({whose})")
@@ -72,7 +73,7 @@ def main() -> None:
 
 
 def read(spark: SparkSession, service_url: str, topic: str, written: Written) -> None:
-    """The part that a reader of this file came for."""
+    """Read the topic: the part that a reader of this file came for."""
     rows = (
         spark.read.format("pulsar")
         .option("service.url", service_url)
@@ -109,7 +110,7 @@ def read(spark: SparkSession, service_url: str, topic: str, written: Written) ->
 
 
 def show(by_country: list[Any]) -> None:
-    """The result as a table."""
+    """Return the result as a table."""
     say("\n  country     orders         revenue   busiest hour (UTC)")
     for row in by_country:
         say(
@@ -136,7 +137,7 @@ def throughput(rows: DataFrame) -> tuple[float, int]:
 
 
 def new_topic(admin_url: str) -> str:
-    """A name that nobody used; partitioned where there is an admin URL."""
+    """Return an unused name; make the topic partitioned with an admin URL."""
     now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     topic = f"persistent://public/default/spark-demo-{now}-{os.urandom(3).hex()}"
     if admin_url:
@@ -188,7 +189,7 @@ def write(service_url: str, topic: str) -> Written:
 
 
 def orders_of_a_day() -> Iterator[tuple[dict[str, Any], datetime]]:
-    """The same orders each time, most of them around each country's evening."""
+    """Return the same orders each time, most of them around each country's evening."""
     rng = random.Random(SEED)
     shares = [share for _, share, _ in COUNTRIES]
     for number in range(ORDERS):
@@ -259,7 +260,7 @@ def spark_session() -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def stderr_to(file: Path) -> Iterator[None]:
-    """What this process and its children say meanwhile, and the children for good."""
+    """Send stderr to a file: this process's meanwhile, its children's for good."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -272,7 +273,7 @@ def stderr_to(file: Path) -> Iterator[None]:
 
 
 def farewell(topic: str, whose: str) -> None:
-    """What is left, and what to try next."""
+    """Say what is left, and what to try next."""
     if whose == "yours":
         say(f"\nThe topic {topic} stays on your broker; delete it when you like.")
     else:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read only what came since the last time; a file remembers where that ended.
 
 python examples/read_from_offsets.py my-topic my-topic.json [pulsar://host:6650]
@@ -17,14 +18,14 @@ from pulsar_spark import MessageId, decode_message_id
 
 
 def after(last: MessageId) -> MessageId:
-    """The place behind a message, in its batch or after its entry."""
+    """Return the position after a message, in its batch or after its entry."""
     if last.batch_index < 0:
         return MessageId(last.ledger_id, last.entry_id + 1)
     return MessageId(last.ledger_id, last.entry_id, last.batch_index + 1)
 
 
 def main(topic: str, file: str, service_url: str) -> None:
-    """Reads, and writes down for each topic partition where to begin next time."""
+    """Read, and write down for each topic partition where to begin next time."""
     spark = SparkSession.builder.appName("read from offsets").getOrCreate()
     offsets = json.loads(Path(file).read_text()) if Path(file).exists() else {}
 

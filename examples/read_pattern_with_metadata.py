@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read all topics that match a pattern, and of each row only some columns.
 
 python examples/read_pattern_with_metadata.py 'public/default/.*' [pulsar://host:6650]
@@ -13,7 +14,7 @@ from pyspark.sql import functions as f
 
 
 def main(pattern: str, service_url: str) -> None:
-    """Shows how much each producer wrote to each topic partition."""
+    """Show how much each producer wrote to each topic partition."""
     spark = SparkSession.builder.appName("read a pattern").getOrCreate()
 
     # The schema names the columns wanted; the others are not even built. Without it,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a whole topic.
 
 python examples/read_topic.py my-topic [pulsar://host:6650]
@@ -13,7 +14,7 @@ from pyspark.sql.functions import col
 
 
 def main(topic: str, service_url: str) -> None:
-    """Shows the schema, the first rows and the number of rows."""
+    """Show the schema, the first rows and the number of rows."""
     spark = SparkSession.builder.appName("read a topic").getOrCreate()
 
     rows = (

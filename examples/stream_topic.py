@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copy a topic into Parquet files, and go on where the last run ended.
 
 python examples/stream_topic.py my-topic folder [pulsar://host:6650]
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 
 def main(topic: str, folder: str, service_url: str) -> None:
-    """Reads what is there now, in micro-batches, and ends.
+    """Read what is there now, in micro-batches, and end.
 
     Without the trigger it would go on for ever.
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Follow a topic, and print after each micro-batch how far behind it the query is.
 
 python examples/streaming_lag.py my-topic checkpoint-folder [pulsar://host:6650]
@@ -16,7 +17,7 @@ from pulsar_spark.spark.lag import StreamLag
 
 
 def main(topic: str, checkpoint: str, service_url: str) -> None:
-    """Reads until the query has caught up with the topic."""
+    """Read until the query has caught up with the topic."""
     spark = SparkSession.builder.appName("streaming lag").getOrCreate()
     caught_up = threading.Event()
 

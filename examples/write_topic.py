@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write rows to a topic, keys and properties included.
 
 python examples/write_topic.py my-topic [pulsar://host:6650]
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 
 def main(topic: str, service_url: str) -> None:
-    """Writes a thousand orders. The topic must exist."""
+    """Write a thousand orders. The topic must exist."""
     spark = SparkSession.builder.appName("write a topic").getOrCreate()
     orders = spark.range(1000).selectExpr(
         "to_json(struct(id, id % 7 AS customer)) AS value",

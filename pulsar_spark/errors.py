@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every exception of this package.
 
 ::
@@ -21,13 +22,17 @@
     ├── IdempotenceError       [PULSAR_IDEMPOTENCE]      an id that wrote later rows
     ├── DeduplicationOffError  [PULSAR_DEDUPLICATION_OFF] a broker that takes all twice
     ├── CheckpointError        [PULSAR_CHECKPOINT]       offsets that are not ours
+    ├── CommitLogError         [PULSAR_COMMIT_LOG]       messages that are not ours
+    ├── QueryConflictError     [PULSAR_QUERY_CONFLICT]   a log that says otherwise
+    ├── AskAgainError          [PULSAR_ASK_AGAIN]        answers of no use, each time
     ├── ReadTimeoutError       [PULSAR_READ_TIMEOUT]     nothing came for too long
     └── DataLossError          [PULSAR_DATA_LOSS]        wanted rows are not there
 
-A message says what happened, where, and what to change. Facts are attributes, too. All
-of them survive pickling, because they travel from executors to the driver. None of them
-ever holds a credential, nor a character that would end its line in a log or command a
-terminal: names and sentences of others are part of messages.
+A message says what happened, where, and what to change. The docstring of each class
+says what it means and what cures it; docs/errors.md is generated from these. Facts are
+attributes, too. All errors survive pickling, because they travel from executors to the
+driver. None of them ever holds a credential, nor a character that would end its line in
+a log or command a terminal: names and sentences of others are part of messages.
 """
 
 from __future__ import annotations
@@ -131,22 +136,38 @@ class PulsarSparkError(Exception):
         condition: Stable upper-case name, printed in brackets before the message.
         message: What happened, where, and what to change.
         retriable: Whether the same operation may succeed later, unchanged.
+
+    Args:
+        message: The message.
+        retriable: None for what is usual for the class.
     """
 
     condition = "PULSAR"
     retriable = False
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         self.message = foreign_text(message, _MESSAGE_CHARACTERS)
+        if retriable is not None:
+            self.retriable = retriable
         super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message}"
 
     def about(self: _E, subject: str) -> _E:
-        """The same error, its message beginning with what it is about."""
-        message = foreign_text(f"{subject}: {self.message}", _MESSAGE_CHARACTERS)
-        state = {**self.__dict__, "message": message}
+        """Return the same error, its message beginning with what it is about."""
+        return self.saying(f"{subject}: {self.message}")
+
+    def saying(self: _E, message: str, *, retriable: bool | None = None) -> _E:
+        """Return the same error with all its facts, but another message.
+
+        Args:
+            message: What it says.
+            retriable: Whether the operation may succeed later; None: as before.
+        """
+        state = {**self.__dict__, "message": foreign_text(message, _MESSAGE_CHARACTERS)}
+        if retriable is not None:
+            state["retriable"] = retriable
         return cast(_E, _rebuild(type(self), state))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,6 +176,10 @@ class PulsarSparkError(Exception):
 
 class OptionError(PulsarSparkError, ValueError):
     """One or more options are unknown, malformed, or contradict each other.
+
+    All problems are reported at once.
+
+    Cure: Do what the message says.
 
     Attributes:
         problems: Every problem found, one sentence each.
@@ -170,6 +195,9 @@ class OptionError(PulsarSparkError, ValueError):
 class TransportError(PulsarSparkError, ConnectionError):
     """A broker could not be reached, or the connection to it broke or fell silent.
 
+    Cure: Check the host, the port (the binary one, usually 6650) and the firewall, and
+    that the broker is up.
+
     Attributes:
         broker: ``host:port`` of the other side.
     """
@@ -177,19 +205,32 @@ class TransportError(PulsarSparkError, ConnectionError):
     condition = "PULSAR_CONNECTION"
     retriable = True
 
-    def __init__(self, message: str, *, broker: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, broker: str = "", retriable: bool | None = None
+    ) -> None:
+        super().__init__(message, retriable=retriable)
         self.broker = broker
 
 
 class ProtocolError(PulsarSparkError):
-    """The other side sent bytes that the Pulsar protocol does not allow."""
+    """The other side sent bytes that the Pulsar protocol does not allow.
+
+    It is not a Pulsar broker, or sends what the protocol forbids, or more than was
+    asked for.
+
+    Cure: Let ``service.url`` name the binary port, not the HTTP one.
+    """
 
     condition = "PULSAR_PROTOCOL"
 
 
 class CorruptEntryError(ProtocolError):
-    """One entry of a topic cannot be decoded: checksum, metadata, codec or batch.
+    """One entry of a topic cannot be decoded.
+
+    Its checksum, codec or layout is wrong, it is encrypted, or it is too large.
+
+    Cure: The message id is named: read around it with offsets (a stream: with a new
+    checkpoint), or raise ``pulsar.client.memoryLimitBytes``.
 
     Attributes:
         topic_partition: Full name of the topic partition, "" where it is not known yet.
@@ -216,6 +257,10 @@ class CorruptEntryError(ProtocolError):
 class BrokerError(PulsarSparkError):
     """The broker refused a request.
 
+    The message has its own code and sentence.
+
+    Cure: Depends on the code.
+
     Attributes:
         code: The protocol's name for the reason, such as ``ServiceNotReady``.
         server_message: The broker's own sentence.
@@ -225,35 +270,58 @@ class BrokerError(PulsarSparkError):
     condition = "PULSAR_BROKER"
 
     def __init__(
-        self, message: str, *, code: str, server_message: str = "", broker: str = ""
+        self,
+        message: str,
+        *,
+        code: str,
+        server_message: str = "",
+        broker: str = "",
+        retriable: bool | None = None,
     ) -> None:
-        super().__init__(message)
+        if retriable is None:
+            retriable = code in RETRIABLE_SERVER_ERRORS
+        super().__init__(message, retriable=retriable)
         self.code = code
         self.server_message = foreign_text(server_message)
         self.broker = broker
-        self.retriable = code in RETRIABLE_SERVER_ERRORS
 
 
 class TopicNotFoundError(BrokerError):
-    """A topic, or a partition of it, does not exist. We never create one by reading."""
+    """A topic, or a partition of it, does not exist, or no topic matches.
+
+    Reading never creates one.
+
+    Cure: Correct the name, create the topic, or set ``waitingForNonExistedTopic``.
+    """
 
     condition = "PULSAR_TOPIC_NOT_FOUND"
 
 
 class AuthError(BrokerError):
-    """The broker did not accept who we are, or what we are allowed to do."""
+    """The broker did not accept who we are, or what we are allowed to do.
+
+    Cure: This version cannot authenticate.
+    """
 
     condition = "PULSAR_AUTH"
 
 
 class TransactionsOffError(PulsarSparkError):
-    """Transactions are wanted, and the cluster does not have them."""
+    """Transactions are wanted, and the cluster does not have them.
+
+    Cure: The message has the broker setting and the command.
+    """
 
     condition = "PULSAR_TRANSACTIONS_OFF"
 
 
 class TransactionLostError(BrokerError):
     """Transactions were over before they were committed: most often they had expired.
+
+    A micro-batch, a batch write or a task took longer than its transactions live.
+
+    Cure: Start the query again: it writes the missing rows; a batch write, too, unless
+    the message says that some rows are visible. Raise ``transactionTimeoutMs``.
 
     Attributes:
         batch_id: The micro-batch, -1 where it is about none.
@@ -278,7 +346,10 @@ class TransactionLostError(BrokerError):
 
 
 class CommitInDoubtError(PulsarSparkError):
-    """It could not be found out whether all rows of a batch write became visible.
+    """It is not known whether all rows of a batch write became visible.
+
+    Cure: Look at the rows in the topic before repeating the write; the message names
+    the tasks.
 
     Attributes:
         visible: Input partitions whose rows are visible.
@@ -304,6 +375,9 @@ class CommitInDoubtError(PulsarSparkError):
 
 class MessageTooLargeError(PulsarSparkError, ValueError):
     """A row does not fit into one entry, and may not be cut into several.
+
+    Cure: Set ``pulsar.producer.chunkingEnabled``, compress, or raise
+    ``maxMessageSize``.
 
     Attributes:
         size_bytes: What it takes, metadata included, compressed if it would be.
@@ -332,6 +406,8 @@ class MessageTooLargeError(PulsarSparkError, ValueError):
 class SendTimeoutError(PulsarSparkError, TimeoutError):
     """A broker acknowledged nothing for ``sendTimeoutMs`` though rows are due.
 
+    Cure: Look at the broker's log, or raise ``sendTimeoutMs``.
+
     Attributes:
         topic_partition: Full name of the topic partition.
     """
@@ -344,9 +420,12 @@ class SendTimeoutError(PulsarSparkError, TimeoutError):
 
 
 class InDoubtError(PulsarSparkError):
-    """A connection broke, and whether the rows in flight are stored is not known.
+    """A connection broke, and it is not known whether the rows in flight are stored.
 
-    Only where sending them again could store them twice.
+    Only where sending them again could store them twice: in a transaction, without
+    deduplication.
+
+    Cure: Let Spark repeat the task, or switch deduplication on.
 
     Attributes:
         topic_partition: Full name of the topic partition.
@@ -368,7 +447,11 @@ class InDoubtError(PulsarSparkError):
 
 
 class DeduplicationOffError(PulsarSparkError):
-    """A topic's broker stores what it has already, so a replay would repeat rows.
+    """A topic's broker does not deduplicate, and ``idempotent`` was asked for.
+
+    A replay would repeat rows.
+
+    Cure: The message has the command.
 
     Attributes:
         topic: Full name of the topic.
@@ -390,6 +473,11 @@ class DeduplicationOffError(PulsarSparkError):
 
 class IdempotenceError(PulsarSparkError):
     """An ``idempotenceId`` has written micro-batches that come after this one.
+
+    It did so before the checkpoint was set back, or, in ``foreachBatch``, for another
+    query.
+
+    Cure: Use a new checkpoint, or another ``idempotenceId``.
 
     Attributes:
         idempotence_id: The id.
@@ -416,13 +504,56 @@ class IdempotenceError(PulsarSparkError):
 
 
 class CheckpointError(PulsarSparkError, ValueError):
-    """An offset in a streaming query's checkpoint cannot be read by this version."""
+    """An offset in a streaming query's checkpoint cannot be read by this version.
+
+    It is not that of a Pulsar stream, or it is of a later version.
+
+    Cure: Use a new checkpoint location, or the later version.
+    """
 
     condition = "PULSAR_CHECKPOINT"
 
 
+class CommitLogError(PulsarSparkError):
+    """An ``exactly-once`` stream's log of commits holds what is none of its messages.
+
+    Somebody else writes to the topic, or a later version did.
+
+    Cure: Give every such stream a ``commitTopic`` of its own, or use the later version.
+    """
+
+    condition = "PULSAR_COMMIT_LOG"
+
+
+class QueryConflictError(PulsarSparkError):
+    """An ``exactly-once`` stream's log of commits contradicts what the query does.
+
+    The query runs twice, its checkpoint was set back, or a micro-batch of which a part
+    is visible is now cut into other parts.
+
+    Cure: Stop the other run; or begin with a new checkpoint; or run the micro-batch
+    with the settings that it had. The message says which.
+    """
+
+    condition = "PULSAR_QUERY_CONFLICT"
+
+
+class AskAgainError(PulsarSparkError):
+    """An answer of the cluster was of no use, each time that it was asked for.
+
+    A topic moves while it is asked about, or no broker can be named for it.
+
+    Cure: Try again later; brokers that go up and down say why in their logs.
+    """
+
+    condition = "PULSAR_ASK_AGAIN"
+    retriable = True
+
+
 class ReadTimeoutError(PulsarSparkError, TimeoutError):
     """A topic partition delivered nothing for ``pollTimeoutMs`` though rows are due.
+
+    Cure: Look at the broker's log, or raise ``pollTimeoutMs``.
 
     Attributes:
         topic_partition: Full name of the topic partition.
@@ -430,13 +561,20 @@ class ReadTimeoutError(PulsarSparkError, TimeoutError):
 
     condition = "PULSAR_READ_TIMEOUT"
 
-    def __init__(self, message: str, *, topic_partition: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, topic_partition: str = "", retriable: bool | None = None
+    ) -> None:
+        super().__init__(message, retriable=retriable)
         self.topic_partition = topic_partition
 
 
 class DataLossError(PulsarSparkError):
     """Rows that were asked for are no longer in the topic.
+
+    Or the topic never reached the position from which a stream is to go on.
+
+    Cure: Start later, or set ``failOnDataLoss`` to ``false`` to go on with what there
+    is.
 
     Attributes:
         topic_partition: Full name of the topic partition.
@@ -456,12 +594,25 @@ class DataLossError(PulsarSparkError):
 
 
 class SchemaError(PulsarSparkError, ValueError):
-    """The schema that was asked for does not fit what a topic has."""
+    """Columns or types that were asked for do not fit what a topic has.
+
+    ``.schema(...)`` names columns or types that a topic does not have, or rows to be
+    written have columns or types that cannot be written.
+
+    Cure: Choose from the documented columns, and cast after reading; ``select`` and
+    cast before writing.
+    """
 
     condition = "PULSAR_SCHEMA"
 
 
 class BadRowError(PulsarSparkError, ValueError):
-    """A row to be written holds a value that no message can hold."""
+    """A row to be written holds a value that no message can hold.
+
+    Such as a time before 1970, a NULL within ``__messageProperties``, text that is not
+    UTF-8, or a partition that the topic does not have.
+
+    Cure: Correct or filter the row.
+    """
 
     condition = "PULSAR_BAD_ROW"

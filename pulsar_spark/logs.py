@@ -1,6 +1,7 @@
-"""What all log lines of the package have in common: each of them is one line.
+# SPDX-License-Identifier: Apache-2.0
+"""Keep each log record of the package on one line.
 
-Names of topics and sentences of brokers are part of them, and others choose these.
+Records quote names of topics and messages of brokers, which others choose.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ LOGGERS = (
     "pulsar_spark.client",
     "pulsar_spark.lag",
     "pulsar_spark.options",
-    "pulsar_spark.plan",
+    "pulsar_spark.sink",
+    "pulsar_spark.source",
     "pulsar_spark.spark",
 )
 
 
 class _OneLine(logging.Filter):
-    """Escapes control characters; lets everything pass."""
+    """Escapes control characters; drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -30,7 +32,7 @@ class _OneLine(logging.Filter):
 
 
 def protect_loggers() -> None:
-    """Makes sure that nothing in a log line can end it, or command a terminal."""
+    """Escape what would end a log line or control a terminal, in all our loggers."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(one, _OneLine) for one in logger.filters):

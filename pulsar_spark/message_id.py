@@ -1,4 +1,5 @@
-"""Message ids: places in a topic partition, as values, bytes and text.
+# SPDX-License-Identifier: Apache-2.0
+"""Message ids: positions in a topic partition, as values, bytes and text.
 
 - `MessageId`, the value every other module uses;
 - bytes of the protocol's ``MessageIdData``, as in the column ``__messageId`` and in
@@ -8,10 +9,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pulsar_spark.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,7 @@ _MAX_INT64 = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """A place in a topic partition.
+    """The position of a message, or of a whole entry, in a topic partition.
 
     Ids have no order of their own: what ``batch_index`` -1 means beside a number
     depends on which end of a range it is. Compare `position` first.
@@ -83,6 +85,32 @@ EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(_MAX_INT64, _MAX_INT64)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPositions:
+    """Where a reader of a topic partition stands, as its broker reports it.
+
+    Attributes:
+        before: The entry right before the first one that the reader would get. It need
+            not exist; ``ledger:-1`` is the beginning of a ledger, and EARLIEST stands
+            for a topic partition that does not exist yet.
+        last: The last message that can be delivered now, None where there is none. A
+            batch index of -1 stands for the whole entry.
+    """
+
+    before: MessageId
+    last: MessageId | None
+
+    @property
+    def first(self) -> MessageId:
+        """The first position that the reader may get an entry from, inclusive."""
+        return MessageId(self.before.ledger_id, self.before.entry_id + 1)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the reader would get nothing now."""
+        return self.last is None or self.last.position <= self.before.position
+
+
 # MessageIdData on the wire, each number a varint:
 #
 #   08 ledgerId  10 entryId  [18 partition]  [20 batch_index]  [28 ack_set]...
@@ -99,7 +127,7 @@ def encode_message_id(message_id: MessageId, *, java: bool = False) -> bytes:
     Args:
         message_id: The id to write.
         java: Write the very bytes of Java's ``toByteArray`` instead of C++'s
-            ``serialize``; the difference only matters to who compares bytes.
+            ``serialize``; it only matters where the bytes are compared.
     """
     out = bytearray(b"\x08")
     out += encode_varint(message_id.ledger_id)
@@ -128,7 +156,7 @@ def decode_message_id(data: bytes) -> MessageId:
     Fields this package has no use for, such as ``ack_set``, are skipped.
 
     Raises:
-        ValueError: The bytes are cut short, malformed, or name no possible place.
+        ValueError: The bytes are cut short, malformed, or name no possible position.
     """
     return _decode(bytes(data), nested=False)
 
@@ -212,7 +240,7 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_varint(value: int) -> bytes:
-    """A number in protobuf's form: 7 bits a byte, lowest first, the top bit for more.
+    """Encode a number as a varint: 7 bits a byte, lowest first, the top bit for more.
 
     Args:
         value: At most 64 bits; -1 travels as 2^64-1.
@@ -245,10 +273,3 @@ def _signed32(value: int, number: int) -> int:
     if value > _MAX_INT32:
         raise ValueError(f"{_NUMBER_FIELDS[number]} of a message id cannot be {value}")
     return value
-
-
-def shorten(value: object) -> str:
-    """Quote what a user wrote, bounded in length, for the text of an error."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= 80 else text[:77] + "..."

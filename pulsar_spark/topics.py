@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topic names: every form a user may write, partition suffixes, and patterns.
 
 ::
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.text import is_unicode
 
 PARTITION_SUFFIX = "-partition-"
 DEFAULT_TENANT = "public"
@@ -76,7 +78,7 @@ class TopicName:
             len(parts) not in ((3, 4) if full else (3,))
             or not local_name
             or not all(map(_NAMESPACE_PART.fullmatch, namespace_parts))
-            or not _is_unicode(name)
+            or not is_unicode(name)
         ):
             raise OptionError(f"{text!r} is not a topic name. {_FORMS}")
         return cls(parts[0], "/".join(parts[1:-1]), local_name)
@@ -150,7 +152,7 @@ class TopicsPattern:
     regex: re.Pattern[str]
 
     def matches(self, full_topic_name: str) -> bool:
-        """Whether a topic, or the topic that a partition belongs to, is meant.
+        """Return whether the pattern covers a topic, or the topic of a partition.
 
         Args:
             full_topic_name: A name as a broker lists it. Non-persistent and system
@@ -173,9 +175,9 @@ def compile_topics_pattern(
 ) -> TopicsPattern:
     """Read a pattern over topic names.
 
-    The expression covers the whole name, as in Java. It is applied to the local name
-    alone, so that ``a|b`` means both topics; Java would put the namespace before ``a``
-    only, and never find ``b``.
+    The expression must match the whole name, as in Java. It is applied to the local
+    name alone, so that ``a|b`` means both topics; Java puts the namespace in front of
+    ``a`` only, and never finds ``b``.
 
     Args:
         text: ``tenant/ns/regex``, with or without ``persistent://``, or only ``regex``
@@ -210,7 +212,7 @@ def compile_topics_pattern(
 
 
 def is_system_topic(full_topic_name: str) -> bool:
-    """Whether a name belongs to a topic in which Pulsar keeps its own records.
+    """Return whether Pulsar keeps its own records in a topic.
 
     Raises:
         OptionError: The text is not the name of a persistent topic.
@@ -233,7 +235,7 @@ def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
 
 
 def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
-    """Whether a name carries ``persistent://``, and what follows it."""
+    """Return whether a name has the scheme ``persistent://``, and what follows it."""
     where = f"{option}: " if option else ""
     if name.startswith(_NON_PERSISTENT_SCHEME):
         raise OptionError(
@@ -252,12 +254,3 @@ def _split_partition(local_name: str) -> tuple[str, int | None]:
     if match is None or int(match[2]) > _MAX_PARTITION:
         return local_name, None
     return match[1], int(match[2])
-
-
-def _is_unicode(name: str) -> bool:
-    # JSON can smuggle in lone surrogates, which no wire format can carry.
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

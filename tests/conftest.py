@@ -1,36 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures that all tests share. A broker and Spark start only when a test asks.
 
 ``PULSAR_SERVICE_URL`` and ``PULSAR_ADMIN_URL`` name a broker that is there already;
-without them one embedded broker serves the whole run. Tests that need to cut its
-connections are skipped with a broker that is not ours.
+without them one embedded broker serves the whole run, or each process of it (``-n 2``).
+Tests that need to cut its connections are skipped with a broker that is not ours.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import re
 import shutil
-import sys
 import tempfile
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.admin import Admin
 from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
-from tests.support.standing import SITE
+from tests.support.session import start_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parent.parent
+BROKER = Path(__file__).parent / "broker"
 SERVICE_URL = os.environ.get("PULSAR_SERVICE_URL", "")
 ADMIN_URL = os.environ.get("PULSAR_ADMIN_URL", "")
 
@@ -49,6 +51,9 @@ MARKERS = {
 #: The room that was left, and the last complaints in the broker's log: what the broker
 #: stored, its log included, is gone when failures are summed up.
 LAST_WORDS = pytest.StashKey[list[str]]()
+
+#: How a test ended that was not begun because the time was up.
+LEFT_OUT = "left out for want of time"
 
 
 @dataclass(frozen=True)
@@ -70,18 +75,87 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))
         fixtures = set(getattr(item, "fixturenames", ()))
-        for marker in sorted({MARKERS[f] for f in fixtures & MARKERS.keys()}):
+        markers = {MARKERS[f] for f in fixtures & MARKERS.keys()}
+        if BROKER in item.path.parents:
+            markers.add("broker")  # one of its own, perhaps
+        for marker in sorted(markers):
             item.add_marker(marker)
 
 
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """A limit that pytest has none for."""
+    """Add the limits that pytest has none for."""
     about = "Seconds the process may take to end when all is said"
     parser.addini("exit_timeout", about, type="float", default=120.0)
+    about = "Begin no test from this time on, and name those that are left out"
+    parser.addoption("--until", type=float, metavar="UNIX-TIME", help=about)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the time, where it is limited."""
+    until = config.getoption("--until")
+    if until is not None:
+        config.pluginmanager.register(Deadline(until))
+
+
+class Deadline:
+    """Ends a run in time, between two tests."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Leave a test out when the time is up."""
+        if time.time() < self._until:
+            return None
+        report = pytest.TestReport(
+            item.nodeid,
+            item.location,
+            {},
+            LEFT_OUT,
+            None,
+            "call",  # type: ignore[arg-type]
+        )
+        item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str] | None:
+        """Give such tests a count in the last line of the run."""
+        if report.outcome != LEFT_OUT:
+            return None
+        return LEFT_OUT, "-", LEFT_OUT.upper()
+
+
+@pytest.hookimpl(trylast=True)  # when fixtures have ended
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell what only this process of several knows."""
+    if hasattr(session.config, "workeroutput"):
+        words = session.config.stash.get(LAST_WORDS, [])
+        session.config.workeroutput["last words"] = words
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear what a process of several knew; one that crashed says nothing."""
+    words = getattr(node, "workeroutput", {}).get("last words", [])
+    node.config.stash.setdefault(LAST_WORDS, []).extend(words)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process even if a thread that a test left behind does not let it."""
+    """End the process even if a thread that a test left behind does not let it.
+
+    One of several is ended by the one that started it, when all of them are done.
+    """
+    if hasattr(config, "workerinput"):
+        return
     faulthandler.dump_traceback_later(config.getini("exit_timeout"), exit=True)
 
 
@@ -96,11 +170,18 @@ def pytest_report_header() -> list[str]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """After a failure, say what may lie behind it: a full disk, a broker in trouble."""
+    """Name what was left out; after a failure, say what may be its cause.
+
+    That may be a full disk, or a broker in trouble.
+    """
+    if left_out := terminalreporter.stats.get(LEFT_OUT):
+        terminalreporter.write_sep("=", LEFT_OUT)
+        for report in left_out:
+            terminalreporter.write_line(report.nodeid)
     if not terminalreporter.stats.keys() & {"failed", "error"}:
         return
     terminalreporter.write_sep("=", "disk and broker at the end")
-    for line in config.stash.get(LAST_WORDS, [f"disk: {_disk()}"]):
+    for line in config.stash.get(LAST_WORDS, []) or [f"disk: {_disk()}"]:
         terminalreporter.write_line(line)
 
 
@@ -195,35 +276,6 @@ def topic(request: pytest.FixtureRequest, _shared_namespace: str) -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Local Spark with two task slots."""
-    from pyspark.sql import SparkSession
-
-    # Spark starts Python workers of its own: same interpreter, same packages.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = filter(None, [os.environ.get("PYTHONPATH")])
-    paths = [str(SITE), str(ROOT), *before]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    folder = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("pulsar-spark tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        # As the broker, see there.
-        .config(
-            "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        )
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

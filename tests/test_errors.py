@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of `pulsar_spark.errors`: what crosses from executors to the driver."""
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from pulsar_spark import errors
 from pulsar_spark.errors import (
     RETRIABLE_SERVER_ERRORS,
     SERVER_ERRORS,
+    AskAgainError,
     AuthError,
     BadRowError,
     BrokerError,
     CheckpointError,
     CommitInDoubtError,
+    CommitLogError,
     CorruptEntryError,
     DataLossError,
     DeduplicationOffError,
@@ -25,6 +28,7 @@ from pulsar_spark.errors import (
     OptionError,
     ProtocolError,
     PulsarSparkError,
+    QueryConflictError,
     ReadTimeoutError,
     SchemaError,
     SendTimeoutError,
@@ -39,6 +43,9 @@ EXAMPLES: list[PulsarSparkError] = [
     PulsarSparkError("Something."),
     OptionError("One.", "Two."),
     CheckpointError("Not one of ours."),
+    CommitLogError("Not one of ours."),
+    QueryConflictError("Twice."),
+    AskAgainError("It moved."),
     TransportError("Unreachable.", broker="h:6650"),
     ProtocolError("Bytes."),
     CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2"),
@@ -75,15 +82,15 @@ def test_every_class_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickling_keeps_everything(error: PulsarSparkError, protocol: int) -> None:
+def test_pickling_keeps_everything(error: PulsarSparkError) -> None:
     """An error arrives in another process with its class, text and facts."""
-    twin = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - our own bytes
-    assert type(twin) is type(error)
-    assert str(twin) == str(error)
-    assert vars(twin) == vars(error)
-    assert twin.args == error.args
-    assert twin.retriable == error.retriable
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        twin = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - our own bytes
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert vars(twin) == vars(error)
+        assert twin.args == error.args
+        assert twin.retriable == error.retriable
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
@@ -144,10 +151,45 @@ def test_codes_to_retry_are_known() -> None:
     assert set(SERVER_ERRORS.values()) >= RETRIABLE_SERVER_ERRORS
 
 
-def test_only_transport_and_broker_errors_may_be_retried() -> None:
+def test_only_errors_of_the_moment_may_be_retried() -> None:
     """Wrong options, bytes and lost rows stay wrong however often one asks."""
     retriable = {type(error) for error in EXAMPLES if error.retriable}
-    assert retriable == {TransportError, BrokerError}
+    assert retriable == {TransportError, BrokerError, AskAgainError}
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_who_makes_an_error_may_know_better(retriable: bool) -> None:
+    """Whether another try helps is told at construction, and travels with it."""
+    for error in (
+        PulsarSparkError("No.", retriable=retriable),
+        TransportError("No.", broker="h:1", retriable=retriable),
+        BrokerError("No.", code="TooManyRequests", retriable=retriable),
+        BrokerError("No.", code="NotAllowedError", retriable=retriable),
+        ReadTimeoutError("No.", topic_partition="t", retriable=retriable),
+    ):
+        assert error.retriable is retriable
+        assert copy.copy(error).retriable is retriable
+        assert pickle.loads(pickle.dumps(error)).retriable is retriable  # noqa: S301
+        assert error.about("t").retriable is retriable
+    assert PulsarSparkError.retriable is False
+    assert TransportError.retriable is True
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("retriable", [None, True, False])
+def test_an_error_may_be_told_otherwise(
+    error: PulsarSparkError, retriable: bool | None
+) -> None:
+    """Its class and facts stay; the original does, too."""
+    before = vars(error).copy()
+    said = error.saying("In\nshort.", retriable=retriable)
+    assert type(said) is type(error)
+    assert said.message == "In\\nshort."
+    assert said.args == (said.message,)
+    assert said.retriable is (error.retriable if retriable is None else retriable)
+    changed = {"message": "", "retriable": ""}
+    assert {**vars(said), **changed} == {**vars(error), **changed}
+    assert vars(error) == before
 
 
 def test_corrupt_entry_names_its_place_when_known() -> None:

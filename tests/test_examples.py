@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples run as they stand, each as ``python examples/<name>.py`` would."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of `pulsar_spark.logs`: what others may not do to a log."""
 
 from __future__ import annotations

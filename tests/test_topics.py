@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of `pulsar_spark.topics`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RecordBatches -> messages, a column at a time.
 
 A message stands in a batch as :mod:`pulsar_spark.wire.entries` says, its metadata as
@@ -16,18 +17,20 @@ time. Numbers are scalars of pyarrow: others it converts slowly, looking for num
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.values import ValueEncoder
+from pulsar_spark.arrow.values.raw import RawEncoder
+from pulsar_spark.columns import KEY, PARTITION, TOPIC, VALUE, WRITE, ColumnType
 from pulsar_spark.errors import BadRowError
 from pulsar_spark.message_id import encode_varint
-from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.outgoing import unbatched
+from pulsar_spark.wire.sends import Messages
 
 #: Large, because no RecordBatch overflows its offsets. It is as fast as the other.
 _BINARY = pa.large_binary()
@@ -41,6 +44,7 @@ def _int(number: int | None) -> pa.Int64Scalar:
 
 
 _NO_INT = _int(None)
+_AT_ONCE = _int(-1)
 _ZERO = _int(0)
 _SIXTEEN = _int(16)
 _FALSE = pa.scalar(False)
@@ -108,8 +112,16 @@ class EncodedRows:
         """
         return memoryview(self.messages.buffers()[2] or b"").cast("B")
 
+    @cached_property
+    def packed(self) -> Messages:
+        """The rows as entries take them, ``deliver_at_ms`` included."""
+        times = self.deliver_at_ms
+        if times is None or times.null_count == len(times):
+            return Messages(self.data, self.offsets)
+        return Messages(self.data, self.offsets, _int64s(times.fill_null(_AT_ONCE)))
+
     def take(self, rows: pa.Array) -> EncodedRows:
-        """The rows of these numbers, in this order."""
+        """Return the rows with these numbers, in this order."""
         columns = {
             name: column.take(rows)
             for name, column in vars(self).items()
@@ -117,18 +129,11 @@ class EncodedRows:
         }
         return replace(self, **columns)
 
-    def alone(self, row: int) -> tuple[pb.MessageMetadata, memoryview]:
-        """A row as an entry of its own, as no part of a batch.
 
-        Returns:
-            Metadata with everything that the row says, and the payload.
-        """
-        offsets = self.offsets
-        message = self.data[offsets[row] : offsets[row + 1]]
-        metadata, payload = unbatched(message)
-        if self.deliver_at_ms is not None and self.deliver_at_ms[row].is_valid:
-            metadata.deliver_at_time = self.deliver_at_ms[row].as_py()
-        return metadata, payload
+def _int64s(numbers: pa.Int64Array) -> memoryview:
+    """Return the numbers, none of them NULL, without an object for each."""
+    view = memoryview(numbers.buffers()[1]).cast("q")
+    return view[numbers.offset : numbers.offset + len(numbers)]
 
 
 def _offsets(array: pa.LargeBinaryArray) -> memoryview:
@@ -142,21 +147,24 @@ class RowEncoder:
     """Turns RecordBatches of one schema into messages.
 
     Args:
-        schema: ``value`` and any of ``__key``, ``__orderingKey`` (each of them string
-            or binary), ``__eventTime``, ``__deliverAtTime`` (timestamps in
-            microseconds), ``__messageProperties`` (map of strings), ``__partition`` (an
-            integer) and ``__topic`` (string), in any order. Strings and binaries may be
-            of the large types.
+        schema: The columns that make the value, and any others of ``columns.WRITE`` in
+            any order. Strings and binaries may be of the large types, timestamps are in
+            microseconds.
+        values: Makes the value; of bytes or text unless told otherwise.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        assert "value" in schema.names
+    def __init__(self, schema: pa.Schema, values: ValueEncoder | None = None) -> None:
+        self._values = RawEncoder() if values is None else values
+        assert self._values.accepts(schema), schema
         for field in schema:
-            assert _TYPE_CHECKS[field.name](field.type), field
+            if field.name not in self._values.columns:
+                assert field.name != VALUE, "no column of this encoder's"
+                types = WRITE[field.name].types
+                assert any(_TYPE_CHECKS[one](field.type) for one in types), field
         self.schema = schema
 
     def encode(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Encodes all rows.
+        """Encode all rows.
 
         A NULL value makes a message that says so (a tombstone); NULL in another column
         leaves its field out. Of times, what is finer than a millisecond is dropped.
@@ -167,24 +175,18 @@ class RowEncoder:
                 bits, or a size above 1 GiB.
         """
         columns = dict(zip(self.schema.names, batch.columns, strict=True))
-        keys, keys_are_base64 = _partition_keys(columns.get("__key"))
-        ordering_keys = _cast(columns.get("__orderingKey"), _BINARY)
-        messages = _messages(
-            _cast(columns["value"], _BINARY),
-            _properties(columns.get("__messageProperties")),
-            _cast(keys, _BINARY),
-            keys_are_base64,
-            _milliseconds("__eventTime", columns.get("__eventTime")),
-            ordering_keys,
-        )
+        value = self._values.encode([columns[name] for name in self._values.columns])
+        rows = _Rows(value, columns)
+        parts = [part for write in _FIELDS for part in write(rows)]
+        messages = _join(_made(_total(parts), _metadata_size), *parts, value)
         return EncodedRows(
             messages,
-            keys,
-            keys_are_base64,
-            ordering_keys,
+            rows.keys,
+            rows.keys_are_base64,
+            rows.ordering_keys,
             _milliseconds("__deliverAtTime", columns.get("__deliverAtTime")),
-            columns.get("__topic"),
-            _partitions(columns.get("__partition")),
+            columns.get(TOPIC),
+            _partitions(columns.get(PARTITION)),
         )
 
 
@@ -196,10 +198,6 @@ def _is_binary(type_: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
 
 
-def _is_bytes(type_: pa.DataType) -> bool:
-    return _is_text(type_) or _is_binary(type_)
-
-
 def _is_time(type_: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type_) and type_.unit == "us")
 
@@ -209,15 +207,14 @@ def _is_map_of_text(type_: pa.DataType) -> bool:
     return is_map and _is_text(type_.key_type) and _is_text(type_.item_type)
 
 
-_TYPE_CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
-    "value": _is_bytes,
-    "__key": _is_bytes,
-    "__orderingKey": _is_bytes,
-    "__eventTime": _is_time,
-    "__deliverAtTime": _is_time,
-    "__messageProperties": _is_map_of_text,
-    "__partition": pa.types.is_integer,
-    "__topic": _is_text,
+#: Which of Arrow's types a column may have for each of ours.
+_TYPE_CHECKS: dict[ColumnType, Callable[[pa.DataType], bool]] = {
+    ColumnType.BINARY: _is_binary,
+    ColumnType.STRING: _is_text,
+    ColumnType.INT: pa.types.is_integer,
+    ColumnType.BIGINT: pa.types.is_integer,
+    ColumnType.TIMESTAMP: _is_time,
+    ColumnType.STRING_MAP: _is_map_of_text,
 }
 
 
@@ -231,7 +228,7 @@ def _cast(column: pa.Array | None, type_: pa.DataType) -> pa.Array | None:
 def _partition_keys(
     column: pa.Array | None,
 ) -> tuple[pa.LargeStringArray | None, bool]:
-    """The text of each key, and whether it is base64."""
+    """Return the text of each key, and whether it is base64."""
     if column is not None and _is_binary(column.type):
         texts = [
             None if key is None else binascii.b2a_base64(key, newline=False)
@@ -281,7 +278,7 @@ def _partitions(column: pa.Array | None) -> pa.Int32Array | None:
 
 
 def _properties(column: pa.MapArray | None) -> pa.LargeBinaryArray | None:
-    """The field ``properties`` of each row, as often as it has some."""
+    """Encode the repeated field ``properties`` of each row; empty without any."""
     if column is None:
         return None
     offsets = column.offsets
@@ -321,30 +318,72 @@ def _check_pairs(column: pa.MapArray) -> None:
 # -- parts of a message ----------------------------------------------------------------
 
 
-def _messages(
-    values: pa.LargeBinaryArray,
-    properties: pa.LargeBinaryArray | None,
-    keys: pa.LargeBinaryArray | None,
-    keys_are_base64: bool,
-    event_ms: pa.Int64Array | None,
-    ordering_keys: pa.LargeBinaryArray | None,
-) -> pa.LargeBinaryArray:
-    parts = []
-    if properties is not None:
-        parts.append(properties)
-    if keys is not None:
-        parts += _field(_partition_key, keys)
-    parts += _payload_size_and_event_time(_checked(_sizes(values)), event_ms)
-    if keys is not None and keys_are_base64:
-        parts.append(_where(keys.is_valid(), _IS_BASE64))
-    if ordering_keys is not None:
-        parts += _field(_ordering_key, ordering_keys)
-    if values.null_count:
-        parts.append(_where(values.is_null(), _IS_NULL))
-    return _join(_made(_total(parts), _metadata_size), *parts, values)
+class _Rows:
+    """Rows to be encoded; what several parts of a message need is made once.
+
+    Attributes:
+        values: The value of each row.
+        columns: The columns by name.
+        keys: Partition keys as text; None without any.
+        keys_are_base64: Whether they are bytes in base64.
+        ordering_keys: None without any.
+    """
+
+    def __init__(
+        self, values: pa.LargeBinaryArray, columns: Mapping[str, pa.Array]
+    ) -> None:
+        self.values = values
+        self.columns = columns
+        self.keys, self.keys_are_base64 = _partition_keys(columns.get(KEY))
+        self.ordering_keys = _cast(columns.get("__orderingKey"), _BINARY)
 
 
-# What tags and numbers become.
+def _properties_fields(rows: _Rows) -> list[pa.Array]:
+    pairs = _properties(rows.columns.get("__messageProperties"))
+    return [] if pairs is None else [pairs]
+
+
+def _key_fields(rows: _Rows) -> list[pa.Array]:
+    if rows.keys is None:
+        return []
+    return _field(_partition_key, rows.keys.cast(_BINARY))
+
+
+def _size_and_time_fields(rows: _Rows) -> list[pa.Array]:
+    event_ms = _milliseconds("__eventTime", rows.columns.get("__eventTime"))
+    return _payload_size_and_event_time(_checked(_sizes(rows.values)), event_ms)
+
+
+def _is_base64_fields(rows: _Rows) -> list[pa.Array]:
+    if rows.keys is None or not rows.keys_are_base64:
+        return []
+    return [_where(rows.keys.is_valid(), _IS_BASE64)]
+
+
+def _ordering_key_fields(rows: _Rows) -> list[pa.Array]:
+    if rows.ordering_keys is None:
+        return []
+    return _field(_ordering_key, rows.ordering_keys)
+
+
+def _is_null_fields(rows: _Rows) -> list[pa.Array]:
+    if not rows.values.null_count:
+        return []
+    return [_where(rows.values.is_null(), _IS_NULL)]
+
+
+#: What writes the fields of SingleMessageMetadata, in the order of their numbers.
+_FIELDS: tuple[Callable[[_Rows], list[pa.Array]], ...] = (
+    _properties_fields,
+    _key_fields,
+    _size_and_time_fields,
+    _is_base64_fields,
+    _ordering_key_fields,
+    _is_null_fields,
+)
+
+
+# Encoders of single fields: tag plus varint.
 
 
 def _metadata_size(size: int) -> bytes:
@@ -376,14 +415,14 @@ def _payload_size_end(size: int) -> int:
 
 
 def _field(prefix: Callable[[int], bytes], data: pa.LargeBinaryArray) -> list[pa.Array]:
-    """A field of bytes or text; nothing where it is NULL."""
+    """Encode a field of bytes or text; empty where it is NULL."""
     return [_made(_checked(pc.binary_length(data)), prefix), data]
 
 
 def _payload_size_and_event_time(
     sizes: pa.Int64Array, event_ms: pa.Int64Array | None
 ) -> list[pa.Array]:
-    """Two fields, of which the second one nearly always takes seven bytes.
+    """Encode two fields, of which the second nearly always has seven bytes.
 
     With the last one of the first field these are a number of 64 bits, which arithmetic
     can make::
@@ -427,7 +466,7 @@ def _where(mask: pa.BooleanArray, field: pa.LargeBinaryScalar) -> pa.LargeBinary
 def _made(
     numbers: pa.Int64Array, make: Callable[[int], Any], type_: pa.DataType = _BINARY
 ) -> pa.Array:
-    """What ``make`` makes of each number; NULL stays NULL."""
+    """Apply ``make`` to each distinct number; NULL stays NULL."""
     largest = pc.max(numbers).as_py() or 0
     if largest < _TABLE_SIZE:
         # No larger than it has to be: to fill it is slow.
@@ -444,12 +483,12 @@ def _table(make: Callable[[int], Any], type_: pa.DataType, bits: int) -> pa.Arra
 
 
 def _total(parts: list[pa.LargeBinaryArray]) -> pa.Int64Array:
-    """Bytes of all parts, row by row."""
+    """Return the size of all parts in bytes, row by row."""
     return _checked(reduce(pc.add, map(_sizes, parts)))
 
 
 def _sizes(data: pa.LargeBinaryArray) -> pa.Int64Array:
-    """Bytes of each row, 0 where it is NULL."""
+    """Return the size of each row in bytes, 0 where it is NULL."""
     sizes = pc.binary_length(data)
     return sizes.fill_null(_ZERO) if sizes.null_count else sizes
 
@@ -464,7 +503,7 @@ def _checked(sizes: pa.Int64Array) -> pa.Int64Array:
 
 
 def _join(*parts: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """All parts of a row, one after the other; NULL is nothing."""
+    """Concatenate the parts of each row; NULL adds nothing."""
     return pc.binary_join_element_wise(
         *parts, _EMPTY, null_handling="replace", null_replacement=""
     )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room for a large message: what allocators keep for later goes back to the system."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topic partition each row goes to, by the rules of the Java client.
 
 To the one that the row names; else by the hash of its key; else round robin. This
@@ -7,206 +8,12 @@ the same place.
 
 from __future__ import annotations
 
-from functools import cache
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.encode import EncodedRows
+from pulsar_spark.arrow.hashing import HASHES
 from pulsar_spark.errors import BadRowError
-
-_MASK = 2**32 - 1
-
-# -- hashes of one key -----------------------------------------------------------------
-
-
-def java_string_hash(text: str) -> int:
-    """``java.lang.String.hashCode``, a signed number of 32 bits."""
-    number = 0
-    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        number = 31 * number + unit & _MASK
-    return number - 2**32 if number >= 2**31 else number
-
-
-def murmur3_32(data: bytes) -> int:
-    """``Murmur3_32Hash.makeHash`` of the Java client: seed 0, without the sign.
-
-    Args:
-        data: The UTF-8 of a key.
-    """
-    number = 0
-    whole = len(data) & ~3
-    for place in range(0, whole, 4):
-        number ^= _murmur_word(int.from_bytes(data[place : place + 4], "little"))
-        number = _rotate(number, 13) * 5 + 0xE6546B64 & _MASK
-    number ^= _murmur_word(int.from_bytes(data[whole:], "little")) ^ len(data)
-    number = (number ^ number >> 16) * 0x85EBCA6B & _MASK
-    number = (number ^ number >> 13) * 0xC2B2AE35 & _MASK
-    return (number ^ number >> 16) & 0x7FFF_FFFF
-
-
-def _murmur_word(word: int) -> int:
-    return _rotate(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
-
-
-def _rotate(number: int, bits: int) -> int:
-    return (number << bits | number >> 32 - bits) & _MASK
-
-
-# -- hashes of a column ----------------------------------------------------------------
-
-_UINT32 = pa.uint32()
-
-#: So many UTF-16 units are hashed at a time, unless a single key has more.
-_UNITS = 1 << 18
-
-#: So many words of four bytes are hashed by the column; of longer keys, each by itself.
-_WORDS = 32
-
-#: Characters of two UTF-16 units.
-_PAIRED = r"[\x{10000}-\x{10FFFF}]"
-
-
-def _uint32(number: int) -> pa.UInt32Scalar:
-    return pa.scalar(number, _UINT32)
-
-
-def _int64(number: int) -> pa.Int64Scalar:
-    return pa.scalar(number, pa.int64())
-
-
-def java_string_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
-    """The bits of :func:`java_string_hash` of each key. No key may be NULL.
-
-    All keys are one text. Let ``S(i)`` be the sum of its units up to place ``i``, each
-    divided by 31 to the power of its place. Then the hash of the key that follows place
-    ``a`` and ends at place ``b`` is ``(S(b) - S(a)) * 31^b``, modulo 2^32, where 31 has
-    an inverse.
-
-    About 0.03 us for a key of 8 characters.
-    """
-    # The first key follows a place, too.
-    text = "\0" + str(_data(keys), "utf-8")
-    units = text.encode("utf-16-le")
-    count = len(units) // 2
-    if count > _UNITS:
-        return _halved(keys)
-    sizes = pc.utf8_length(keys)
-    if count > len(text):
-        sizes = pc.add(sizes, pc.count_substring_regex(keys, _PAIRED))
-    places = _with_zero(pc.cumulative_sum(sizes))
-    powers, inverse = _powers()
-    divided = pc.multiply(_array(pa.uint16(), units).cast(_UINT32), inverse[:count])
-    sums = pc.cumulative_sum(divided).take(places)
-    return pc.multiply(pc.subtract(sums[1:], sums[:-1]), powers.take(places[1:]))
-
-
-def _halved(keys: pa.LargeStringArray) -> pa.UInt32Array:
-    if len(keys) == 1:
-        return pa.array([java_string_hash(keys[0].as_py()) & _MASK], _UINT32)
-    middle = len(keys) // 2
-    halves = keys[:middle], keys[middle:]
-    return pa.concat_arrays([java_string_hashes(half) for half in halves])
-
-
-@cache
-def _powers() -> tuple[pa.UInt32Array, pa.UInt32Array]:
-    """31 and its inverse to the powers from 0, modulo 2^32."""
-    one = pa.array([1], _UINT32)
-
-    def powers(base: int) -> pa.UInt32Array:
-        bases = pa.repeat(_uint32(base), _UNITS)
-        return pc.cumulative_prod(pa.concat_arrays([one, bases]))
-
-    return powers(31), powers(pow(31, -1, 2**32))
-
-
-def murmur3_32_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
-    """:func:`murmur3_32` of each key. No key may be NULL.
-
-    One word of all keys after the other. About 0.1 us for a key of 8 characters.
-    """
-    sizes = pc.binary_length(keys)
-    places = _with_zero(pc.cumulative_sum(sizes))[:-1]
-    words = _words(_data(keys))
-    hashes = pa.repeat(_uint32(0), len(keys))
-    largest = pc.max(sizes).as_py() or 0
-    for start in range(0, min(largest - 3, 4 * _WORDS), 4):
-        is_there = pc.greater_equal(sizes, _int64(start + 4))
-        at = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
-        mixed = pc.bit_wise_xor(hashes, _murmur_words(words.take(at)))
-        mixed = pc.multiply(_rotated(mixed, 13), _uint32(5))
-        hashes = pc.coalesce(pc.add(mixed, _uint32(0xE6546B64)), hashes)
-    rest = pc.bit_wise_and(sizes, _int64(3))
-    last = words.take(pc.subtract(pc.add(places, sizes), rest))
-    last = _murmur_words(pc.bit_wise_and(last, _REST_MASKS.take(rest)))
-    hashes = pc.bit_wise_xor(hashes, pc.bit_wise_xor(last, sizes.cast(_UINT32)))
-    for bits, factor in (16, 0x85EBCA6B), (13, 0xC2B2AE35):
-        hashes = pc.multiply(_xor_shifted(hashes, bits), _uint32(factor))
-    hashes = pc.bit_wise_and(_xor_shifted(hashes, 16), _uint32(0x7FFF_FFFF))
-    if largest < 4 * _WORDS + 4:
-        return hashes
-    is_long = pc.greater_equal(sizes, _int64(4 * _WORDS + 4))
-    long = keys.filter(is_long).cast(pa.large_binary()).to_pylist()
-    own = pa.array([murmur3_32(key) for key in long], _UINT32)
-    return pc.replace_with_mask(hashes, is_long, own)
-
-
-#: Of a last word, the bytes that are part of the key, by their number.
-_REST_MASKS = pa.array([0, 0xFF, 0xFFFF, 0xFFFFFF], _UINT32)
-
-
-def _words(data: memoryview) -> pa.UInt32Array:
-    """At each place, and behind the last one, the four bytes that begin there."""
-    count = len(data) + 1
-    padded = _array(pa.uint8(), bytes(data) + bytes(4)).cast(_UINT32)
-    words = padded[:count]
-    for byte in 1, 2, 3:
-        moved = pc.shift_left(padded[byte : byte + count], _uint32(8 * byte))
-        words = pc.bit_wise_or(words, moved)
-    return words
-
-
-def _murmur_words(words: pa.UInt32Array) -> pa.UInt32Array:
-    mixed = _rotated(pc.multiply(words, _uint32(0xCC9E2D51)), 15)
-    return pc.multiply(mixed, _uint32(0x1B873593))
-
-
-def _rotated(numbers: pa.UInt32Array, bits: int) -> pa.UInt32Array:
-    return pc.bit_wise_or(
-        pc.shift_left(numbers, _uint32(bits)),
-        pc.shift_right(numbers, _uint32(32 - bits)),
-    )
-
-
-def _xor_shifted(numbers: pa.UInt32Array, bits: int) -> pa.UInt32Array:
-    return pc.bit_wise_xor(numbers, pc.shift_right(numbers, _uint32(bits)))
-
-
-def _data(keys: pa.LargeStringArray) -> memoryview:
-    """The bytes of all keys, back to back."""
-    _, offsets, data = keys.buffers()
-    if not len(keys) or data is None:
-        return memoryview(b"")
-    places = memoryview(offsets).cast("q")
-    return memoryview(data)[places[keys.offset] : places[keys.offset + len(keys)]]
-
-
-def _array(type_: pa.DataType, data: bytes) -> pa.Array:
-    count = len(data) * 8 // type_.bit_width
-    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(data)])
-
-
-def _with_zero(numbers: pa.Int64Array) -> pa.Int64Array:
-    return pa.concat_arrays([pa.array([0], pa.int64()), numbers])
-
-
-_HASHES = {
-    "JavaStringHash": java_string_hashes,
-    "Murmur3_32Hash": murmur3_32_hashes,
-}
-
-# -- rows ------------------------------------------------------------------------------
 
 
 class Router:
@@ -231,13 +38,13 @@ class Router:
     ) -> None:
         assert routing_mode in ("RoundRobinPartition", "SinglePartition")
         self._partitions = partitions
-        self._hashes = _HASHES[hashing_scheme]
+        self._hashes = HASHES[hashing_scheme]
         self._is_single = routing_mode == "SinglePartition"
         self._first = first
         self._run_length = run_length
 
     def route(self, rows: EncodedRows, first_row: int) -> pa.Int32Array:
-        """The partition of each row, never NULL.
+        """Return the partition of each row, never NULL.
 
         Args:
             rows: Rows that follow each other.
@@ -250,7 +57,7 @@ class Router:
         if given is not None:
             self._check(given)
         if self._partitions == 1:
-            return pa.repeat(_int32(0), len(rows))
+            return pa.repeat(pa.scalar(0, pa.int32()), len(rows))
         if given is not None and not given.null_count:
             return given
         wanted = [] if given is None else [given]
@@ -271,9 +78,9 @@ class Router:
                 )
 
     def _by_key(self, keys: pa.LargeStringArray) -> pa.Int32Array:
-        """NULL where there is no key."""
+        """Return the partition of each row with a key; NULL where there is none."""
         texts = keys.fill_null("") if keys.null_count else keys
-        hashes = pc.bit_wise_and(self._hashes(texts), _uint32(0x7FFF_FFFF))
+        hashes = pc.bit_wise_and(self._hashes(texts), _SIGNLESS)
         found = self._modulo(hashes)
         return pc.if_else(keys.is_valid(), found, _NONE) if keys.null_count else found
 
@@ -283,10 +90,11 @@ class Router:
         if self._is_single or last_run <= first_run:
             run = 0 if self._is_single else first_run
             partition = (run + self._first) % self._partitions
-            return pa.repeat(_int32(partition), count)
-        numbers = pc.cumulative_sum(pa.repeat(_int64(1), count), _int64(first_row - 1))
-        runs = pc.divide(numbers, _int64(self._run_length))
-        return self._modulo(pc.add(runs, _int64(self._first)))
+            return pa.repeat(pa.scalar(partition, pa.int32()), count)
+        ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+        numbers = pc.cumulative_sum(ones, pa.scalar(first_row - 1, pa.int64()))
+        runs = pc.divide(numbers, pa.scalar(self._run_length, pa.int64()))
+        return self._modulo(pc.add(runs, pa.scalar(self._first, pa.int64())))
 
     def _modulo(self, numbers: pa.Array) -> pa.Int32Array:
         partitions = pa.scalar(self._partitions, numbers.type)
@@ -294,12 +102,10 @@ class Router:
         return pc.subtract(numbers, whole).cast(pa.int32())
 
 
-def _int32(number: int) -> pa.Int32Scalar:
-    return pa.scalar(number, pa.int32())
-
-
 _NONE = pa.scalar(None, pa.int32())
-_NO_PLACE = pa.scalar(None, pa.int64())
+
+#: The bits of a hash that the Java client keeps: all but the sign.
+_SIGNLESS = pa.scalar(0x7FFF_FFFF, pa.uint32())
 
 #: Runs at least so long on average are left where they are.
 _LONG_RUN = 100
@@ -308,7 +114,7 @@ _LONG_RUN = 100
 def partition_runs(
     partitions: pa.Array,
 ) -> tuple[pa.Int64Array | None, list[tuple[int, int, int]]]:
-    """Groups rows by partition, or by any other number that each of them has.
+    """Group rows by partition, or by any other number that each of them has.
 
     Where partitions change seldom, rows stay where they are, and a partition may have
     several runs. Else each has one. In both cases the rows of a partition keep their

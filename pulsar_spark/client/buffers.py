@@ -1,4 +1,5 @@
-"""Memory for what is received, used again once nobody views it.
+# SPDX-License-Identifier: Apache-2.0
+"""Memory for what is received, used again once it has no more views.
 
 Memory that is new to a process costs more than what is read into it: the system hands
 it out page by page, each of them filled with zeros first.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from pulsar_spark.wire.frames import BUFFER_BYTES
+from pulsar_spark.wire.frames import BUFFER_BYTES, new_bytes
 
 #: Buffers kept, in all 16 MiB: what is under way, and what waits to be decoded.
 _KEPT = 32
@@ -32,12 +33,12 @@ class BufferPool:
         self._lock = threading.Lock()  # connections have a thread each
 
     def take(self, size: int) -> memoryview:
-        """Room for so many bytes, which is given to nobody else while it is viewed.
+        """Return room for ``size`` bytes, which has no other user while it is viewed.
 
         Of another size than the pool's it is always new.
         """
         if size != self._size_bytes:
-            return memoryview(bytearray(size))
+            return new_bytes(size)
         with self._lock:
             # Always in the same order: so those in use are few, and still in the cache.
             for buffer in self._buffers:
@@ -49,13 +50,13 @@ class BufferPool:
             return memoryview(buffer)
 
     def start_anew(self) -> None:
-        """In a forked child: forgets the parent's buffers, and who held the lock."""
+        """Forget, in a forked child, the parent's buffers and who held the lock."""
         self._lock = threading.Lock()
         self._buffers = []
 
 
 def _is_unviewed(buffer: bytearray) -> bool:
-    """Whether there is no memoryview of it, nor of a part of it."""
+    """Return whether there is no memoryview of it, nor of a part of it."""
     try:
         buffer.append(buffer.pop())  # its size cannot change while there is one
     except BufferError:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to a broker: a transport, a ClientProtocol, and a thread that reads.
 
 The thread is what keeps a connection alive while Spark is slow to take rows: it answers
@@ -11,17 +12,16 @@ import contextlib
 import copy
 import itertools
 import logging
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from concurrent import futures
+from typing import Any, Protocol, TypeVar, cast
 
 from pulsar_spark._version import __version__
-from pulsar_spark.client.buffers import BufferPool
-from pulsar_spark.client.transport import Transport, open_transport
+from pulsar_spark.client.credentials import CredentialProvider, obtain
+from pulsar_spark.client.transport import Transport
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -31,8 +31,9 @@ from pulsar_spark.errors import (
     TransportError,
     foreign_text,
 )
-from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
+from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
     ClientProtocol,
@@ -42,16 +43,15 @@ from pulsar_spark.wire.protocol import (
     Event,
     ProducerClosed,
     Queued,
-    Receipt,
     Refusal,
     Reply,
     SendRefused,
 )
+from pulsar_spark.wire.sends import Receipt
+
+T = TypeVar("T")
 
 logger = logging.getLogger("pulsar_spark.client")
-
-_buffers = BufferPool()
-os.register_at_fork(after_in_child=_buffers.start_anew)
 
 #: How often the reading thread looks at the clock when nothing arrives, in seconds.
 _TICK_S = 1.0
@@ -62,11 +62,18 @@ _CONNECT = 0
 #: Requests that go out with one call of the system: some ten kilobytes.
 _REQUESTS_TOGETHER = 256
 
+#: Frames that go out with one call of the system have so many bytes. That there is one
+#: costs as much as to copy some ten kilobytes, and it wakes the broker.
+_SENT_TOGETHER_BYTES = 64 * 1024
+
 #: Entries that may come beyond those asked for: brokers read some at a time.
 _OVERSHOOT = 1000
 
 #: Answers to probes that wait while a frame goes out slowly. One would do.
 _ANSWERS_KEPT = 4
+
+#: What brokers show of us.
+CLIENT_VERSION = f"pulsar-spark-{__version__}"
 
 _AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
 
@@ -79,25 +86,35 @@ class Inbox(Protocol):
     """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Some entries arrived, in order."""
+        """Take some entries that arrived, in order.
+
+        Who attached itself ``in_bulk`` gets Deliveries among them.
+        """
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """No more will arrive: the broker let go (None), or the connection broke."""
+        """Learn that no more will arrive.
+
+        Args:
+            error: Why the connection broke; None: the broker let go of the consumer.
+        """
 
 
 class Outbox(Protocol):
     """What a connection tells a producer. Calls come from the reading thread."""
 
-    def receipt(self, receipt: Receipt) -> None:
-        """An entry is stored."""
+    def receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Learn that some entries are stored."""
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
-        """An entry is not stored; ``error`` says the same."""
+        """Learn that an entry is not stored; ``error`` says the same."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """No more will be taken: the broker let go (None), or the connection broke.
+        """Learn that no more will be taken.
 
         What a broker had taken before it let go, it may still acknowledge.
+
+        Args:
+            error: Why the connection broke; None: the broker let go of the producer.
         """
 
 
@@ -106,43 +123,72 @@ class Outbox(Protocol):
 _producer_ids = itertools.count(1)
 
 
-class _Request(Future[Any]):
+class Pending(futures.Future[T]):
     """A request under way.
 
+    It raises a BrokerError for a refusal and a TransportError if the connection breaks
+    first. It is running where the broker has taken the request, but lets it wait for
+    its turn.
+
     Attributes:
-        request_id: Its number.
-        answer: The class of the reply to it, None where there is none.
+        connection: Where it was sent.
+        name: The protocol's name of the request, for messages.
+        request_id: Its number there.
+        reply_type: What answers it.
     """
 
-    def __init__(self, request_id: int, answer: type[Any] | None) -> None:
+    def __init__(
+        self, connection: Connection, name: str, request_id: int, reply_type: type[T]
+    ) -> None:
         super().__init__()
+        self.connection = connection
+        self.name = name
         self.request_id = request_id
-        self.answer = answer
+        self.reply_type = reply_type
+
+    def outcome(self) -> T | PulsarSparkError:
+        """Return the reply or the error of a request that is done."""
+        error = self.exception()
+        assert error is None or isinstance(error, PulsarSparkError)
+        return error or self.result()
 
 
 class Connection:
     """A connection to one broker, shared by everything in this process that needs it.
 
-    Args:
-        address: ``host:port`` to connect to.
-        options: Time limits.
-        proxied_broker: ``host:port`` of the broker meant, where ``address`` is a proxy.
+    Nothing is sent or read before `start`; `client.connect` does all of it in one call.
 
-    Raises:
-        TransportError: It cannot be reached, or the handshake is not over in time.
-        ProtocolError: What answered is not a Pulsar broker.
-        AuthError: It does not want us.
-        BrokerError: It refused for another reason.
+    Args:
+        transport: To the broker.
+        protocol: What its bytes mean; begins with the handshake.
+        broker: ``host:port`` of the broker, for messages.
+        keep_alive_s: Seconds of silence after which the broker is probed; after twice
+            as many it is given up.
+        credentials: Answer what the broker asks in between; None: nothing does.
+
+    Attributes:
+        broker: The same.
+        max_message_size_bytes: The broker's limit for an entry.
+        server_version: What the broker says that it is.
     """
 
     def __init__(
-        self, address: str, options: ClientOptions, *, proxied_broker: str | None = None
+        self,
+        transport: Transport,
+        protocol: ClientProtocol,
+        *,
+        broker: str,
+        keep_alive_s: float,
+        credentials: CredentialProvider | None = None,
     ) -> None:
-        self.address = address
-        self.broker = proxied_broker or address
-        self._keep_alive_s = options.keep_alive_interval_s
-        connected = _Request(_CONNECT, None)
-        self._requests: dict[int, _Request] = {_CONNECT: connected}
+        self.broker = broker
+        self.max_message_size_bytes = 0
+        self.server_version = ""
+        self._transport = transport
+        self._protocol = protocol
+        self._keep_alive_s = keep_alive_s
+        self._credentials = credentials
+        self._requests: dict[int, Pending[Any]] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._due: dict[int, int] = {}  # entries that may come, for each inbox
         self._outboxes: dict[int, Outbox] = {}
@@ -152,23 +198,24 @@ class Connection:
         self._send_lock = threading.Lock()  # frames must not interleave
         self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
         self._error: PulsarSparkError | None = None
-        self._protocol = ClientProtocol(
-            commands.connect(
-                client_version=f"pulsar-spark-{__version__}",
-                proxy_to_broker_url=proxied_broker or "",
-            ),
-            _buffers.take,
-            options.memory_limit_bytes,
-        )
-        self._transport: Transport = open_transport(
-            address, options.connection_timeout_s
-        )
         self._thread = threading.Thread(
             target=self._run, name=f"pulsar-{self.broker}", daemon=True
         )
-        self._thread.start()
+
+    def start(self, timeout_s: float) -> None:
+        """Begin to read, and wait for the end of the handshake.
+
+        Raises:
+            TransportError: It is not over within ``timeout_s`` seconds.
+            ProtocolError: What answered is not a Pulsar broker.
+            AuthError: The broker does not want us.
+            BrokerError: It refused for another reason.
+        """
+        connected = Pending(self, "CONNECT", _CONNECT, Connected)
+        self._requests[_CONNECT] = connected
         try:
-            answer = self.wait(connected, options.connection_timeout_s, "CONNECT")
+            self._thread.start()
+            answer = self.wait(connected, timeout_s)
         except BaseException as error:  # an interrupt must not leave the thread behind
             self.close()
             if not isinstance(error, TransportError):
@@ -181,104 +228,100 @@ class Connection:
         self.max_message_size_bytes = answer.max_message_size_bytes
         self.server_version = foreign_text(answer.server_version)
 
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         return f"Connection({self.broker!r})"
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent."""
+        """Return whether requests can still be sent."""
         return self._error is None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for it: no request, no consumer, no producer."""
+        """Return whether nothing waits for it: no request, no consumer, no producer."""
         with self._lock:
             return not (self._requests or self._inboxes or self._outboxes)
 
-    def request(self, build: Callable[..., bytes]) -> Future[Any]:
-        """Sends a request without waiting for its reply; many may be under way.
+    def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
+        """Send a request without waiting for its reply; many may be under way."""
+        (pending,) = self.request_all([request])
+        return pending
 
-        Args:
-            build: Makes the frame, given the keyword ``request_id``.
-
-        Returns:
-            A future of the reply's message. It raises a BrokerError for a refusal and a
-            TransportError if the connection breaks first. It is running where the
-            broker has taken the request, but lets it wait for its turn.
-        """
-        (future,) = self.request_all([build])
-        return future
-
-    def request_all(self, builds: Sequence[Callable[..., bytes]]) -> list[Future[Any]]:
-        """Sends many requests, each as ``request`` does, with few calls of the system.
+    def request_all(self, requests: Sequence[Request[ReplyT]]) -> list[Pending[ReplyT]]:
+        """Send many requests, each as ``request`` does, with few calls of the system.
 
         One call for each of ten thousand would take longer than everything else: it
         wakes the broker, and then the reading thread, for a few bytes.
         """
-        futures: list[Future[Any]] = []
-        for first in range(0, len(builds), _REQUESTS_TOGETHER):
-            requests: dict[int, _Request] = {}
+        sent: list[Pending[ReplyT]] = []
+        for first in range(0, len(requests), _REQUESTS_TOGETHER):
+            some: dict[int, Pending[ReplyT]] = {}
             frames = []
-            for build in builds[first : first + _REQUESTS_TOGETHER]:
+            for request in requests[first : first + _REQUESTS_TOGETHER]:
                 request_id = next(self._request_ids)
-                frame = build(request_id=request_id)
-                frames.append(frame)
-                requests[request_id] = _Request(request_id, commands.answer_to(frame))
-            futures += requests.values()
+                frames.append(request.encode(request_id))
+                some[request_id] = Pending(
+                    self, request.name, request_id, request.reply_type
+                )
+            sent += some.values()
             with self._lock:
                 error = self._error
                 if error is None:
-                    self._requests |= requests
+                    self._requests |= some
             if error is not None:
-                for future in requests.values():
-                    future.set_exception(copy.copy(error))
+                for pending in some.values():
+                    pending.set_exception(copy.copy(error))
                 continue
             try:
                 self.send(b"".join(frames))
             except PulsarSparkError as failure:
                 self._fail(failure)
-        return futures
+        return sent
 
-    def tell(self, build: Callable[..., bytes]) -> None:
-        """Sends a request whose reply nobody waits for; not at all where it cannot.
-
-        Args:
-            build: Makes the frame, given the keyword ``request_id``.
-        """
+    def tell(self, request: Request[Any]) -> None:
+        """Send a request whose reply is not waited for; not at all where it cannot."""
         with contextlib.suppress(PulsarSparkError):
-            self.send(build(request_id=next(self._request_ids)))
+            self.send(request.encode(next(self._request_ids)))
 
-    def wait(self, future: Future[Any], timeout_s: float, what: str) -> Any:
-        """The reply, within ``timeout_s`` seconds.
+    def ask(self, request: Request[ReplyT], timeout_s: float) -> ReplyT:
+        """Send a request and return its reply, as ``request`` and ``wait`` do."""
+        return self.wait(self.request(request), timeout_s)
+
+    def wait(self, pending: Pending[T], timeout_s: float) -> T:
+        """Return the reply to a request, within ``timeout_s`` seconds.
 
         Raises:
-            TransportError: No reply in time; ``what`` names the request.
+            TransportError: No reply in time.
             BrokerError: A refusal.
         """
-        wait([future], max(0.0, timeout_s))
-        if not future.done():
-            raise self.give_up(future, what, timeout_s)
-        return future.result()
+        futures.wait([pending], max(0.0, timeout_s))
+        if not pending.done():
+            raise self.give_up(pending, timeout_s)
+        return pending.result()
 
-    def give_up(
-        self, future: Future[Any], what: str, timeout_s: float
-    ) -> TransportError:
-        """The error to raise when the reply to ``what`` did not come in time.
+    def give_up(self, pending: Pending[Any], timeout_s: float) -> TransportError:
+        """Return the error to raise when a reply did not come within ``timeout_s``.
 
-        A reply that comes later meets nobody, unless the broker has said that the
-        request is queued (``future.running()``).
+        A reply that comes later is dropped, unless the broker has said that the request
+        is queued (``pending.running()``).
         """
-        if isinstance(future, _Request):
-            with self._lock:
-                if not future.running():
-                    self._requests.pop(future.request_id, None)
+        with self._lock:
+            if not pending.running():
+                self._requests.pop(pending.request_id, None)
         return TransportError(
-            f"The broker {self.broker} did not answer {what} within {timeout_s:g} s.",
+            f"The broker {self.broker} did not answer {pending.name} within "
+            f"{timeout_s:g} s.",
             broker=self.broker,
         )
 
     def send(self, frame: bytes) -> None:
-        """Sends a frame that has no reply.
+        """Send a frame that has no reply.
 
         Raises:
             PulsarSparkError: The connection has ended; says why.
@@ -302,8 +345,27 @@ class Connection:
             )
             raise
 
+    def send_all(self, frames: Sequence[bytes]) -> None:
+        """Send many frames as ``send`` does, with few calls of the system.
+
+        Raises:
+            PulsarSparkError: As ``send``.
+        """
+        if len(frames) == 1:  # often a large one, which need not be copied
+            self.send(frames[0])
+            return
+        together: list[bytes] = []
+        size_bytes = 0
+        for frame in frames:
+            if together and size_bytes + len(frame) > _SENT_TOGETHER_BYTES:
+                self.send(b"".join(together))
+                together, size_bytes = [], 0
+            together.append(frame)
+            size_bytes += len(frame)
+        self.send(b"".join(together))
+
     def grant(self, consumer_id: int, permits: int) -> None:
-        """Lets the broker send a consumer this many more messages.
+        """Let the broker send a consumer this many more messages.
 
         Raises:
             PulsarSparkError: As ``send``.
@@ -324,25 +386,33 @@ class Connection:
             finally:
                 self._send_lock.release()
 
-    def attach(self, inbox: Inbox) -> int:
-        """Registers a consumer before it subscribes; returns its consumer id."""
+    def attach(self, inbox: Inbox, *, in_bulk: bool = False) -> int:
+        """Register a consumer before it subscribes, and return its consumer id.
+
+        Args:
+            inbox: Where its entries go.
+            in_bulk: Whether it takes those that are ordinary as Deliveries.
+        """
         consumer_id = next(self._consumer_ids)
         with self._lock:
             error = self._error
             self._inboxes[consumer_id] = inbox
             self._due[consumer_id] = _OVERSHOOT
+            if in_bulk:
+                self._protocol.in_bulk.add(consumer_id)
         if error is not None:
             inbox.closed(copy.copy(error))
         return consumer_id
 
     def detach(self, consumer_id: int) -> None:
-        """Forgets a consumer; entries that still arrive for it are dropped."""
+        """Forget a consumer; entries that still arrive for it are dropped."""
         with self._lock:
             self._inboxes.pop(consumer_id, None)
             self._due.pop(consumer_id, None)
+            self._protocol.in_bulk.discard(consumer_id)
 
     def attach_producer(self, producer_id: int, outbox: Outbox) -> None:
-        """Registers a producer before PRODUCER is sent."""
+        """Register a producer before PRODUCER is sent."""
         with self._lock:
             error = self._error
             self._outboxes[producer_id] = outbox
@@ -350,12 +420,12 @@ class Connection:
             outbox.closed(copy.copy(error))
 
     def detach_producer(self, producer_id: int) -> None:
-        """Forgets a producer; what still arrives for it is dropped."""
+        """Forget a producer; what still arrives for it is dropped."""
         with self._lock:
             self._outboxes.pop(producer_id, None)
 
     def close(self, reason: PulsarSparkError | None = None) -> None:
-        """Ends the connection; everything that waits for it gets an error.
+        """End the connection; everything that waits for it gets an error.
 
         Args:
             reason: The error; by default a TransportError that says no more than that.
@@ -365,9 +435,11 @@ class Connection:
             broker=self.broker,
         )
         self._fail(reason or closed)
+        if self._thread.ident is None:  # it was never started, and so closes nothing
+            self._transport.close()
 
     def forget(self) -> None:
-        """In a forked child: frees the socket, which goes on being the parent's."""
+        """Free, in a forked child, the socket, which goes on being the parent's."""
         self._transport.close()
 
     # What follows runs in the reading thread.
@@ -418,36 +490,45 @@ class Connection:
             self._send_answers()
 
     def _dispatch_all(self, events: Iterable[Event]) -> None:
-        # Entries that came together go on together: waking a task for each one of many
-        # small entries would cost more than decoding it.
-        deliveries: list[Delivery] = []
-        for event in events:
-            if isinstance(event, Delivery):
-                if deliveries and deliveries[0].consumer_id != event.consumer_id:
+        # Entries that came together go on together, and so do receipts: waking a task
+        # for each one of many small entries would cost more than decoding it.
+        deliveries: list[Delivery | Deliveries] = []
+        receipts: list[Receipt] = []
+        try:
+            for event in events:
+                if isinstance(event, Receipt):
+                    receipts.append(event)
+                elif isinstance(event, (Delivery, Deliveries)):
+                    if deliveries and deliveries[0].consumer_id != event.consumer_id:
+                        self._deliver(deliveries)
+                        deliveries = []
+                    deliveries.append(event)
+                else:
                     self._deliver(deliveries)
-                    deliveries = []
-                deliveries.append(event)
-            else:
-                self._deliver(deliveries)
-                deliveries = []
-                self._dispatch(event)
-        self._deliver(deliveries)
+                    self._tell_stored(receipts)
+                    deliveries, receipts = [], []
+                    self._dispatch(event)
+            self._deliver(deliveries)
+        finally:  # what is stored is stored, though nonsense may have followed
+            self._tell_stored(receipts)
 
-    def _deliver(self, deliveries: list[Delivery]) -> None:
+    def _deliver(self, deliveries: list[Delivery | Deliveries]) -> None:
         if not deliveries:
             return
         consumer_id = deliveries[0].consumer_id
+        entries = sum(len(d) if isinstance(d, Deliveries) else 1 for d in deliveries)
         with self._lock:
             inbox = self._inboxes.get(consumer_id)
             if inbox is not None:
-                self._due[consumer_id] -= len(deliveries)
+                self._due[consumer_id] -= entries
                 if self._due[consumer_id] < 0:
                     raise ProtocolError(
                         f"Consumer {consumer_id} was sent {_OVERSHOOT} entries more "
                         "than it had asked for."
                     )
         if inbox is not None:
-            inbox.deliver(deliveries)
+            # Deliveries come only where the inbox takes them.
+            inbox.deliver(cast("Sequence[Delivery]", deliveries))
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -461,29 +542,43 @@ class Connection:
                 with self._lock:
                     inbox = self._inboxes.pop(event.consumer_id, None)
                     self._due.pop(event.consumer_id, None)
+                    self._protocol.in_bulk.discard(event.consumer_id)
                 if inbox is not None:
                     inbox.closed(None)
-            case Receipt() | SendRefused() | ProducerClosed():
+            case SendRefused() | ProducerClosed():
                 self._tell_producer(event)
             case Connected():
                 future = self._take(_CONNECT)
                 if future is not None:
                     future.set_result(event)
             case AuthChallenged():
-                raise AuthError(
-                    f"The broker {self.broker} asks for "
-                    f"{foreign_text(event.method) or 'some'} authentication, which "
-                    "this version does not support.",
-                    code="AuthenticationError",
-                    broker=self.broker,
-                )
+                self._challenged(event)
+
+    def _challenged(self, challenge: AuthChallenged) -> None:
+        credentials = self._credentials
+        if credentials is None or challenge.method not in ("", credentials.method):
+            why = "which this version does not support"
+            if credentials is not None:
+                why = f"but the credentials are for {credentials.method}"
+            raise AuthError(
+                f"The broker {self.broker} asks for "
+                f"{foreign_text(challenge.method) or 'some'} authentication, {why}.",
+                code="AuthenticationError",
+                broker=self.broker,
+            )
+        data = obtain(lambda: credentials.answer(challenge.data), self.broker)
+        self._protocol.answer(
+            commands.auth_response(
+                CLIENT_VERSION, auth_method_name=credentials.method, auth_data=data
+            )
+        )
 
     def _replied(self, reply: Reply) -> None:
         with self._lock:
             request = self._requests.get(reply.request_id)
             if request is None:
                 return
-            if request.answer is not type(reply.body):
+            if request.reply_type is not type(reply.body):
                 # It stays with those that wait, and learns of the end as they do.
                 raise ProtocolError(
                     f"Request {reply.request_id} was answered by "
@@ -499,13 +594,20 @@ class Connection:
             if future is not None and not future.running():
                 future.set_running_or_notify_cancel()
 
-    def _tell_producer(self, event: Receipt | SendRefused | ProducerClosed) -> None:
+    def _tell_stored(self, receipts: Sequence[Receipt]) -> None:
+        by_producer: dict[int, list[Receipt]] = {}
+        for receipt in receipts:
+            by_producer.setdefault(receipt[0], []).append(receipt)
+        for producer_id, some in by_producer.items():
+            outbox = self._outboxes.get(producer_id)
+            if outbox is not None:
+                outbox.receipts(some)
+
+    def _tell_producer(self, event: SendRefused | ProducerClosed) -> None:
         outbox = self._outboxes.get(event.producer_id)
         if outbox is None:
             return
-        if isinstance(event, Receipt):
-            outbox.receipt(event)
-        elif isinstance(event, SendRefused):
+        if isinstance(event, SendRefused):
             outbox.refused(event, refusal_error(event, self.broker))
         else:  # receipts of what was on its way may still follow
             outbox.closed(None)
@@ -518,17 +620,17 @@ class Connection:
         if future is not None:
             future.set_exception(error)
 
-    def _take(self, request_id: int) -> _Request | None:
+    def _take(self, request_id: int) -> Pending[Any] | None:
         with self._lock:
             return self._requests.pop(request_id, None)
 
     def _fail(self, error: PulsarSparkError) -> None:
-        """Ends the connection once; everything that waits learns why."""
+        """End the connection once; everything that waits learns why."""
         with self._lock:
             if self._error is not None:
                 return
             self._error = error
-            futures = list(self._requests.values())
+            requests = list(self._requests.values())
             boxes: list[Inbox | Outbox] = [
                 *self._inboxes.values(),
                 *self._outboxes.values(),
@@ -540,19 +642,19 @@ class Connection:
         logger.debug("%r: %s", self, error)
         self._transport.shutdown()  # the reading thread, which comes back now, closes
         # Each gets an exception of its own: they are raised in different threads.
-        for future in futures:
-            future.set_exception(copy.copy(error))
+        for request in requests:
+            request.set_exception(copy.copy(error))
         for box in boxes:
             box.closed(copy.copy(error))
 
 
 def new_producer_id() -> int:
-    """A producer id that no connection of this process has seen."""
+    """Return a producer id that no connection of this process has seen."""
     return next(_producer_ids)
 
 
 def refusal_error(refusal: Refusal | SendRefused, broker: str) -> BrokerError:
-    """What the broker refused, as the error to raise."""
+    """Return what the broker refused, as the error to raise."""
     kind = BrokerError
     if refusal.code == "TopicNotFound":
         kind = TopicNotFoundError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers of many topic partitions that go through the same steps together.
 
 A step sends one request for each of them and then waits for all the replies, so that a
@@ -7,15 +8,25 @@ thousand partitions cost one round trip, and not a thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.lookup import Request, TopicLookup, gather, send_all
+from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.client.requests import fan_out
+from pulsar_spark.errors import (
+    AskAgainError,
+    BrokerError,
+    PulsarSparkError,
+    TransportError,
+)
 from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ReplyT, Request
 from pulsar_spark.wire.protocol import Delivery
+
+#: Longest wait for brokers to forget consumers, in seconds. Nothing depends on it.
+_CLOSE_TIMEOUT_S = 5.0
 
 
 class TopicConsumer:
@@ -33,13 +44,14 @@ class TopicConsumer:
         self.consumer_id = 0
         self.is_open = True
 
-    def subscribe(self, subscription: str, *, durable: bool, **where: Any) -> Request:
-        """SUBSCRIBE, by a new consumer id; ``where`` as ``commands.subscribe``."""
+    def subscribe(
+        self, subscription: str, *, durable: bool, **where: Any
+    ) -> Request[pb.CommandSuccess]:
+        """Build SUBSCRIBE by a new consumer id; ``where`` as ``commands.subscribe``."""
         self.connection.detach(self.consumer_id)
         self.is_open = True
         self.consumer_id = self.connection.attach(self)
-        return partial(
-            commands.subscribe,
+        return commands.subscribe(
             topic=self.topic,
             subscription=subscription,
             consumer_id=self.consumer_id,
@@ -47,35 +59,36 @@ class TopicConsumer:
             **where,
         )
 
-    def seek(self, time_ms: int) -> Request:
-        """SEEK to a publish time."""
-        return partial(
-            commands.seek_to_publish_time, self.consumer_id, publish_time_ms=time_ms
-        )
+    def seek(self, time_ms: int) -> Request[pb.CommandSuccess]:
+        """Build SEEK to a publish time."""
+        return commands.seek_to_publish_time(self.consumer_id, time_ms)
 
-    def get_last(self) -> Request:
-        """GET_LAST_MESSAGE_ID."""
-        return partial(commands.get_last_message_id, self.consumer_id)
+    def get_last(self) -> Request[pb.CommandGetLastMessageIdResponse]:
+        """Build GET_LAST_MESSAGE_ID."""
+        return commands.get_last_message_id(self.consumer_id)
 
-    def close(self) -> Request:
-        """CLOSE_CONSUMER."""
-        return partial(commands.close_consumer, self.consumer_id)
+    def close(self) -> Request[pb.CommandSuccess]:
+        """Build CLOSE_CONSUMER."""
+        return commands.close_consumer(self.consumer_id)
 
     # What follows is called by the connection's reading thread.
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing is asked for, so nothing comes."""
+        """Do nothing: nothing is asked for, so nothing comes."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """The next request on it will fail, or, after a seek, is a new subscribe."""
+        """Note it: the next request will fail, or, after a seek, is a new subscribe."""
         self.is_open = False
 
 
 C = TypeVar("C", bound=TopicConsumer)
+_SetT = TypeVar("_SetT", bound="ConsumerSet[Any]")
 
 
-class ConsumerGroup(Generic[C]):
-    """Some consumers, by topic partition.
+class ConsumerSet(Generic[C]):
+    """Some consumers that have nothing to do with each other, by topic partition.
+
+    As a context manager it closes them at the end.
 
     Args:
         pool: The cluster's connections.
@@ -96,74 +109,92 @@ class ConsumerGroup(Generic[C]):
         self.members: dict[str, C] = {}
         self.failures: dict[str, PulsarSparkError] = {}
 
-    def connect(self, topics: Iterable[str]) -> None:
-        """Makes consumers of these, each on the broker that serves its topic."""
-        found = self._pool.get_all(self._lookup.brokers(topics))
-        for topic, connection in found.items():
+    def __enter__(self: _SetT) -> _SetT:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(
+        self, names: Iterable[str], topic_of: Callable[[str], str] | None = None
+    ) -> None:
+        """Make consumers of these, each on the broker that serves its topic.
+
+        Args:
+            names: Topic partitions, unless ``topic_of`` says which they are of.
+            topic_of: Where a topic partition has several consumers.
+        """
+        topics = {name: topic_of(name) if topic_of else name for name in names}
+        brokers = self._lookup.brokers(dict.fromkeys(topics.values()))
+        connections = self._pool.get_all(brokers)
+        for name, topic in topics.items():
+            connection = connections[topic]
             if isinstance(connection, Connection):
-                self.members[topic] = self._make(topic, connection)
+                self.members[name] = self._make(name, connection)
             else:
-                self.failures[topic] = connection
+                self.failures[name] = connection
 
     def step(
         self,
-        what: str,
-        request: Callable[[C], Request],
+        request: Callable[[C], Request[ReplyT]],
         topics: Iterable[str] | None = None,
-    ) -> dict[str, Any]:
-        """Sends a request for each member, then waits for all the replies.
+    ) -> dict[str, ReplyT]:
+        """Send a request for each member, then wait for all the replies.
 
         Whose request fails is no longer a member.
 
         Args:
-            what: Name of the request, for messages.
             request: Builds it.
             topics: Only for those of these that are members.
 
         Returns:
             The reply to each member.
         """
-        replies = self.ask(what, request, topics)
-        for topic, reply in replies.items():
+        replies: dict[str, ReplyT] = {}
+        for topic, reply in self.ask(request, topics).items():
             if isinstance(reply, PulsarSparkError):
                 self.drop(topic, reply)
-        return {t: reply for t, reply in replies.items() if t in self.members}
+            else:
+                replies[topic] = reply
+        return replies
 
     def ask(
         self,
-        what: str,
-        request: Callable[[C], Request],
+        request: Callable[[C], Request[ReplyT]],
         topics: Iterable[str] | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        """As ``step``, but gives errors among the replies, and nobody drops out."""
-        requests = {}
-        for topic in list(self.members) if topics is None else topics:
-            if (member := self.members.get(topic)) is not None:
-                requests[topic] = member.connection, request(member)
-        return gather(send_all(requests), timeout_s or self._timeout_s, what)
+    ) -> dict[str, ReplyT | PulsarSparkError]:
+        """Do as ``step``, but return errors among the replies and drop no member."""
+        wanted = list(self.members) if topics is None else topics
+        asked = {
+            topic: self.members[topic] for topic in wanted if topic in self.members
+        }
+        return fan_out(
+            {topic: member.connection for topic, member in asked.items()},
+            {topic: request(member) for topic, member in asked.items()},
+            timeout_s or self._timeout_s,
+        )
 
     def drop(self, topic: str, error: PulsarSparkError) -> None:
-        """Gives a member up."""
+        """Give a member up."""
         member = self.members.pop(topic)
         # Without this a slow SUBSCRIBE could come true after all, for nobody.
         member.connection.tell(member.close())
         member.connection.detach(member.consumer_id)
-        if isinstance(error, BrokerError):
+        if isinstance(error, (BrokerError, TransportError, AskAgainError)):
             error = error.about(topic)
-        elif isinstance(error, TransportError):
-            error = TransportError(f"{topic}: {error.message}", broker=error.broker)
         self.failures[topic] = error
 
-    def close(self, timeout_s: float | None = None) -> None:
-        """Closes all members; whether the broker answers makes no difference."""
-        self.ask("CLOSE_CONSUMER", lambda member: member.close(), timeout_s=timeout_s)
+    def close(self) -> None:
+        """Close all members; whether the broker answers makes no difference."""
+        timeout_s = min(self._timeout_s, _CLOSE_TIMEOUT_S)
+        self.ask(lambda member: member.close(), timeout_s=timeout_s)
         for member in self.members.values():
             member.connection.detach(member.consumer_id)
         self.members.clear()
 
     def take_failures(self) -> Mapping[str, PulsarSparkError]:
-        """What has failed since the last time."""
+        """Return what has failed since the last time."""
         failures, self.failures = self.failures, {}
         return failures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics there are, how many partitions they have, and who serves them.
 
 All questions about many topics are asked at once, and the answers awaited together, so
@@ -6,16 +7,17 @@ that a thousand partitions cost a few round trips.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, normal_address
+from pulsar_spark.client.requests import fan_out
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import (
+    AskAgainError,
     BrokerError,
     ProtocolError,
     PulsarSparkError,
@@ -26,11 +28,9 @@ from pulsar_spark.errors import (
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ReplyT, Request
 
 K = TypeVar("K")
-
-#: Makes a frame, given the request id.
-Request = Callable[..., bytes]
 
 #: More partitions than any topic has. A number that is believed costs memory.
 _MAX_PARTITIONS = 100_000
@@ -38,25 +38,28 @@ _MAX_PARTITIONS = 100_000
 _SCHEME = "pulsar://"
 _TLS_SCHEME = "pulsar+ssl://"
 
-#: How finely silence is measured: this many steps make a timeout.
-_STEPS = 10
-
 
 class TopicLookup:
     """Answers questions about topics.
 
     Args:
         pool: The cluster's connections.
+        patience_s: How long to go on without a single answer, in seconds; by default
+            as long as a lookup may take.
     """
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(
+        self, pool: ConnectionPool, *, patience_s: float | None = None
+    ) -> None:
         self._pool = pool
         self._options = pool.options
+        usual_s = self._options.lookup_timeout_s
+        self._patience_s = usual_s if patience_s is None else patience_s
 
     def partition_counts(
         self, topics: Iterable[str], *, auto_creation: bool = False
     ) -> dict[str, int | None]:
-        """The number of partitions of each topic, by full name.
+        """Return the number of partitions of each topic, by full name.
 
         0 stands for a topic that is not partitioned, None for one that does not exist.
 
@@ -72,7 +75,7 @@ class TopicLookup:
         return ask_all(topics, ask, self._retry())
 
     def counted_partitions(self, names: Iterable[str]) -> set[str]:
-        """Those names that are partitions of a topic, whether they exist yet or not.
+        """Return which names are partitions of a topic, whether they exist yet or not.
 
         A partitioned topic that brokers create by themselves is only a number at first;
         each partition comes into being with its first producer.
@@ -94,14 +97,16 @@ class TopicLookup:
     def _partition_counts(
         self, topics: list[str], *, auto_creation: bool
     ) -> Mapping[str, int | None | PulsarSparkError]:
-        build = partial(commands.partitioned_metadata, auto_creation=auto_creation)
         answers = self._ask_service(
-            {topic: partial(build, topic) for topic in topics}, "PARTITIONED_METADATA"
+            {
+                topic: commands.partitioned_metadata(topic, auto_creation=auto_creation)
+                for topic in topics
+            }
         )
         return {topic: _partition_count(topic, a) for topic, a in answers.items()}
 
     def topics_of_namespace(self, namespace: str) -> list[str]:
-        """Full names of the topics in ``tenant/namespace``, each partition by itself.
+        """Return the topics in ``tenant/namespace`` by full name, each partition apart.
 
         Raises:
             PulsarSparkError: The cluster does not answer, or refuses.
@@ -109,8 +114,7 @@ class TopicLookup:
         answers = ask_all(
             [namespace],
             lambda names: self._ask_service(
-                {name: partial(commands.topics_of_namespace, name) for name in names},
-                "GET_TOPICS_OF_NAMESPACE",
+                {name: commands.topics_of_namespace(name) for name in names}
             ),
             self._retry(),
         )
@@ -119,7 +123,7 @@ class TopicLookup:
     def brokers(
         self, topic_partitions: Iterable[str]
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
-        """Who serves each topic partition now; this makes a broker take it on.
+        """Return who serves each topic partition now; this makes a broker take it on.
 
         One try: an answer or an error for each, for the caller to try again.
         """
@@ -127,12 +131,15 @@ class TopicLookup:
         found = self._brokers(topic_partitions, opened)
         # What only redirected us, or failed, is of no use to anybody.
         self._pool.release(opened.difference(_addresses(found.values())))
+        self._pool.remember_brokers(
+            {name: one for name, one in found.items() if isinstance(one, BrokerAddress)}
+        )
         return found
 
     def _brokers(
         self, topic_partitions: Iterable[str], opened: set[BrokerAddress]
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
-        """As ``brokers``; notes the connections that this opens."""
+        """Do as ``brokers``, and note the connections that this opens."""
         found: dict[str, BrokerAddress | PulsarSparkError] = {}
         asking = {topic: _Question() for topic in topic_partitions}
         for _ in range(self._options.max_lookup_redirects + 1):
@@ -143,22 +150,23 @@ class TopicLookup:
             answers = self._ask_brokers(asking)
             redirected = {}
             for topic, answer in answers.items():
-                result = self._broker(answer)
+                result = self._broker(topic, answer)
                 if isinstance(result, _Question):
                     redirected[topic] = result
                 else:
                     found[topic] = result
             asking = redirected
         for topic in asking:
-            found[topic] = BrokerError(
+            found[topic] = AskAgainError(
                 f"The lookup of {topic} was redirected more than "
                 f"{self._options.max_lookup_redirects} times. Raise "
-                "`pulsar.client.maxLookupRedirects` if the cluster is that large.",
-                code="ServiceNotReady",
+                "`pulsar.client.maxLookupRedirects` if the cluster is that large."
             )
         return found
 
-    def _ask_brokers(self, asking: Mapping[str, _Question]) -> dict[str, Any]:
+    def _ask_brokers(
+        self, asking: Mapping[str, _Question]
+    ) -> dict[str, pb.CommandLookupTopicResponse | PulsarSparkError]:
         connections = self._pool.get_all(
             {
                 topic: question.address
@@ -166,34 +174,30 @@ class TopicLookup:
                 if question.address is not None
             }
         )
-        service = self._service() if len(connections) < len(asking) else None
-        requests: dict[str, tuple[Connection, Request]] = {}
-        failed: dict[str, PulsarSparkError] = {}
-        for topic, question in asking.items():
-            connection = connections.get(topic) or service
-            if not isinstance(connection, Connection):
-                assert connection is not None
-                failed[topic] = connection
-                continue
-            build = partial(
-                commands.lookup,
+        if len(connections) < len(asking):
+            connections = {**dict.fromkeys(asking, self._service()), **connections}
+        requests = {
+            topic: commands.lookup(
                 topic,
                 authoritative=question.authoritative,
                 advertised_listener_name=self._options.listener_name or "",
             )
-            requests[topic] = connection, build
-        return gather(
-            {**send_all(requests), **failed}, self._options.lookup_timeout_s, "LOOKUP"
-        )
+            for topic, question in asking.items()
+        }
+        return fan_out(connections, requests, self._options.lookup_timeout_s)
 
-    def _broker(self, answer: Any) -> BrokerAddress | _Question | PulsarSparkError:
+    def _broker(
+        self, topic: str, answer: pb.CommandLookupTopicResponse | PulsarSparkError
+    ) -> BrokerAddress | _Question | PulsarSparkError:
+        if isinstance(answer, BrokerError):
+            return answer.about(topic)
         if isinstance(answer, PulsarSparkError):
             return answer
         url = answer.brokerServiceUrl or answer.brokerServiceUrlTls
         failed = pb.CommandLookupTopicResponse.Failed
         if not url or not answer.HasField("response") or answer.response == failed:
-            return BrokerError(
-                "The broker's answer to LOOKUP names no broker.", code="ServiceNotReady"
+            return AskAgainError(
+                f"{topic}: The broker's answer to LOOKUP names no broker."
             )
         broker = _host_and_port(url)
         if broker is None:
@@ -209,12 +213,11 @@ class TopicLookup:
             return _Question(address, answer.authoritative)
         return address
 
-    def _ask_service(self, builds: Mapping[K, Any], what: str) -> dict[K, Any]:
-        connection = self._service()
-        if not isinstance(connection, Connection):
-            return dict.fromkeys(builds, connection)
-        sent = send_all({key: (connection, build) for key, build in builds.items()})
-        return gather(sent, self._options.lookup_timeout_s, what)
+    def _ask_service(
+        self, requests: Mapping[K, Request[ReplyT]]
+    ) -> dict[K, ReplyT | PulsarSparkError]:
+        connections = dict.fromkeys(requests, self._service())
+        return fan_out(connections, requests, self._options.lookup_timeout_s)
 
     def _service(self) -> Connection | PulsarSparkError:
         try:
@@ -223,7 +226,7 @@ class TopicLookup:
             return error
 
     def _retry(self) -> Retry:
-        return Retry(self._options, self._options.lookup_timeout_s)
+        return self._pool.retry(self._patience_s)
 
 
 @dataclass(frozen=True)
@@ -234,69 +237,9 @@ class _Question:
     authoritative: bool = False
 
 
-_Pending = tuple[Connection, Future[Any]]
-
-
-def send_all(requests: Mapping[K, tuple[Connection, Request]]) -> dict[K, _Pending]:
-    """Sends many requests, those for one broker together.
-
-    Args:
-        requests: Whom to ask, and what.
-    """
-    by_connection: dict[Connection, list[K]] = {}
-    for key, (connection, _) in requests.items():
-        by_connection.setdefault(connection, []).append(key)
-    sent: dict[K, _Pending] = {}
-    for connection, keys in by_connection.items():
-        futures = connection.request_all([requests[key][1] for key in keys])
-        sent.update(
-            (key, (connection, future))
-            for key, future in zip(keys, futures, strict=True)
-        )
-    return sent
-
-
-def gather(
-    futures: Mapping[K, _Pending | PulsarSparkError], timeout_s: float, what: str
-) -> dict[K, Any]:
-    """Waits for many replies together; gives a reply or an error for each.
-
-    Args:
-        futures: What was sent, or why it was not.
-        timeout_s: Longest time without any reply, in seconds: thousands of topics that
-            a broker has to load first take their time.
-        what: Name of the request, for messages.
-    """
-    _await_all(
-        [item[1] for item in futures.values() if isinstance(item, tuple)], timeout_s
-    )
-    answers: dict[K, Any] = {}
-    for key, pending in futures.items():
-        if isinstance(pending, PulsarSparkError):
-            answers[key] = pending
-            continue
-        connection, future = pending
-        if not future.done():
-            answers[key] = connection.give_up(future, what, timeout_s)
-        else:
-            answers[key] = future.exception() or future.result()
-    return answers
-
-
-def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
-    """Waits until all are done, or none became so for ``timeout_s``."""
-    futures = list(futures)
-    step_s = timeout_s / _STEPS
-    # The last reply most often comes last, and a wait for one is cheaper than for all.
-    wait(futures[-1:], step_s)
-    pending = {future for future in futures if not future.done()}
-    silent_steps = int(len(pending) == len(futures))
-    while pending and silent_steps < _STEPS:
-        done, pending = wait(pending, step_s)
-        silent_steps = 0 if done else silent_steps + 1
-
-
-def _partition_count(topic: str, answer: Any) -> int | None | PulsarSparkError:
+def _partition_count(
+    topic: str, answer: pb.CommandPartitionedTopicMetadataResponse | PulsarSparkError
+) -> int | None | PulsarSparkError:
     if isinstance(answer, TopicNotFoundError):
         return None
     if isinstance(answer, BrokerError):
@@ -308,7 +251,7 @@ def _partition_count(topic: str, answer: Any) -> int | None | PulsarSparkError:
             f"{topic}: the broker counts {answer.partitions:,} partitions. No topic "
             f"has more than {_MAX_PARTITIONS:,}."
         )
-    return int(answer.partitions)
+    return answer.partitions
 
 
 def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
@@ -316,7 +259,7 @@ def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
 
 
 def _host_and_port(url: str) -> str | None:
-    """The address in a broker's URL, None where there is none."""
+    """Return the address in a broker's URL, None where there is none."""
     for scheme in (_SCHEME, _TLS_SCHEME):
         if url.lower().startswith(scheme):
             return normal_address(url[len(scheme) :].rstrip("/"))
@@ -333,10 +276,9 @@ def _no_address(url: str) -> ProtocolError:
 
 
 def _needs_tls(broker: str) -> TransportError:
-    error = TransportError(
+    return TransportError(
         f"The broker {broker} serves this topic, and is to be spoken to by TLS only "
         f"({_TLS_SCHEME}), which is not supported yet by this version.",
         broker=broker,
+        retriable=False,
     )
-    error.retriable = False
-    return error

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connections of this process: one to each broker, kept across tasks."""
 
 from __future__ import annotations
@@ -7,14 +8,18 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from pulsar_spark.client.connect import connect
 from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.credentials import CredentialProvider
+from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import PulsarSparkError, TransportError
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.wire.permits import Learnt
 
 K = TypeVar("K")
 
@@ -24,6 +29,12 @@ _CONNECTING = 16
 #: Brokers whose connections are kept. No cluster is as large; of more, the ones that
 #: nothing waits for are closed, those first that were asked for longest ago.
 _KEPT = 1000
+
+#: Topic partitions whose brokers are remembered: as many as one read may have.
+_REMEMBERED = 1_000_000
+
+#: Topics of which it is remembered how much came at a time.
+_LEARNT = 1000
 
 _MAX_PORT = 65535
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[-.\w]+):0*([0-9]{1,5})", re.ASCII)
@@ -42,7 +53,7 @@ class BrokerAddress(NamedTuple):
 
 
 def normal_address(text: str) -> str | None:
-    """``host:port`` as it is spelt here, so that one place has one spelling.
+    """Return ``host:port`` in its one spelling, by which addresses are compared.
 
     Args:
         text: A host, an IPv6 address in brackets, and a port.
@@ -77,7 +88,7 @@ class _Slot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody would miss its connection."""
+        """Return whether its connection can be closed without loss."""
         if self.connection is None:
             return False  # somebody is about to open it
         return self.connection.is_idle or not self.connection.is_open
@@ -88,21 +99,34 @@ class ConnectionPool:
 
     Args:
         options: Where the cluster is, and time limits.
+        credentials: Prove to each broker who connects; None where brokers do not ask.
     """
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(
+        self, options: ClientOptions, credentials: CredentialProvider | None = None
+    ) -> None:
         self.options = options
-        self._hosts = [normal_address(url) or url for url in options.service_urls]
+        self._credentials = credentials
+        self._hosts = [normal_address(url) or url for url in options.service_url.hosts]
         self._slots: dict[BrokerAddress, _Slot] = {}
         self._lock = threading.Lock()  # guards the map, never for long
         self._service = 0  # the host of service.url that answered last
+        self._brokers: dict[str, BrokerAddress] = {}  # as lookups answered last
+        self._unreachable: set[BrokerAddress] = set()  # when last tried
+        self._learnt: dict[str, Learnt] = {}  # by topic
         _all_pools.add(self)
 
+    def __enter__(self) -> ConnectionPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def get(self, address: BrokerAddress) -> Connection:
-        """The connection to this broker, opened if need be.
+        """Return the connection to this broker, opened if need be.
 
         Raises:
-            PulsarSparkError: As :class:`Connection` does.
+            PulsarSparkError: As `connect` does.
         """
         while True:
             with self._lock:
@@ -120,22 +144,55 @@ class ConnectionPool:
                 return slot.connection
 
     def _open(self, address: BrokerAddress, slot: _Slot) -> None:
-        """Opens a slot's connection; where that fails there is no slot any more."""
+        """Open a slot's connection; where that fails, remove the slot."""
         try:
-            slot.connection = Connection(
-                address.physical, self.options, proxied_broker=address.proxied
+            slot.connection = connect(
+                address.physical,
+                self.options,
+                proxied_broker=address.proxied,
+                credentials=self._credentials,
             )
         except BaseException:
             with self._lock:
+                if len(self._unreachable) >= _KEPT:
+                    self._unreachable.clear()
+                self._unreachable.add(address)
                 if self._slots.get(address) is slot:
                     del self._slots[address]
             slot.is_gone = True
             raise
+        self._unreachable.discard(address)
+
+    def is_unreachable(self, address: BrokerAddress) -> bool:
+        """Return whether the last try to connect to this broker failed."""
+        return address in self._unreachable
+
+    def remember_brokers(self, found: Mapping[str, BrokerAddress]) -> None:
+        """Note who serves some topic partitions, as the cluster has just answered."""
+        with self._lock:
+            self._brokers.update(found)
+            if len(self._brokers) > _REMEMBERED:
+                self._brokers = dict(found)
+
+    def last_broker(self, topic_partition: str) -> BrokerAddress | None:
+        """Return who served a topic partition at its last lookup, None before that."""
+        return self._brokers.get(topic_partition)
+
+    def learn(self, topic: str, learnt: Learnt) -> None:
+        """Note what a consumer has seen of a topic, for the next one here."""
+        with self._lock:
+            self._learnt[topic] = learnt
+            if len(self._learnt) > _LEARNT:
+                self._learnt = {topic: learnt}
+
+    def learnt(self, topic: str) -> Learnt | None:
+        """Return what the last consumer has seen of a topic, None for nothing."""
+        return self._learnt.get(topic)
 
     def _take_idle(
         self, count: int, addresses: Iterable[BrokerAddress] | None = None
     ) -> list[Connection]:
-        """Removes so many slots that nobody uses; gives what is to be closed."""
+        """Remove up to ``count`` unused slots and return the connections to close."""
         taken: list[Connection] = []
         if count <= 0:
             return taken
@@ -153,12 +210,12 @@ class ConnectionPool:
         return taken
 
     def has(self, address: BrokerAddress) -> bool:
-        """Whether there is a connection to this broker already."""
+        """Return whether there is a connection to this broker already."""
         with self._lock:
             return address in self._slots
 
     def release(self, addresses: Iterable[BrokerAddress]) -> None:
-        """Closes those of these connections that nothing waits for."""
+        """Close those of these connections that nothing waits for."""
         with self._lock:
             unused = self._take_idle(len(self._slots), addresses)
         for connection in unused:
@@ -167,7 +224,7 @@ class ConnectionPool:
     def get_all(
         self, addresses: Mapping[K, BrokerAddress | PulsarSparkError]
     ) -> dict[K, Connection | PulsarSparkError]:
-        """The connections to many brokers, opened side by side.
+        """Return the connections to many brokers, opened side by side.
 
         Args:
             addresses: A broker for each key, or an error, which is passed on.
@@ -193,11 +250,11 @@ class ConnectionPool:
             return error
 
     def service_address(self) -> str:
-        """``host:port`` of the service URL's host in use."""
+        """Return ``host:port`` of the service URL's host in use."""
         return self._hosts[self._service]
 
     def service(self) -> Connection:
-        """A connection to the first host of the service URL that answers.
+        """Return a connection to the first host of the service URL that answers.
 
         Raises:
             TransportError: None of them does; says why for each.
@@ -220,8 +277,13 @@ class ConnectionPool:
             + " ".join(error.message for error in errors)
         )
 
+    def retry(self, timeout_s: float) -> Retry:
+        """Return a budget of ``timeout_s`` seconds, with the pauses of the options."""
+        options = self.options
+        return Retry(options.initial_backoff_s, options.max_backoff_s, timeout_s)
+
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         with self._lock:
             slots = list(self._slots.values())
             self._slots.clear()
@@ -232,7 +294,7 @@ class ConnectionPool:
                     slot.connection.close()
 
     def forget(self) -> None:
-        """In a forked child: lets go of the parent's connections without a word."""
+        """Let go, in a forked child, of the parent's connections; send nothing."""
         for slot in self._slots.values():
             if slot.connection is not None:
                 slot.connection.forget()
@@ -243,21 +305,27 @@ class ConnectionPool:
 #: Every pool of the process; some are not shared.
 _all_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
 
-_pools: dict[ClientOptions, ConnectionPool] = {}
+#: Those that are, by ``ClientOptions.pool_key``.
+_pools: dict[Hashable, ConnectionPool] = {}
 _pools_lock = threading.Lock()
 
 
 def shared_pool(options: ClientOptions) -> ConnectionPool:
-    """The pool that everything in this process with the same options shares.
+    """Return the pool of this process for these options.
 
-    A forked child starts with an empty one: sockets and threads are its parent's.
+    Which options may share one is said by ``ClientOptions.pool_key``: where the cluster
+    is, who connects, and what else a connection depends on. A credential is no part of
+    it. A forked child starts with an empty pool: sockets and threads are its parent's.
     """
     with _pools_lock:
-        return _pools.setdefault(options, ConnectionPool(options))
+        pool = _pools.get(options.pool_key)
+        if pool is None:
+            pool = _pools[options.pool_key] = ConnectionPool(options)
+        return pool
 
 
 def _forget_parent() -> None:
-    """Runs in a forked child, before anything else does."""
+    """Forget, in a forked child and before all else, what is the parent's."""
     global _pools_lock
     _pools_lock = threading.Lock()  # another thread of the parent may have held it
     # A copy of a socket left open would keep the parent's connection alive after it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where topic partitions begin and end, for many of them at once.
 
 A reader that never takes a message is enough to learn both: the broker answers
@@ -18,16 +19,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pulsar_spark.client.consumers import ConsumerGroup, TopicConsumer
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.retry import Retry, ask_all
-from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError, TransportError
-from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.plan import TopicPositions
+from pulsar_spark.errors import AskAgainError, PulsarSparkError, TopicNotFoundError
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 
 
@@ -38,6 +38,7 @@ class PositionLookup:
         pool: The cluster's connections.
         subscription_prefix: Beginning of the names of the readers.
         read_compacted: Whether the readers are to see the compacted topic.
+        patience_s: As for `TopicLookup`.
     """
 
     def __init__(
@@ -46,17 +47,19 @@ class PositionLookup:
         *,
         subscription_prefix: str,
         read_compacted: bool = False,
+        patience_s: float | None = None,
     ) -> None:
         self._pool = pool
-        self._options = pool.options
-        self._lookup = TopicLookup(pool)
+        usual_s = pool.options.lookup_timeout_s
+        self._patience_s = usual_s if patience_s is None else patience_s
+        self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._prefix = subscription_prefix
         self._read_compacted = read_compacted
 
     def from_message_ids(
         self, starts: Mapping[str, MessageId], *, absent_ok: bool = False
     ) -> dict[str, TopicPositions]:
-        """The positions of readers that start at these messages, inclusive.
+        """Return the positions of readers that start at these messages, inclusive.
 
         A partition that its topic counts but that does not exist yet is empty, and
         nothing comes before it: EARLIEST.
@@ -84,7 +87,7 @@ class PositionLookup:
         return {name: at for name, at in found.items() if at is not None}
 
     def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
-        """The positions of readers that start at the first entry of that time or later.
+        """Return positions of readers that start at the first entry of a time or later.
 
         The entry counts as a whole, with the time of its first message, or with the
         broker's time where brokers keep that.
@@ -93,7 +96,7 @@ class PositionLookup:
             times_ms: Milliseconds since 1970 for each topic partition, by full name.
 
         Raises:
-            As :meth:`from_message_ids`.
+            PulsarSparkError: As `from_message_ids`.
         """
         return ask_all(
             times_ms, lambda topics: self._time_round(topics, times_ms), self._retry()
@@ -102,7 +105,7 @@ class PositionLookup:
     def _time_round(
         self, topics: list[str], times_ms: Mapping[str, int]
     ) -> dict[str, TopicPositions | PulsarSparkError]:
-        """Asks twice, because a broker may forget a reader's place after its seek.
+        """Ask twice, because a broker may forget a reader's position after its seek.
 
         A reader that was forgotten (the topic moved in between) begins at its initial
         position instead. Two that would begin at opposite ends cannot agree by mistake.
@@ -116,7 +119,7 @@ class PositionLookup:
         return {topic: _agreed(earliest[topic], latest[topic]) for topic in topics}
 
     def _retry(self) -> Retry:
-        return Retry(self._options, self._options.lookup_timeout_s)
+        return self._pool.retry(self._patience_s)
 
     def _round(
         self,
@@ -124,33 +127,32 @@ class PositionLookup:
         starts: Mapping[str, MessageId],
         seek: _TimeSeek | None = None,
     ) -> dict[str, TopicPositions | PulsarSparkError]:
-        """Asks about the topics once, each step for all of them together."""
-        probes = ConsumerGroup(self._pool, TopicConsumer)
-        probes.connect(topics)
-        names = {topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members}
-        probes.step(
-            "SUBSCRIBE",
-            lambda probe: probe.subscribe(
-                names[probe.topic],
-                durable=False,
-                start=starts[probe.topic],
-                read_compacted=self._read_compacted,
-            ),
-        )
-        if seek is not None:
-            probes.step("SEEK", lambda probe: probe.seek(seek.times_ms[probe.topic]))
-            # The broker closes a reader that has sought but keeps its place for who
-            # subscribes by the same name without saying where to start.
+        """Ask about the topics once, each step for all of them together."""
+        with ConsumerSet(self._pool, TopicConsumer) as probes:
+            probes.connect(topics)
+            names = {
+                topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members
+            }
             probes.step(
-                "SUBSCRIBE",
                 lambda probe: probe.subscribe(
                     names[probe.topic],
                     durable=False,
-                    initial_position=seek.initial_position,
+                    start=starts[probe.topic],
+                    read_compacted=self._read_compacted,
                 ),
             )
-        last = probes.step("GET_LAST_MESSAGE_ID", lambda probe: probe.get_last())
-        probes.close()
+            if seek is not None:
+                probes.step(lambda probe: probe.seek(seek.times_ms[probe.topic]))
+                # The broker closes a reader that has sought but keeps its place for who
+                # subscribes by the same name without saying where to start.
+                probes.step(
+                    lambda probe: probe.subscribe(
+                        names[probe.topic],
+                        durable=False,
+                        initial_position=seek.initial_position,
+                    ),
+                )
+            last = probes.step(lambda probe: probe.get_last())
         answers: dict[str, TopicPositions | PulsarSparkError] = {
             topic: read_positions(reply) for topic, reply in last.items()
         }
@@ -160,7 +162,7 @@ class PositionLookup:
     def _never_written(
         self, answers: Mapping[str, TopicPositions | PulsarSparkError]
     ) -> dict[str, TopicPositions]:
-        """The positions of partitions that do not exist yet."""
+        """Return the positions of partitions that do not exist yet."""
         missing = [
             topic
             for topic, answer in answers.items()
@@ -172,7 +174,7 @@ class PositionLookup:
 
 @dataclass(frozen=True)
 class _TimeSeek:
-    """Where to seek to, and where a reader begins whose place was forgotten."""
+    """Where to seek to, and where a reader begins whose position was forgotten."""
 
     times_ms: Mapping[str, int]
     initial_position: InitialPosition
@@ -189,11 +191,11 @@ def _agreed(
     assert isinstance(latest, TopicPositions)
     if earliest.before == latest.before or (earliest.is_empty and latest.is_empty):
         return latest
-    return TransportError("The topic moved to another broker during a seek.")
+    return AskAgainError("The topic moved to another broker during a seek.")
 
 
-def read_positions(reply: Any) -> TopicPositions:
-    """What a CommandGetLastMessageIdResponse says."""
+def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
+    """Return what the broker says of a consumer and its topic partition."""
     last = commands.from_message_id_data(reply.last_message_id)
     before = commands.from_message_id_data(reply.consumer_mark_delete_position)
     # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that

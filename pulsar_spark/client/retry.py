@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trying again, in one place: pauses that double, jitter, and a deadline."""
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pulsar_spark.errors import PulsarSparkError
-from pulsar_spark.options import ClientOptions
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -21,28 +21,31 @@ class Retry:
     """A budget of time for one operation and the pauses between its tries.
 
     Args:
-        options: The first and the longest pause.
-        timeout_s: The whole budget, in seconds, from now.
+        first_pause_s: The first pause, in seconds; each further one is twice as long.
+        max_pause_s: The longest one.
+        timeout_s: The whole budget, from now.
     """
 
-    def __init__(self, options: ClientOptions, timeout_s: float) -> None:
-        self._first_pause_s = self._pause_s = options.initial_backoff_s
-        self._max_pause_s = options.max_backoff_s
+    def __init__(
+        self, first_pause_s: float, max_pause_s: float, timeout_s: float
+    ) -> None:
+        self._first_pause_s = self._pause_s = first_pause_s
+        self._max_pause_s = max_pause_s
         self._timeout_s = timeout_s
         self.restart()
 
     def restart(self) -> None:
-        """Begins anew: there was progress."""
+        """Begin again with the whole budget: there was progress."""
         self._pause_s = self._first_pause_s
         self._deadline = time.monotonic() + self._timeout_s
 
     @property
     def remaining_s(self) -> float:
-        """What is left of the budget, in seconds, never negative."""
+        """Return what is left of the budget, in seconds, never negative."""
         return max(0.0, self._deadline - time.monotonic())
 
     def pause(self, error: PulsarSparkError) -> None:
-        """Waits before the next try.
+        """Wait before the next try.
 
         Raises:
             PulsarSparkError: ``error`` itself, where another try is useless or the
@@ -62,11 +65,11 @@ def ask_all(
     ask: Callable[[list[K]], Mapping[K, V | PulsarSparkError]],
     retry: Retry,
 ) -> dict[K, V]:
-    """Answers for all keys: asked at once, and again for those that failed for now.
+    """Ask about all keys together, and again about those whose error is retriable.
 
     Args:
         keys: What to ask about.
-        ask: Asks about some keys and gives an answer or an error for each.
+        ask: Asks about some keys and returns an answer or an error for each.
         retry: How long to go on without a single answer.
 
     Raises:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions: begun, extended and ended at their coordinators.
 
 A cluster has some transaction coordinators. Each is a partition of one system topic,
@@ -10,14 +11,15 @@ them, which tests/broker/test_transactions.py holds.
 
 from __future__ import annotations
 
+import enum
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.lookup import TopicLookup, gather
+from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.requests import fan_out
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import (
     BrokerError,
@@ -26,10 +28,12 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
-from pulsar_spark.plan import list_names
+from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.commands import TxnAction, TxnId
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ReplyT, Request, TxnAction
 
 K = TypeVar("K")
 
@@ -40,6 +44,39 @@ ENDING = "InvalidTxnStatus"
 
 #: The topic whose partitions are the coordinators.
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+
+
+class TxnStatus(enum.Enum):
+    """What a coordinator's answer says of a transaction, see ``status_of``."""
+
+    #: What was asked for was done.
+    DONE = "done"
+    #: It is just being ended, by the same action or the other.
+    ENDING = "ending"
+    #: It was committed, was aborted or has expired: which of these is not known.
+    OVER = "over"
+    #: The answer says something else.
+    UNKNOWN = "unknown"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be sent in the transaction any more."""
+        return self in (TxnStatus.ENDING, TxnStatus.OVER)
+
+
+def status_of(answer: PulsarSparkError | None) -> TxnStatus:
+    """Return what an answer of ``TransactionClient.end`` or ``confirm`` means.
+
+    Args:
+        answer: An error, also one that ``add_partitions`` raised; None for success.
+    """
+    if answer is None:
+        return TxnStatus.DONE
+    code = answer.code if isinstance(answer, BrokerError) else ""
+    return _STATUSES.get(code, TxnStatus.UNKNOWN)
+
+
+_STATUSES = {OVER: TxnStatus.OVER, ENDING: TxnStatus.ENDING}
 
 
 class TransactionClient:
@@ -60,7 +97,7 @@ class TransactionClient:
         self._connected: dict[int, Connection] = {}  # to coordinators that know of us
 
     def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
-        """A new transaction, at a coordinator chosen by chance.
+        """Begin a transaction, at a coordinator chosen by chance, and return its id.
 
         What was asked of one that died before it could answer may be open, too; it has
         touched nothing, and ends by itself.
@@ -77,23 +114,22 @@ class TransactionClient:
         count = self._coordinators()
         tc_id = random.randrange(count) if coordinator is None else coordinator
         while True:
-            build = partial(commands.new_txn, tc_id, ttl_ms=ttl_ms)
-            answer = self._ask({tc_id: (tc_id, build)}, "NEW_TXN")[tc_id]
+            request = commands.new_txn(tc_id, ttl_ms)
+            answer = self._ask({tc_id: (tc_id, request)})[tc_id]
             if not isinstance(answer, PulsarSparkError):
                 return _txn_id(answer, tc_id)
             if isinstance(answer, TransportError) and self._is_connected(tc_id):
-                raise TransportError(
+                raise answer.saying(
                     f"{answer.message} This is what coordinators do that have as many "
                     "open transactions as `maxActiveTransactionsPerCoordinator` in "
-                    "broker.conf allows: raise it, or have fewer tasks at a time.",
-                    broker=answer.broker,
+                    "broker.conf allows: raise it, or have fewer tasks at a time."
                 )
             retry.pause(answer)
             if coordinator is None:
                 tc_id = (tc_id + 1) % count
 
     def add_partitions(self, txn: TxnId, topics: Sequence[str]) -> None:
-        """Tells the coordinator what will be sent to; must be over before it is.
+        """Tell the coordinator what will be sent to; must be over before it is.
 
         May be repeated.
 
@@ -109,12 +145,10 @@ class TransactionClient:
         """
         if not topics:
             return
-        build = partial(commands.add_partitions_to_txn, txn, topics)
+        request = commands.add_partitions_to_txn(txn, topics)
         try:
             ask_all(
-                [txn],
-                lambda _: self._ask({txn: (txn.most, build)}, "ADD_PARTITION_TO_TXN"),
-                self._retry(),
+                [txn], lambda _: self._ask({txn: (txn.most, request)}), self._retry()
             )
         except PulsarSparkError as error:
             raise error.about(f"{_name(txn)}, {list_names(topics)}") from None
@@ -122,7 +156,7 @@ class TransactionClient:
     def end(
         self, txns: Iterable[TxnId], action: TxnAction
     ) -> dict[TxnId, PulsarSparkError | None]:
-        """Commits or aborts transactions, all at once.
+        """Commit or abort transactions, all at once.
 
         Where an answer is lost with its connection the request is repeated. If it had
         been done it meets ``TransactionNotFound`` then; so it does when the transaction
@@ -136,9 +170,7 @@ class TransactionClient:
             whichever way) or ``InvalidTxnStatus`` (just being ended, by the same action
             or the other).
         """
-        return self._outcomes(
-            {txn: partial(commands.end_txn, txn, action) for txn in txns}, "END_TXN"
-        )
+        return self._outcomes({txn: commands.end_txn(txn, action) for txn in txns})
 
     def confirm(
         self, topics: Mapping[TxnId, str]
@@ -155,23 +187,20 @@ class TransactionClient:
         # What is part of one may be added once more, which changes nothing.
         return self._outcomes(
             {
-                txn: partial(commands.add_partitions_to_txn, txn, [topic])
+                txn: commands.add_partitions_to_txn(txn, [topic])
                 for txn, topic in topics.items()
-            },
-            "ADD_PARTITION_TO_TXN",
+            }
         )
 
     def _outcomes(
-        self, requests: Mapping[TxnId, Callable[..., bytes]], what: str
+        self, requests: Mapping[TxnId, Request[Any]]
     ) -> dict[TxnId, PulsarSparkError | None]:
         """Ask about each transaction, again where that may help; None where it did."""
         retry = self._retry()
         outcomes: dict[TxnId, PulsarSparkError | None] = {}
         pending = list(requests)
         while pending:
-            answers = self._ask(
-                {txn: (txn.most, requests[txn]) for txn in pending}, what
-            )
+            answers = self._ask({txn: (txn.most, requests[txn]) for txn in pending})
             failed: dict[TxnId, PulsarSparkError] = {}
             for txn, answer in answers.items():
                 outcomes[txn] = None
@@ -190,7 +219,7 @@ class TransactionClient:
         return outcomes
 
     def require(self) -> None:
-        """Returns if the cluster has transactions.
+        """Return if the cluster has transactions.
 
         Raises:
             TransactionsOffError: It has none.
@@ -200,7 +229,7 @@ class TransactionClient:
         ask_all([0], self._connect, self._retry())
 
     def _coordinators(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         if not self._count:
             counts = self._lookup.partition_counts([COORDINATORS])
             self._count = counts[COORDINATORS] or 0
@@ -209,25 +238,22 @@ class TransactionClient:
         return self._count
 
     def _ask(
-        self, requests: Mapping[K, tuple[int, Callable[..., bytes]]], what: str
-    ) -> dict[K, Any]:
-        """Asks coordinators once, all of them together.
+        self, requests: Mapping[K, tuple[int, Request[ReplyT]]]
+    ) -> dict[K, ReplyT | PulsarSparkError]:
+        """Ask coordinators once, all of them together.
 
         Args:
-            requests: Number of the coordinator, and what makes the request.
-            what: Name of the request, for messages.
+            requests: Number of the coordinator, and the request.
 
         Returns:
             A reply or an error for each.
         """
         connections = self._connect({tc_id for tc_id, _ in requests.values()})
-        sent: dict[K, Any] = {}
-        for key, (tc_id, build) in requests.items():
-            connection = connections[tc_id]
-            sent[key] = connection
-            if isinstance(connection, Connection):
-                sent[key] = connection, connection.request(build)
-        answers = gather(sent, self._options.operation_timeout_s, what)
+        answers = fan_out(
+            {key: connections[tc_id] for key, (tc_id, _) in requests.items()},
+            {key: request for key, (_, request) in requests.items()},
+            self._options.operation_timeout_s,
+        )
         for key, answer in answers.items():
             if isinstance(answer, BrokerError) and answer.retriable:
                 self._connected.pop(requests[key][0], None)  # it may have moved
@@ -236,7 +262,7 @@ class TransactionClient:
     def _connect(
         self, tc_ids: Iterable[int]
     ) -> dict[int, Connection | PulsarSparkError]:
-        """The connections to the brokers of these coordinators, which are loaded."""
+        """Return connections to the brokers of these coordinators, which are loaded."""
         found: dict[int, Connection | PulsarSparkError] = {}
         topics: dict[str, int] = {}
         for tc_id in tc_ids:
@@ -245,21 +271,27 @@ class TransactionClient:
             else:
                 name = TopicName.parse(COORDINATORS).partition(tc_id).full_name
                 topics[name] = tc_id
-        opened = self._pool.get_all(self._lookup.brokers(topics)) if topics else {}
-        sent: dict[int, Any] = {}
-        for topic, connection in opened.items():
-            sent[topics[topic]] = connection
-            if isinstance(connection, Connection):
-                build = partial(commands.tc_client_connect, topics[topic])
-                sent[topics[topic]] = connection, connection.request(build)
-        timeout_s = self._options.operation_timeout_s
-        for tc_id, reply in gather(sent, timeout_s, "TC_CLIENT_CONNECT").items():
-            if not isinstance(reply, PulsarSparkError):
-                found[tc_id] = self._connected[tc_id] = sent[tc_id][0]
-            elif isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
+        if not topics:
+            return found
+        opened = self._pool.get_all(self._lookup.brokers(topics))
+        replies = fan_out(
+            opened,
+            {
+                topic: commands.tc_client_connect(tc_id)
+                for topic, tc_id in topics.items()
+            },
+            self._options.operation_timeout_s,
+        )
+        for topic, reply in replies.items():
+            tc_id, connection = topics[topic], opened[topic]
+            if isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
                 found[tc_id] = _transactions_off(reply.message)
-            else:
+            elif isinstance(reply, PulsarSparkError):
                 found[tc_id] = reply.about(f"Transaction coordinator {tc_id}")
+            else:
+                found[tc_id] = connection
+                if isinstance(connection, Connection):
+                    self._connected[tc_id] = connection
         return found
 
     def _is_connected(self, tc_id: int) -> bool:
@@ -267,10 +299,10 @@ class TransactionClient:
         return connection is not None and connection.is_open
 
     def _retry(self) -> Retry:
-        return Retry(self._options, self._options.operation_timeout_s)
+        return self._pool.retry(self._options.operation_timeout_s)
 
 
-def _txn_id(reply: Any, tc_id: int) -> TxnId:
+def _txn_id(reply: pb.CommandNewTxnResponse, tc_id: int) -> TxnId:
     if not (reply.HasField("txnid_most_bits") and reply.HasField("txnid_least_bits")):
         raise ProtocolError("NEW_TXN_RESPONSE came without a transaction id.")
     if reply.txnid_most_bits != tc_id:
@@ -281,7 +313,7 @@ def _txn_id(reply: Any, tc_id: int) -> TxnId:
 
 
 def _name(txn: TxnId) -> str:
-    return f"Transaction {txn.most}:{txn.least}"
+    return f"Transaction {txn}"
 
 
 def _transactions_off(reason: str) -> TransactionsOffError:

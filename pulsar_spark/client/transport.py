@@ -1,6 +1,7 @@
-"""TCP to a broker; the one place where the system's errors become ours.
+# SPDX-License-Identifier: Apache-2.0
+"""TCP to a server; the one place where the system's errors become ours.
 
-TLS belongs here, too: :func:`open_transport` is where a wrapped socket would be made.
+TLS belongs here, too: `open_transport` is where a wrapped socket would be made.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ class Transport(Protocol):
     """A stream of bytes in both directions."""
 
     def send(self, data: bytes) -> None:
-        """Sends all of it. Raises TransportError."""
+        """Send all of it. Raises TransportError."""
 
     def receive(self, buffer: memoryview, timeout_s: float) -> int:
-        """Bytes put into the buffer, 0 after ``timeout_s``. Raises TransportError."""
+        """Receive into the buffer; return how much, 0 after ``timeout_s``.
+
+        Raises:
+            TransportError: The connection broke, or the other side closed it.
+        """
 
     def shutdown(self) -> None:
-        """Ends both directions; threads inside of the calls above come back."""
+        """End both directions; threads inside of the calls above come back."""
 
     def close(self) -> None:
-        """Frees the socket, silently. Only when no other thread is inside."""
+        """Free the socket, silently. Only when no other thread is inside."""
 
 
 class TcpTransport:
@@ -52,12 +57,12 @@ class TcpTransport:
         self._readable.register(sock, select.POLLIN)
 
     def send(self, data: bytes) -> None:
-        """See :class:`Transport`."""
+        """See `Transport`."""
         with _as_transport_error(self._peer):
             self._socket.sendall(data)
 
     def receive(self, buffer: memoryview, timeout_s: float) -> int:
-        """See :class:`Transport`."""
+        """See `Transport`."""
         with _as_transport_error(self._peer):
             if not self._readable.poll(timeout_s * 1000):
                 return 0
@@ -69,19 +74,19 @@ class TcpTransport:
         return size
 
     def shutdown(self) -> None:
-        """Ends both directions; other threads inside come back."""
+        """End both directions; other threads inside come back."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Frees the socket. Nobody else may be inside."""
+        """Free the socket. No other thread may be inside."""
         # Apart from shutdown: the system gives the number of a closed socket to the
         # next one at once, so a thread still inside of a call could reach that one.
         self._socket.close()
 
 
 def open_transport(address: str, timeout_s: float) -> Transport:
-    """Connects to ``host:port``.
+    """Connect to ``host:port``.
 
     Raises:
         TransportError: The name does not resolve, nobody listens, or there is no
@@ -90,6 +95,11 @@ def open_transport(address: str, timeout_s: float) -> Transport:
     host, _, port = address.rpartition(":")
     try:
         sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        try:
+            return TcpTransport(sock, address)
+        except BaseException:  # macOS refuses options of a socket that was reset
+            sock.close()
+            raise
     except (OSError, ValueError, OverflowError) as error:  # no host, or no port
         raise TransportError(
             f"The broker {address} cannot be reached: {_reason(error)}. Check "
@@ -97,7 +107,6 @@ def open_transport(address: str, timeout_s: float) -> Transport:
             "up and can be reached from where Spark's tasks run.",
             broker=address,
         ) from error
-    return TcpTransport(sock, address)
 
 
 @contextlib.contextmanager

@@ -1,33 +1,31 @@
-"""Spark's options, read once into frozen values; the one table of every option known.
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's options, read once into frozen values.
 
 Spark hands over a map of strings with lower-cased keys. Names are therefore compared
 without regard to case, and to dots, too: ``service.url`` and ``serviceUrl`` are one.
-All problems are reported together, so that nobody mends them one run at a time.
 
-No value of an option that may hold a secret is ever kept, printed or logged.
+To add an option, declare it as a field of `ReadOptions`, `WriteOptions` or
+`ClientOptions`. Its name, default, parser and meaning stand there and nowhere else;
+errors and documents follow from them.
 """
 
-from pulsar_spark.options.model import (
-    DEFAULT_PORT,
-    METADATA_COLUMNS_ALL,
-    METADATA_COLUMNS_DEFAULT,
-    ClientOptions,
-    DeliveryGuarantee,
+from pulsar_spark.columns import METADATA_COLUMNS_ALL, METADATA_COLUMNS_DEFAULT
+from pulsar_spark.options.client import ClientOptions
+from pulsar_spark.options.document import options_table_markdown
+from pulsar_spark.options.parse import (
+    OPTIONS,
+    parse_read_options,
+    parse_write_options,
+)
+from pulsar_spark.options.read import (
     FilterPushdown,
     ReadOptions,
-    WriteOptions,
 )
-from pulsar_spark.options.parse import parse_read_options, parse_write_options
-from pulsar_spark.options.table import (
-    OPTIONS,
-    OptionSpec,
-    Scope,
-    Support,
-    options_table_markdown,
-)
+from pulsar_spark.options.service_url import ServiceUrl
+from pulsar_spark.options.spec import OptionSpec, Scope, Support
+from pulsar_spark.options.write import DeliveryGuarantee, WriteOptions
 
 __all__ = [
-    "DEFAULT_PORT",
     "METADATA_COLUMNS_ALL",
     "METADATA_COLUMNS_DEFAULT",
     "OPTIONS",
@@ -37,6 +35,7 @@ __all__ = [
     "OptionSpec",
     "ReadOptions",
     "Scope",
+    "ServiceUrl",
     "Support",
     "WriteOptions",
     "options_table_markdown",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``format("pulsar")``: options in, readers and writers out. Runs on the driver."""
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pulsar_spark.columns import VALUE
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
+from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 
 if TYPE_CHECKING:
     from pulsar_spark.options import ReadOptions
@@ -26,12 +29,12 @@ class PulsarDataSource(DataSource):
 
     ``spark.read.format("pulsar").option("service.url", "pulsar://host:6650")
     .option("topic", "my-topic").load()`` gives ``value`` as BINARY and the metadata
-    columns that ``metadataColumns`` names. The README lists all options.
+    columns that ``metadataColumns`` names. docs/options.md lists all options.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "pulsar"
 
     def schema(self) -> StructType:
@@ -42,10 +45,10 @@ class PulsarDataSource(DataSource):
         """
         from pulsar_spark.spark.schema import spark_schema
 
-        return spark_schema(("value", *self._options_of_either_kind().metadata_columns))
+        return spark_schema((VALUE, *self._options_of_either_kind().metadata_columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of a batch query.
+        """Return the reader of a batch query.
 
         Args:
             schema: The columns wanted: the above, or what the user asked for.
@@ -57,6 +60,7 @@ class PulsarDataSource(DataSource):
         from pulsar_spark.spark.reader import PulsarReader
 
         options = parse_read_options(self.options)
+        warn_of_slow_kernel()
         if options.filter_pushdown is None:
             return PulsarReader(options, schema)
         # Whoever defines pushFilters cannot be read without Spark's own setting.
@@ -65,7 +69,7 @@ class PulsarDataSource(DataSource):
         return PulsarPushdownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of a streaming query.
+        """Return the reader of a streaming query.
 
         Args:
             schema: The columns wanted: the above, or what the user asked for.
@@ -85,12 +89,12 @@ class PulsarDataSource(DataSource):
                 f"({pyspark.__version__}) only batch reads work."
             ) from error
 
-        return PulsarStreamReader(
-            parse_read_options(self.options, streaming=True), schema
-        )
+        options = parse_read_options(self.options, streaming=True)
+        warn_of_slow_kernel()
+        return PulsarStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of a batch query.
+        """Return the writer of a batch query.
 
         Args:
             schema: The columns of the rows.
@@ -106,14 +110,16 @@ class PulsarDataSource(DataSource):
         _check_mode(
             overwrite=overwrite, asked='mode("overwrite")', cure='mode("append")'
         )
-        return PulsarBatchWriter(
+        writer = PulsarBatchWriter(
             parse_write_options(self.options, streaming=False), schema
         )
+        writer.prepare()
+        return writer
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """A writer of a streaming query.
+        """Return the writer of a streaming query.
 
         Args:
             schema: The columns of the rows.
@@ -131,9 +137,11 @@ class PulsarDataSource(DataSource):
             asked='outputMode("complete")',
             cure='outputMode("append")',
         )
-        return PulsarStreamWriter(
+        writer = PulsarStreamWriter(
             parse_write_options(self.options, streaming=True), schema
         )
+        writer.prepare()
+        return writer
 
     def _options_of_either_kind(self) -> ReadOptions:
         """Options of a batch query or a stream: Spark does not say which it will be."""

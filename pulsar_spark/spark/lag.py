@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far streaming queries are behind their topics. Runs on the driver.
 
 ::
@@ -102,7 +103,7 @@ class StreamLag:
         return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
 
     def metrics(self) -> dict[str, int]:
-        """Numbers by name, for a metric system: gauges that go with ``labels()``."""
+        """Return gauges by name, for a metric system, to go with ``labels()``."""
         worst = self.worst
         return {
             "pulsar_stream_backlog_entries": self.backlog_entries,
@@ -116,7 +117,7 @@ class StreamLag:
         }
 
     def labels(self) -> dict[str, str]:
-        """What tells this source's metrics from others', always the same keys."""
+        """Return what tells this source's metrics apart: always the same keys."""
         # Not the run's id: each restart would begin a new series.
         return {
             "query_id": self.query_id,
@@ -141,7 +142,7 @@ class StreamLag:
 
 
 class PulsarLagListener(StreamingQueryListener):
-    """Tells after each micro-batch how far its query is behind its Pulsar topics.
+    """Reports the lag of a query behind its Pulsar topics, after each micro-batch.
 
     ``spark.streams.addListener(PulsarLagListener())``. It listens to all queries of the
     session, and passes over those that read from elsewhere.
@@ -156,10 +157,10 @@ class PulsarLagListener(StreamingQueryListener):
         self._on_lag = _log if on_lag is None else on_lag
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Works out the lag and passes it on."""
+        """Work out the lag and pass it on."""
         for lag in lag_of(event.progress):
             try:
                 self._on_lag(lag)
@@ -169,11 +170,11 @@ class PulsarLagListener(StreamingQueryListener):
                 logger.exception("The lag of a query could not be passed on: %s", lag)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The lag of a query that has ended is no longer known."""
+        """Do nothing: the lag of a query that has ended is unknown."""
 
 
 def lag_of(progress: StreamingQueryProgress | None) -> list[StreamLag]:
-    """The lag that a progress shows, of each Pulsar source of the query.
+    """Return the lag of each Pulsar source of the query, as a progress shows it.
 
     Args:
         progress: Such as ``query.lastProgress``, which is None before the first
@@ -209,7 +210,7 @@ def _log(lag: StreamLag) -> None:
 
 
 def _partitions(source: SourceProgress) -> tuple[PartitionLag, ...] | None:
-    """The lag of a source's topic partitions; None where the source is not ours.
+    """Return the lag of a source's topic partitions; None if it is not ours.
 
     Ours are known by the form of what they report: Spark describes all sources that are
     written in Python alike.
@@ -240,7 +241,7 @@ def _place(places: Mapping[str, str], topic_partition: str) -> str:
 
 
 def _object(text: str | None) -> Mapping[str, Any]:
-    """A JSON object, empty where the text is something else."""
+    """Read a JSON object; return an empty one where the text is something else."""
     # Where there is no offset, Spark gives None, "None" or "null".
     try:
         found = json.loads(text or "null")
@@ -250,13 +251,13 @@ def _object(text: str | None) -> Mapping[str, Any]:
 
 
 def _leaves(tree: object, kind: type) -> Iterator[tuple[str, Any]]:
-    """The full names and the values of a tree by topic and partition.
+    """Return full names and values of a tree by topic and partition.
 
     Raises:
         ValueError: It is no such tree, or a value is of another kind.
     """
     # Not above: executors import this module with the package, but never need it.
-    from pulsar_spark.stream_offsets import flatten
+    from pulsar_spark.source.stream.checkpoint import flatten
 
     if not isinstance(tree, dict):
         raise ValueError("not a tree of topics")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters of a query, as far as they say that parts of a topic need not be read.
 
 Spark evaluates all of them on the rows, too: what is not understood here is no loss.
@@ -32,10 +33,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pulsar_spark.plan import ColumnTest, Pruning
+from pulsar_spark.columns import PARTITION, PUBLISH_TIME, TOPIC
+from pulsar_spark.source.pruning import ColumnTest, Pruning
 from pulsar_spark.spark.reader import PulsarReader
 
-#: The comparisons of ``plan.COMPARISONS`` that filters stand for.
+#: The comparisons of ``pruning.COMPARISONS`` that filters stand for.
 _NAMES: dict[type, str] = {
     EqualTo: "eq",
     EqualNullSafe: "eq",
@@ -48,7 +50,7 @@ _NAMES: dict[type, str] = {
     StringEndsWith: "endswith",
     StringContains: "contains",
 }
-_TYPES: dict[str, type] = {"__topic": str, "__partition": int}
+_TYPES: dict[str, type] = {TOPIC: str, PARTITION: int}
 _OF_TEXT = ("startswith", "endswith", "contains")
 logger = logging.getLogger("pulsar_spark.spark")
 
@@ -63,7 +65,7 @@ class PulsarPushdownReader(PulsarReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes note of the filters, all of which Spark is to evaluate as well."""
+        """Note the filters, all of which Spark is to evaluate as well."""
         self._pruning = pruning_of(filters)
         if self._pruning != Pruning():
             logger.warning(
@@ -74,7 +76,7 @@ class PulsarPushdownReader(PulsarReader):
 
 
 def pruning_of(filters: Iterable[Filter]) -> Pruning:
-    """What rows that pass all the filters have in common."""
+    """Return what all rows that pass the filters have in common."""
     tests: list[ColumnTest] = []
     lowest: list[int] = []
     highest: list[int] = []
@@ -85,7 +87,7 @@ def pruning_of(filters: Iterable[Filter]) -> Pruning:
         if name is None or len(plain.attribute) != 1:
             continue
         (column,) = plain.attribute
-        if column == "__publishTime" and not is_negated:
+        if column == PUBLISH_TIME and not is_negated:
             low, high = _times(name, plain.value)
             lowest += low
             highest += high
@@ -99,7 +101,7 @@ def pruning_of(filters: Iterable[Filter]) -> Pruning:
 
 
 def _is_comparable(column: str, name: str, value: Any) -> bool:
-    if name in _OF_TEXT and column != "__topic":
+    if name in _OF_TEXT and column != TOPIC:
         return False
     # NULL equals no topic, so it may stand in a list.
     values = [one for one in value if one is not None] if name == "in" else [value]

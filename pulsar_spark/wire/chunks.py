@@ -1,4 +1,5 @@
-"""Puts messages that were sent in pieces back together.
+# SPDX-License-Identifier: Apache-2.0
+"""Assemble chunked messages.
 
 A producer that may chunk stores one message as several entries of one topic partition::
 
@@ -7,10 +8,10 @@ A producer that may chunk stores one message as several entries of one topic par
                                                    │      └ message a: id 46, first 41
                                                    └ message b: id 45, first 42
 
-All pieces carry the same ``uuid``; ``chunk_id`` counts from 0 to
-``num_chunks_from_msg - 1``. The message's own id is its last chunk's, so that is where
-it stands in the order of the topic. Chunks of several messages interleave, a producer
-that died leaves a set without an end, and a resend may repeat pieces.
+All chunks carry the same ``uuid``; ``chunk_id`` counts from 0 to
+``num_chunks_from_msg - 1``. The id of the message is that of its last chunk, which is
+therefore its position in the topic. Chunks of several messages interleave, a producer
+that died leaves a message without an end, and a resend may repeat chunks.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.wire.entries import StoredEntry
 
-#: The Java client's default for sets that may be open at once.
+#: The Java client's default for messages that may be open at once.
 DEFAULT_MAX_PENDING = 10
-#: The Java client's default age at which an open set is given up, in milliseconds.
+#: The Java client's default age at which an open message is dropped, in milliseconds.
 DEFAULT_EXPIRE_MS = 60_000
 
 
@@ -30,8 +31,8 @@ DEFAULT_EXPIRE_MS = 60_000
 class MissingChunks:
     """The last chunk of a message arrived, but not every one before it is at hand.
 
-    They lie before the place where reading began, or were put aside to save memory, or
-    do not exist, because a producer died and its message was never finished.
+    The others precede the position where reading began, or were dropped to save memory,
+    or do not exist, because a producer died before it finished its message.
 
     Attributes:
         last: The last chunk.
@@ -52,17 +53,17 @@ class _OpenSet:
 
 
 class ChunkAssembler:
-    """Collects chunks by ``uuid`` and gives each message back when it is whole.
+    """Collects chunks by ``uuid`` and returns each message when it is complete.
 
     Holds at most ``max_pending`` open messages of ``max_bytes`` together. Older ones
-    are put aside for newer ones; when their last chunk does come, that is reported as
-    :class:`MissingChunks`, so that nothing is lost without anybody knowing.
+    are dropped for newer ones; when the last chunk of such a message does arrive, it is
+    reported as ``MissingChunks``, so that nothing is lost in silence.
 
     Args:
         max_pending: Open messages kept at once.
         max_bytes: Bytes of all open messages together, and of any single one.
         expire_ms: An open message this much older, by publish time, than the newest
-            chunk is put aside; 0 for never.
+            chunk is dropped; 0 for never.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class ChunkAssembler:
         return len(self._open)
 
     def add(self, chunk: StoredEntry) -> StoredEntry | MissingChunks | None:
-        """Takes the next chunk of the topic partition.
+        """Add the next chunk of the topic partition.
 
         Returns:
             The whole message, still compressed, at the position of its last chunk;
-            or MissingChunks; or None where more is to come.
+            or MissingChunks; or None while chunks are still to come.
 
         Raises:
             CorruptEntryError: The chunk contradicts itself, or belongs to a message
@@ -129,7 +130,7 @@ class ChunkAssembler:
         return None
 
     def put_aside(self, size_bytes: int) -> None:
-        """Puts open messages aside, oldest first, until so many more bytes fit."""
+        """Drop open messages, oldest first, until `size_bytes` more would fit."""
         while self._open and self._size_bytes + size_bytes > self._max_bytes:
             self._drop(next(iter(self._open)))
 

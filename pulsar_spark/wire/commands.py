@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands: one small builder for each that a client sends, one decoder for all.
 
-A builder returns the frame, ready for the socket; SEND, which carries an entry, is
-built by ``wire.outgoing``. Arguments have the protocol's names; ids are the caller's to
-choose (``request_id``, ``consumer_id`` and ``producer_id`` are unique for one
+A command that is answered is a `Request`, which knows its name and the type of its
+reply; for any other the builder returns the frame, ready for the socket. SEND, which
+carries an entry, is built by ``wire.outgoing``. Arguments have the protocol's names;
+ids are the caller's to choose (``consumer_id`` and ``producer_id`` are unique for one
 connection). What would make the broker cut the connection, or create a topic by
 reading, cannot be expressed.
 
@@ -11,11 +13,13 @@ Source: PulsarApi.proto, in our words in proto/pulsar_api.proto.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from google.protobuf.message import Message
+
+#: The message that answers a request.
+ReplyT = TypeVar("ReplyT", bound="Message")
 
 #: What we speak. The broker answers with the lower one of both sides, and features are
 #: decided by that number. 21 is 4.0's.
@@ -71,18 +78,6 @@ class TxnAction(IntEnum):
 
     COMMIT = 0
     ABORT = 1
-
-
-class TxnId(NamedTuple):
-    """A transaction's id. 0:0 is a valid one.
-
-    Attributes:
-        most: Number of the coordinator.
-        least: Number of the transaction there.
-    """
-
-    most: int
-    least: int
 
 
 def to_unsigned(value: int) -> int:
@@ -189,6 +184,38 @@ def _bare_position(message_id: MessageId, ack_set: Sequence[int]) -> pb.MessageI
     )
 
 
+# -- requests --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request(Generic[ReplyT]):
+    """A command that the broker answers.
+
+    Attributes:
+        command: The command, still without a request id.
+        reply_type: The message that answers it, unless the broker refuses.
+    """
+
+    command: pb.BaseCommand
+    reply_type: type[ReplyT]
+
+    @property
+    def name(self) -> str:
+        """Return the protocol's name of the request, such as ``LOOKUP``."""
+        return command_name(self.command.type).removesuffix("_REQUEST")
+
+    def encode(self, request_id: int) -> bytes:
+        """Return the frame.
+
+        Args:
+            request_id: Comes back in the reply; unique on the connection.
+        """
+        command = pb.BaseCommand()
+        command.CopyFrom(self.command)
+        getattr(command, _BODY_FIELDS[command.type]).request_id = request_id
+        return _encode(command)
+
+
 # -- connection ------------------------------------------------------------------------
 
 
@@ -250,63 +277,66 @@ def pong() -> bytes:
 
 def lookup(
     topic: str,
-    request_id: int,
     *,
     authoritative: bool = False,
     advertised_listener_name: str = "",
-) -> bytes:
+) -> Request[pb.CommandLookupTopicResponse]:
     """Build LOOKUP: which broker serves this topic?
 
     Args:
         topic: Full name of a topic partition.
-        request_id: Comes back in LOOKUP_RESPONSE.
         authoritative: What the Redirect said that is being followed.
         advertised_listener_name: Which of a cluster's listeners to name, "" for any.
     """
     body = pb.CommandLookupTopic(
         topic=topic,
-        request_id=request_id,
         authoritative=authoritative,
         advertised_listener_name=advertised_listener_name or None,
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body),
+        pb.CommandLookupTopicResponse,
+    )
 
 
 def partitioned_metadata(
-    topic: str, request_id: int, *, auto_creation: bool = False
-) -> bytes:
+    topic: str, *, auto_creation: bool = False
+) -> Request[pb.CommandPartitionedTopicMetadataResponse]:
     """Build PARTITIONED_METADATA: how many partitions?
 
     Args:
         topic: Full name, without the suffix of a partition.
-        request_id: Comes back in PARTITIONED_METADATA_RESPONSE.
         auto_creation: Whether to create the topic where the broker's policy makes such
             topics partitioned; others come into being with their first producer.
     """
     body = pb.CommandPartitionedTopicMetadata(
-        topic=topic, request_id=request_id, metadata_auto_creation_enabled=auto_creation
+        topic=topic, metadata_auto_creation_enabled=auto_creation
     )
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body)
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body
+        ),
+        pb.CommandPartitionedTopicMetadataResponse,
     )
 
 
-def topics_of_namespace(namespace: str, request_id: int) -> bytes:
+def topics_of_namespace(
+    namespace: str,
+) -> Request[pb.CommandGetTopicsOfNamespaceResponse]:
     """Build GET_TOPICS_OF_NAMESPACE for persistent topics.
 
     Args:
         namespace: ``tenant/namespace``.
-        request_id: Comes back in GET_TOPICS_OF_NAMESPACE_RESPONSE.
     """
     body = pb.CommandGetTopicsOfNamespace(
-        request_id=request_id,
         namespace=namespace,
         mode=pb.CommandGetTopicsOfNamespace.PERSISTENT,
     )
-    return _encode(
+    return Request(
         pb.BaseCommand(
             type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body
-        )
+        ),
+        pb.CommandGetTopicsOfNamespaceResponse,
     )
 
 
@@ -318,7 +348,6 @@ def subscribe(
     topic: str,
     subscription: str,
     consumer_id: int,
-    request_id: int,
     durable: bool,
     start: MessageId | None = None,
     initial_position: InitialPosition = InitialPosition.LATEST,
@@ -326,15 +355,13 @@ def subscribe(
     sub_type: SubType = SubType.EXCLUSIVE,
     consumer_name: str = "",
     start_message_rollback_duration_s: int | None = None,
-    consumer_epoch: int | None = None,
-) -> bytes:
+) -> Request[pb.CommandSuccess]:
     """Build SUBSCRIBE. Never creates the topic.
 
     Args:
         topic: Full name of a topic partition.
         subscription: Created if it is not there. A reader's own is not durable.
         consumer_id: Of the new consumer, unique on the connection.
-        request_id: Comes back in SUCCESS or ERROR.
         durable: False for a cursor that vanishes with its consumer.
         start: First entry to deliver, whole, whatever its batch_index says; of a
             chunked message its first chunk. None leaves it to initial_position.
@@ -344,7 +371,6 @@ def subscribe(
         consumer_name: For the broker's statistics, "" for a generated one.
         start_message_rollback_duration_s: Start this many seconds before now. Moves a
             durable subscription, too, each time it is sent.
-        consumer_epoch: Comes back with each MESSAGE; None for none.
 
     Raises:
         ValueError: A start for a durable subscription, which a broker would ignore.
@@ -356,7 +382,6 @@ def subscribe(
         subscription=subscription,
         subType=sub_type,
         consumer_id=consumer_id,
-        request_id=request_id,
         consumer_name=consumer_name or None,
         durable=durable,
         start_message_id=None if start is None else _position(start),
@@ -364,9 +389,10 @@ def subscribe(
         initialPosition=initial_position,
         force_topic_creation=False,
         start_message_rollback_duration_sec=start_message_rollback_duration_s,
-        consumer_epoch=consumer_epoch,
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body))
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body), pb.CommandSuccess
+    )
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
@@ -393,15 +419,14 @@ def flow(consumer_id: int, permits: int) -> bytes:
 
 
 def ack_cumulative(
-    consumer_id: int, message_id: MessageId, request_id: int | None = None
-) -> bytes:
+    consumer_id: int, message_id: MessageId
+) -> Request[pb.CommandAckResponse]:
     """Build ACK: this message and all before it are done with.
 
     Args:
         consumer_id: Of an EXCLUSIVE or FAILOVER consumer; brokers ignore it on others.
         message_id: Last message that is done with. Inside of a batch, that is with a
             batch_index, it needs its batch_size; without, its whole entry is meant.
-        request_id: Asks for ACK_RESPONSE; None: there is no reply.
 
     Raises:
         ValueError: batch_index without a batch_size that holds it.
@@ -413,94 +438,60 @@ def ack_cumulative(
         consumer_id=consumer_id,
         ack_type=pb.CommandAck.Cumulative,
         message_id=[_bare_position(message_id, ack_set)],
-        request_id=request_id,
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=body))
-
-
-def seek_to_message_id(
-    consumer_id: int, request_id: int, message_id: MessageId
-) -> bytes:
-    """Build SEEK by id. Ends the consumer: subscribe again after SUCCESS.
-
-    Args:
-        consumer_id: Of the consumer whose subscription moves.
-        request_id: Comes back in SUCCESS or ERROR.
-        message_id: Next message to deliver. Its place in a batch is sent if batch_size
-            is known, and honoured if the broker keeps such; so drop what is before it.
-    """
-    start = message_id if message_id.first_chunk is None else message_id.first_chunk
-    ack_set: list[int] = []
-    if 0 < start.batch_index < start.batch_size:
-        ack_set = ack_set_words(start.batch_index - 1, start.batch_size)
-    body = pb.CommandSeek(
-        consumer_id=consumer_id,
-        request_id=request_id,
-        message_id=_bare_position(start, ack_set),
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.ACK, ack=body), pb.CommandAckResponse
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
 
 
 def seek_to_publish_time(
-    consumer_id: int, request_id: int, publish_time_ms: int
-) -> bytes:
+    consumer_id: int, publish_time_ms: int
+) -> Request[pb.CommandSuccess]:
     """Build SEEK to the first entry at or after a time, in ms since 1970."""
     body = pb.CommandSeek(
         consumer_id=consumer_id,
-        request_id=request_id,
         message_publish_time=publish_time_ms,
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body), pb.CommandSuccess
+    )
 
 
-def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
+def get_last_message_id(
+    consumer_id: int,
+) -> Request[pb.CommandGetLastMessageIdResponse]:
     """Build GET_LAST_MESSAGE_ID: where does this consumer's topic end?"""
-    body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body)
+    body = pb.CommandGetLastMessageId(consumer_id=consumer_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body),
+        pb.CommandGetLastMessageIdResponse,
     )
 
 
-def close_consumer(consumer_id: int, request_id: int) -> bytes:
+def close_consumer(consumer_id: int) -> Request[pb.CommandSuccess]:
     """Build CLOSE_CONSUMER. A subscription that is not durable ends with it."""
-    body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body)
+    body = pb.CommandCloseConsumer(consumer_id=consumer_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body),
+        pb.CommandSuccess,
     )
 
 
-def unsubscribe(consumer_id: int, request_id: int) -> bytes:
+def unsubscribe(consumer_id: int) -> Request[pb.CommandSuccess]:
     """Build UNSUBSCRIBE, which deletes the subscription of its only consumer."""
-    body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body))
+    body = pb.CommandUnsubscribe(consumer_id=consumer_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body),
+        pb.CommandSuccess,
+    )
 
 
-def consumer_stats(consumer_id: int, request_id: int) -> bytes:
+def consumer_stats(consumer_id: int) -> Request[pb.CommandConsumerStatsResponse]:
     """Build CONSUMER_STATS. An unknown consumer costs the connection."""
-    body = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS, consumerStats=body)
-    )
-
-
-def redeliver_unacknowledged_messages(
-    consumer_id: int, consumer_epoch: int | None = None
-) -> bytes:
-    """Build REDELIVER_UNACKNOWLEDGED_MESSAGES for all of them. Has no reply.
-
-    Args:
-        consumer_id: Of the consumer.
-        consumer_epoch: One more than before; messages of an older epoch are stale.
-            Only for a consumer that subscribed with one.
-    """
-    body = pb.CommandRedeliverUnacknowledgedMessages(
-        consumer_id=consumer_id, consumer_epoch=consumer_epoch
-    )
-    return _encode(
-        pb.BaseCommand(
-            type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
-            redeliverUnacknowledgedMessages=body,
-        )
+    body = pb.CommandConsumerStats(consumer_id=consumer_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS, consumerStats=body),
+        pb.CommandConsumerStatsResponse,
     )
 
 
@@ -511,7 +502,6 @@ def producer(
     *,
     topic: str,
     producer_id: int,
-    request_id: int,
     producer_name: str = "",
     user_provided_producer_name: bool = True,
     epoch: int = 0,
@@ -519,14 +509,13 @@ def producer(
     topic_epoch: int | None = None,
     txn_enabled: bool = False,
     properties: Mapping[str, str] | None = None,
-) -> bytes:
+) -> Request[pb.CommandProducerSuccess]:
     """Build PRODUCER. Creates the topic if the broker's policy allows that.
 
     Args:
         topic: Full name of a topic partition. The bare name of a partitioned topic
             would be taken for another topic that nobody reads.
         producer_id: Of the new producer, unique on the connection.
-        request_id: Comes back in PRODUCER_SUCCESS or ERROR.
         producer_name: "" for one that the broker makes up.
         user_provided_producer_name: False when such a name is used again.
         epoch: Counts the attachments under one name.
@@ -538,7 +527,6 @@ def producer(
     body = pb.CommandProducer(
         topic=topic,
         producer_id=producer_id,
-        request_id=request_id,
         producer_name=producer_name or None,
         user_provided_producer_name=user_provided_producer_name,
         epoch=epoch,
@@ -547,36 +535,40 @@ def producer(
         txn_enabled=txn_enabled or None,
         metadata=[pb.KeyValue(key=k, value=v) for k, v in (properties or {}).items()],
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body),
+        pb.CommandProducerSuccess,
+    )
 
 
-def close_producer(producer_id: int, request_id: int) -> bytes:
+def close_producer(producer_id: int) -> Request[pb.CommandSuccess]:
     """Build CLOSE_PRODUCER. Its answer comes behind all receipts of what was sent."""
-    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body)
+    body = pb.CommandCloseProducer(producer_id=producer_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body),
+        pb.CommandSuccess,
     )
 
 
 # -- transactions ----------------------------------------------------------------------
 
 
-def tc_client_connect(tc_id: int, request_id: int) -> bytes:
+def tc_client_connect(tc_id: int) -> Request[pb.CommandTcClientConnectResponse]:
     """Build TC_CLIENT_CONNECT_REQUEST: load this transaction coordinator."""
-    body = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=tc_id)
-    return _encode(
+    body = pb.CommandTcClientConnectRequest(tc_id=tc_id)
+    return Request(
         pb.BaseCommand(
             type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body
-        )
+        ),
+        pb.CommandTcClientConnectResponse,
     )
 
 
-def new_txn(tc_id: int, request_id: int, ttl_ms: int) -> bytes:
+def new_txn(tc_id: int, ttl_ms: int) -> Request[pb.CommandNewTxnResponse]:
     """Build NEW_TXN. No answer comes while too many transactions are open.
 
     Args:
         tc_id: Number of the coordinator.
-        request_id: Comes back in NEW_TXN_RESPONSE.
         ttl_ms: Milliseconds after which the coordinator aborts it; it does so at once
             with less than 100.
 
@@ -585,38 +577,46 @@ def new_txn(tc_id: int, request_id: int, ttl_ms: int) -> bytes:
     """
     if ttl_ms < _MIN_TXN_TTL_MS:
         raise ValueError(f"a transaction cannot live for {ttl_ms} ms")
-    body = pb.CommandNewTxn(request_id=request_id, txn_ttl_millis=ttl_ms, tc_id=tc_id)
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body))
+    body = pb.CommandNewTxn(txn_ttl_millis=ttl_ms, tc_id=tc_id)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body),
+        pb.CommandNewTxnResponse,
+    )
 
 
-def add_partitions_to_txn(txn: TxnId, topics: Sequence[str], request_id: int) -> bytes:
+def add_partitions_to_txn(
+    txn: TxnId, topics: Sequence[str]
+) -> Request[pb.CommandAddPartitionToTxnResponse]:
     """Build ADD_PARTITION_TO_TXN. Its answer must come before the first SEND there.
 
     Args:
         txn: The transaction.
         topics: Full names of topic partitions.
-        request_id: Comes back in ADD_PARTITION_TO_TXN_RESPONSE.
     """
     body = pb.CommandAddPartitionToTxn(
-        request_id=request_id,
         txnid_most_bits=txn.most,
         txnid_least_bits=txn.least,
         partitions=topics,
     )
-    return _encode(
-        pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body
+        ),
+        pb.CommandAddPartitionToTxnResponse,
     )
 
 
-def end_txn(txn: TxnId, action: TxnAction, request_id: int) -> bytes:
+def end_txn(txn: TxnId, action: TxnAction) -> Request[pb.CommandEndTxnResponse]:
     """Build END_TXN. Its answer comes when every topic partition has its marker."""
     body = pb.CommandEndTxn(
-        request_id=request_id,
         txnid_most_bits=txn.most,
         txnid_least_bits=txn.least,
         txn_action=action,
     )
-    return _encode(pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body))
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body),
+        pb.CommandEndTxnResponse,
+    )
 
 
 def _encode(command: pb.BaseCommand) -> bytes:
@@ -625,41 +625,8 @@ def _encode(command: pb.BaseCommand) -> bytes:
 
 # -- what the broker sends -------------------------------------------------------------
 
-#: The body of the reply to each type of request.
-_ANSWERS: dict[int, type[Message]] = {
-    pb.BaseCommand.LOOKUP: pb.CommandLookupTopicResponse,
-    pb.BaseCommand.PARTITIONED_METADATA: pb.CommandPartitionedTopicMetadataResponse,
-    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: pb.CommandGetTopicsOfNamespaceResponse,
-    pb.BaseCommand.SUBSCRIBE: pb.CommandSuccess,
-    pb.BaseCommand.UNSUBSCRIBE: pb.CommandSuccess,
-    pb.BaseCommand.SEEK: pb.CommandSuccess,
-    pb.BaseCommand.CLOSE_CONSUMER: pb.CommandSuccess,
-    pb.BaseCommand.GET_LAST_MESSAGE_ID: pb.CommandGetLastMessageIdResponse,
-    pb.BaseCommand.CONSUMER_STATS: pb.CommandConsumerStatsResponse,
-    pb.BaseCommand.ACK: pb.CommandAckResponse,
-    pb.BaseCommand.PRODUCER: pb.CommandProducerSuccess,
-    pb.BaseCommand.CLOSE_PRODUCER: pb.CommandSuccess,
-    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST: pb.CommandTcClientConnectResponse,
-    pb.BaseCommand.NEW_TXN: pb.CommandNewTxnResponse,
-    pb.BaseCommand.ADD_PARTITION_TO_TXN: pb.CommandAddPartitionToTxnResponse,
-    pb.BaseCommand.END_TXN: pb.CommandEndTxnResponse,
-}
-
-#: Where a frame says which type its command has: | 4 | 4 | 08 type ... |
-_TYPE_AT = 9
-
-
-def answer_to(frame: bytes) -> type[Message] | None:
-    """Return what a broker answers a request with, unless it refuses.
-
-    Args:
-        frame: As one of the builders above gives it.
-
-    Returns:
-        The class of the reply's body, None for a command that has no reply.
-    """
-    return _ANSWERS.get(frame[_TYPE_AT])
-
+#: The protocol's name of each type that we know.
+_NAMES = {int(number): name for name, number in pb.BaseCommand.Type.items()}
 
 #: Field of BaseCommand that holds the body of each type we know, by the type's number,
 #: which is the field's, too.
@@ -707,9 +674,7 @@ _LIST_NAMES = 1_000_000
 
 def command_name(command_type: int) -> str:
     """Return the protocol's name of a type, such as ``LOOKUP_RESPONSE``."""
-    if command_type in pb.BaseCommand.Type.values():
-        return pb.BaseCommand.Type.Name(pb.BaseCommand.Type.ValueType(command_type))
-    return f"unknown type {command_type}"
+    return _NAMES.get(command_type) or f"unknown type {command_type}"
 
 
 def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
@@ -755,7 +720,7 @@ def _check_size(data: bytes) -> None:
 
 
 def _is_topic_list(data: bytes) -> bool:
-    """Whether the only body in there is a list of topics, as its first bytes say."""
+    """Return whether a list of topics is its only body, as the first bytes say."""
     if not data.startswith(_LIST_HEAD):
         return False
     size, at, shift = 0, len(_LIST_HEAD), 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs of a payload, under the wire's names and numbers, both directions.
 
 ======  ===  ======================================================================
@@ -10,9 +11,9 @@ ZSTD    3    standard frame
 SNAPPY  4    raw block that starts with its uncompressed length as a varint
 ======  ===  ======================================================================
 
-None of them is trusted about its size: the metadata's uncompressed_size is checked
-against the caller's limit before there is room made for it, and the result against
-uncompressed_size afterwards.
+No size is trusted: the metadata's uncompressed_size is checked against the caller's
+limit before memory is reserved, and the size of the result against uncompressed_size
+afterwards.
 
 Source: CompressionType in PulsarApi.proto; the forms were seen on the wire.
 """
@@ -39,6 +40,10 @@ class CompressionType(IntEnum):
     ZSTD = 3
     SNAPPY = 4
 
+
+# Small entries come in such numbers that looking these up in the enum would show.
+_CODECS = {int(codec): codec for codec in CompressionType}
+_LZ4, _ZLIB, _ZSTD = CompressionType.LZ4, CompressionType.ZLIB, CompressionType.ZSTD
 
 #: lz4 takes sizes as a C int and no block format goes further.
 _MAX_SIZE_BYTES = 2**31 - 1
@@ -77,10 +82,10 @@ def decompress(
 
     Args:
         kind: MessageMetadata.compression, a CompressionType or any other number.
-        data: The payload as it was transmitted, decrypted.
+        data: The payload as it was transmitted, but decrypted.
         uncompressed_size: MessageMetadata.uncompressed_size, in bytes. Without
             compression it may be missing and is not looked at.
-        max_bytes: Largest uncompressed payload to make room for.
+        max_bytes: Largest uncompressed payload to reserve memory for.
 
     Returns:
         Exactly uncompressed_size bytes; for NONE `data` itself.
@@ -89,15 +94,14 @@ def decompress(
         CorruptEntryError: The codec is unknown, the payload is damaged or has another
             size than its metadata says, or it is larger than max_bytes.
     """
-    if kind == CompressionType.NONE:
+    if kind == 0:
         return data
-    try:
-        codec = CompressionType(kind)
-    except ValueError:
+    codec = _CODECS.get(kind)
+    if codec is None:
         raise CorruptEntryError(
             f"its payload is compressed with codec number {kind}, which this version "
             "of pulsar_spark does not know."
-        ) from None
+        )
     if uncompressed_size > min(max_bytes, _MAX_SIZE_BYTES):
         raise CorruptEntryError(
             f"its payload needs {uncompressed_size} bytes when decompressed, more than "
@@ -115,22 +119,23 @@ def _decompress(
 ) -> bytes | memoryview:
     is_large = uncompressed_size > _LARGE_BYTES
     try:
-        if codec == CompressionType.LZ4 and is_large and KERNEL == "compiled":
+        if codec is _LZ4 and is_large and KERNEL == "compiled":
             # As with Snappy: Arrow does not say how much it found.
             if lz4_size(data) != uncompressed_size:
                 raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
             return _arrow_codec("lz4_raw").decompress(data, uncompressed_size, True)
-        if codec == CompressionType.LZ4:
-            return bytes(
-                lz4.block.decompress(data, uncompressed_size=uncompressed_size)
+        if codec is _LZ4:
+            unpacked: bytes = lz4.block.decompress(
+                data, uncompressed_size=uncompressed_size
             )
-        if codec == CompressionType.ZLIB and is_large:
+            return unpacked
+        if codec is _ZLIB and is_large:
             return _inflate(data, uncompressed_size)
-        if codec == CompressionType.ZLIB:
+        if codec is _ZLIB:
             # One byte more than wanted tells a longer result, at no cost; and 0 would
             # mean "no limit". An object, unlike zlib.decompress, needs no trailer.
             return zlib.decompressobj().decompress(data, uncompressed_size + 1)
-        if codec == CompressionType.ZSTD:
+        if codec is _ZSTD:
             # Arrow makes room for exactly this size and refuses any other result.
             return _arrow_codec("zstd").decompress(data, uncompressed_size, True)
         if _snappy_size(data) != uncompressed_size:
@@ -176,8 +181,8 @@ def _wrong_size(codec: CompressionType, uncompressed_size: int) -> str:
 def _snappy_size(data: bytes | memoryview) -> int:
     """Return the uncompressed length that a Snappy block starts with, -1 for none.
 
-    Arrow takes a block that is shorter than promised for good, and leaves whatever was
-    in memory behind it.
+    Arrow accepts a block that is shorter than promised, and leaves whatever was in
+    memory after it.
     """
     size = 0
     for place, byte in enumerate(bytes(data[:5])):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One stored entry <-> the messages in it: batches, singles, chunks, compaction.
 
 An entry is what one SEND stored and one MESSAGE delivers. Its metadata says which of
@@ -15,13 +16,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
+from pulsar_spark.wire.deliveries import (
+    BROKER_METADATA,
+    BROKER_METADATA_END,
+    COUNT,
+    LAST_ROW,
+    METADATA,
+    PAYLOAD,
+    REDELIVERY_COUNT,
+    Deliveries,
+)
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
 from pulsar_spark.wire.messages import (
     IS_NULL,
@@ -119,12 +133,17 @@ class Entry:
         ]
 
     @property
+    def schema_version(self) -> bytes:
+        """Version of the schema of its values as sent; empty where none was sent."""
+        return self.metadata.schema_version
+
+    @property
     def size_bytes(self) -> int:
         """Uncompressed size of the messages, their metadata included."""
         return self.table.size_bytes(self.first_row, self.last_row)
 
     def between(self, start: MessageId, end: MessageId) -> Entry:
-        """Keeps the messages from ``start`` to ``end``, both inclusive.
+        """Keep the messages from ``start`` to ``end``, both inclusive.
 
         A batch index of -1 stands for the whole entry, and so does any other one where
         the entry is not a batch. Of an earlier entry than ``start``, or a later one
@@ -142,9 +161,82 @@ class Entry:
         return self if (first, last) == (0, len(self)) else self.cut(first, last)
 
     def cut(self, first: int, last: int) -> Entry:
-        """The kept messages ``first`` (inclusive) to ``last`` (exclusive)."""
+        """Return the kept messages ``first`` (inclusive) to ``last`` (exclusive)."""
         rows = self.first_row + first, self.first_row + max(first, last)
         return replace(self, first_row=rows[0], last_row=rows[1])
+
+
+@dataclass(frozen=True)
+class EntryRun:
+    """Whole entries that were unpacked together, and without an object for each.
+
+    Attributes:
+        deliveries: What is known of them.
+        first, last: Which of those they are, the last one exclusive.
+        table: Where their messages are, one entry's after the other's.
+        first_row: The first of these.
+    """
+
+    deliveries: Deliveries
+    first: int
+    last: int
+    table: MessageTable
+    first_row: int
+
+    @property
+    def last_row(self) -> int:
+        """The table's row after those of the entries."""
+        return self.end_of(self.last - 1)
+
+    def end_of(self, number: int) -> int:
+        """Return the table's row after those of an entry."""
+        return self.deliveries.fact(number, LAST_ROW)
+
+    def __len__(self) -> int:
+        return self.last_row - self.first_row
+
+    @property
+    def size_bytes(self) -> int:
+        """Uncompressed size of the messages, their metadata included."""
+        return self.table.size_bytes(self.first_row, self.last_row)
+
+    def part(self, first: int, last: int) -> EntryRun:
+        """Return some of the entries, at least one, the last one exclusive."""
+        return EntryRun(self.deliveries, first, last, self.table, self._row_of(first))
+
+    def entry(self, number: int) -> Entry:
+        """Return an entry with an object of its own."""
+        known, data = self.deliveries, memoryview(self.deliveries.data)
+        place, end = known.fact(number, METADATA), known.fact(number, PAYLOAD)
+        stamp = known.fact(number, BROKER_METADATA)
+        stamp_end = known.fact(number, BROKER_METADATA_END)
+        return Entry(
+            *known.position(number),
+            pb.MessageMetadata.FromString(bytes(data[place:end])),
+            known.fact(number, COUNT),
+            self.table,
+            self._row_of(number),
+            self.end_of(number),
+            pb.BrokerEntryMetadata.FromString(bytes(data[stamp:stamp_end]))
+            if stamp >= 0
+            else None,
+            known.fact(number, REDELIVERY_COUNT),
+        )
+
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        """Those entries that have messages, with an object for each after all.
+
+        For what is not asked for often.
+        """
+        return [
+            self.entry(number)
+            for number in range(self.first, self.last)
+            if self._row_of(number) < self.end_of(number)
+        ]
+
+    def _row_of(self, number: int) -> int:
+        return self.first_row if number == self.first else self.end_of(number - 1)
 
 
 @dataclass(slots=True)
@@ -222,7 +314,7 @@ def read_stored_entry(
     *,
     redelivery_count: int = 0,
 ) -> StoredEntry:
-    """Checks an entry's checksum and reads its metadata.
+    """Check an entry's checksum and read its metadata.
 
     Args:
         ledger_id: From the MESSAGE command.
@@ -335,6 +427,51 @@ class EntryDecoder:
             return
         yield from self._batch(stored, payload)
 
+    def take(self, deliveries: Deliveries, first: int, last: int) -> EntryRun | None:
+        """Unpack entries together, up to one that `pieces` has to look at.
+
+        Such as one that is damaged, or does not fit into a table; and no more than fit
+        into one table.
+
+        Args:
+            deliveries: What came.
+            first: The first entry.
+            last: The first one not to take.
+
+        Returns:
+            The entries, at least one; None where the first one is for `pieces`.
+        """
+        table = self._table
+        first_row = table.rows
+        end = self._append(deliveries, first, last)
+        if end == first and table.is_full:
+            table = self._table = table.empty_like()
+            first_row = 0
+            end = self._append(deliveries, first, last)
+        if end == first:
+            return None
+        return EntryRun(deliveries, first, end, table, first_row)
+
+    def _append(self, deliveries: Deliveries, first: int, last: int) -> int:
+        return self._table.append_entries(
+            deliveries.data,
+            deliveries.facts,
+            first,
+            last,
+            self._table_rows,
+            self._table_bytes,
+            crc32c,
+            self._unpack,
+        )
+
+    def _unpack(
+        self, codec: int, payload: memoryview, size: int
+    ) -> bytes | memoryview | None:
+        try:
+            return decompress(codec, payload, size, self._max_bytes)
+        except CorruptEntryError:
+            return None  # pieces() says why
+
     def _batch(
         self, stored: StoredEntry, payload: bytes | memoryview
     ) -> Iterator[Entry]:
@@ -370,10 +507,10 @@ class EntryDecoder:
             yield self._entry(stored, first_row, promised)
             if number == count:
                 return
-            table = self._table = table.another()
+            table = self._table = table.empty_like()
 
     def _table_for(self, rows: int, size_bytes: int) -> MessageTable:
-        """The table, or a new one if so much more would be too much for it."""
+        """Return the current table, or start one if this entry would overfill it."""
         if size_bytes > _MAX_TABLE_BYTES:
             raise CorruptEntryError(
                 f"it has {size_bytes} bytes, more than a row can have: "
@@ -384,7 +521,7 @@ class EntryDecoder:
             table.rows + rows > self._table_rows
             or table.size_bytes(0, table.rows) + size_bytes > self._table_bytes
         ):
-            self._table = table.another()
+            self._table = table.empty_like()
         return self._table
 
     def _entry(self, stored: StoredEntry, first_row: int, batch_size: int = 0) -> Entry:
@@ -412,7 +549,7 @@ def decode_entry(
 
 
 def _head_of_single(stored: StoredEntry, payload_size: int) -> bytes:
-    """What SingleMessageMetadata would say of a message that is not in a batch.
+    """Return the SingleMessageMetadata of a message that is not in a batch.
 
     Put together by hand, because protobuf refuses to write text that is not UTF-8,
     while it does read it.
@@ -445,7 +582,7 @@ def _utf8(text: str | bytes) -> bytes:
 
 
 def _retained(metadata: pb.MessageMetadata) -> Sequence[int] | None:
-    """Which messages of a batch its payload holds, removed ones included; None: all."""
+    """Return which messages of a batch its payload holds; None for all."""
     # Brokers newer than 4.0 may store only what compaction retained, and say which.
     retained = metadata.compacted_batch_indexes
     if not retained:

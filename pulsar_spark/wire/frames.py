@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of the binary protocol: sizes, magic numbers and checksums, both directions.
 
 Every integer outside of protobuf is unsigned and big-endian. A simple command::
@@ -23,13 +24,13 @@ Source: "Pulsar binary protocol specification", section "Framing".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
-from pulsar_spark.wire.messages import new_bytes
+from pulsar_spark.wire.deliveries import Deliveries, Scanner
 
 #: Metadata and payload of one entry, when CONNECTED names no other limit. The broker's
 #: maxMessageSize default.
@@ -59,6 +60,11 @@ _COPIED_BYTES = 64 * 1024
 
 #: Less room than this is not worth a call to the system.
 _MIN_ROOM_BYTES = 16 * 1024
+
+
+def new_bytes(size: int) -> memoryview:
+    """Return ``size`` bytes of new memory."""
+    return memoryview(bytearray(size))
 
 
 class Frame(NamedTuple):
@@ -91,9 +97,10 @@ class FrameReader:
     """Splits a byte stream into frames.
 
     Fill what `buffer` gives and say with `received` how far, then call `next_frame`
-    until it answers None; `receive_data` does the first two for bytes that are already
-    somewhere else. A large frame is not copied: it stays where it was read to, and only
-    the beginning of one that does not fit any more is moved to the next buffer::
+    until it answers None; before it `next_deliveries` takes many at a time.
+    `receive_data` does the first two for bytes that are already somewhere else. A large
+    frame is not copied: it stays where it was read to, and only the beginning of one
+    that does not fit any more is moved to the next buffer::
 
         buffer     | frame | frame | fra          next   | frame | ...
         start, end                 ^  ^                  ^       ^
@@ -126,16 +133,18 @@ class FrameReader:
             "The stream of bytes is damaged, or what answered is not a Pulsar broker "
             "port."
         )
+        self._scanner: Scanner | None = None  # most connections need none
         self._buffer = memoryview(bytearray())
-        self._start = 0  # of what is not used up
+        self._start = 0  # of the frame being read
         self._end = 0  # of what is there
         self._earned = 0  # bytes that have come, in all
         self._total_size = -1  # of the frame being read, -1 before its first 4 bytes
+        self._is_moved = False  # that frame, to a buffer that has room as far as earned
         self._at_start = True
         self._failure = ""
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream go; never empty.
+        """Return the room for the next bytes of the stream; never empty.
 
         Call `next_frame` until it answers None before.
         """
@@ -143,7 +152,7 @@ class FrameReader:
         return self._buffer[self._end :]
 
     def received(self, size: int) -> None:
-        """So many bytes are in what `buffer` gave."""
+        """Mark the first `size` bytes of `buffer()` as received."""
         if not self._failure:
             self._end += size
             self._earned += size
@@ -156,22 +165,34 @@ class FrameReader:
             self.received(len(data))
 
     def _make_room(self, size: int) -> None:
-        """Make room for so many bytes, and as far as it is earned for the frame begun.
+        """Make room for `size` bytes, and as far as earned for the current frame.
 
         Its size is only a claim: it gets as much room as the stream has brought bytes
         so far, so that four bytes cannot make a process reserve gigabytes. On a stream
         that has brought some large frames, others go into a buffer of their size.
         """
         rest = self._buffer[self._start : self._end]
-        missing = self._total_size - len(rest)
+        missing = 4 + self._total_size - len(rest)
         free = len(self._buffer) - self._end
-        if free >= max(size, missing) or (free >= size and self._start == 0):
+        if free >= max(size, missing) or (free >= size and self._is_moved):
             return
         usual = BUFFER_BYTES if missing > _MIN_ROOM_BYTES else _SMALL_BUFFER_BYTES
         room = len(rest) + max(size, min(missing, self._earned))
         self._buffer = self._new_buffer(max(usual, room))
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
+        self._is_moved = self._total_size >= 0
+
+    @property
+    def unread(self) -> memoryview:
+        """What is there of frames not begun yet; empty within one."""
+        if self._total_size >= 0:
+            return self._buffer[:0]
+        return self._buffer[self._start : self._end]
+
+    def skip(self, size: int) -> None:
+        """Leave out whole frames, the first `size` bytes of `unread`."""
+        self._start += size
 
     def next_frame(self) -> Frame | None:
         """Return the next complete frame, or None if more data is needed.
@@ -188,6 +209,28 @@ class FrameReader:
             self.stop(error)
             raise
 
+    def next_deliveries(self, consumer_ids: Collection[int]) -> Deliveries | None:
+        """Return the next frames together, as far as they are ordinary.
+
+        None where the next frame is for `next_frame`, or where more data is needed.
+
+        Args:
+            consumer_ids: Whose entries to return so.
+        """
+        if not consumer_ids or self._failure or self._at_start:
+            return None
+        if self._scanner is None:
+            self._scanner = Scanner()
+        scanner, start = self._scanner, self._start
+        most_bytes = min(self.max_frame_bytes, _COPIED_BYTES)
+        count = scanner.scan(self._buffer, start, self._end, most_bytes, consumer_ids)
+        if not count:
+            return None
+        self._start, self._total_size, self._is_moved = scanner.stop, -1, False
+        # A copy, as of each small frame.
+        data = bytes(self._buffer[start : scanner.stop])
+        return Deliveries(scanner.consumer_id, data, scanner.facts(count), count)
+
     def stop(self, error: ProtocolError) -> None:
         """Give the stream up: it means nothing, `next_frame` raises this from now on.
 
@@ -203,12 +246,12 @@ class FrameReader:
                 return None
             head = bytes(self._buffer[self._start : self._start + 4])
             self._total_size = self._checked_total_size(head)
-            self._start += 4
-        end = self._start + self._total_size
+        begin = self._start + 4
+        end = begin + self._total_size
         if self._end < end:
             return None
-        body = self._buffer[self._start : end].toreadonly()
-        self._start, self._total_size = end, -1
+        body = self._buffer[begin:end].toreadonly()
+        self._start, self._total_size, self._is_moved = end, -1, False
         (command_size,) = _SIZE.unpack_from(body)
         command_end = 4 + command_size
         if command_size == 0 or command_end > len(body):

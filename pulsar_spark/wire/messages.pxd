@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The types of messages.py, for Cython.
 
 cimport cython
@@ -7,18 +8,48 @@ from libc.string cimport memcpy
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _MAX_VARINT_BYTES
 cdef Py_ssize_t _MAX_COMPARED
+cdef unsigned int _HAS_KEY
+cdef unsigned int _KEY_IS_BASE64
+cdef unsigned int _HAS_ORDERING_KEY
+cdef unsigned int _HAS_EVENT_TIME
+cdef unsigned int _IS_NULL
+cdef Py_ssize_t _FACTS
+cdef Py_ssize_t _LEDGER_ID
+cdef Py_ssize_t _ENTRY_ID
+cdef Py_ssize_t _CHECKSUM
+cdef Py_ssize_t _CHECKED
+cdef Py_ssize_t _METADATA
+cdef Py_ssize_t _PAYLOAD
+cdef Py_ssize_t _END
+cdef Py_ssize_t _COUNT
+cdef Py_ssize_t _CODEC
+cdef Py_ssize_t _UNPACKED_BYTES
+cdef Py_ssize_t _EVENT_TIME
+cdef Py_ssize_t _SEQUENCE_ID
+cdef Py_ssize_t _SEQUENCE_STEP
+cdef Py_ssize_t _KEY
+cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _ORDERING_KEY
+cdef Py_ssize_t _ORDERING_KEY_END
+cdef Py_ssize_t _MARKS
+cdef Py_ssize_t _HEAD_BYTES
+cdef Py_ssize_t _LAST_ROW
+cdef long long _KEY_IS_ENCODED
+cdef long long _VALUE_IS_NULL
+cdef Py_ssize_t _MIN_MESSAGE_BYTES
+cdef Py_ssize_t _MAX_ID_BYTES
 cdef unsigned long long _MASK_32
 cdef unsigned long long _MASK_64
 
 @cython.final
-cdef class Texts:
+cdef class BinaryColumn:
     cdef readonly unsigned char[::1] data
     cdef readonly int[::1] offsets
     cdef object _allocate
     cdef Py_ssize_t _room
     cdef Py_ssize_t _rows_room
 
-    cpdef Texts another(self, Py_ssize_t rows)
+    cpdef BinaryColumn empty_like(self, Py_ssize_t rows)
 
     cdef int _make_row_room(self, Py_ssize_t rows, Py_ssize_t count) except -1
 
@@ -27,7 +58,7 @@ cdef class Texts:
         end=Py_ssize_t, row=Py_ssize_t, value=cython.uint,
         head_size=Py_ssize_t, tail_size=Py_ssize_t,
     )
-    cpdef number(
+    cpdef append_numbered(
         self,
         Py_ssize_t rows,
         const unsigned char[::1] head,
@@ -38,10 +69,27 @@ cdef class Texts:
     )
 
     @cython.locals(
+        data=cython.uchar[::1], offsets=cython.int[::1], count=Py_ssize_t,
+        part_size=Py_ssize_t, end=Py_ssize_t, most=Py_ssize_t, room=Py_ssize_t,
+        entry=Py_ssize_t, at=Py_ssize_t, last_row=Py_ssize_t,
+        batch_size=cython.longlong, head=Py_ssize_t, head_size=Py_ssize_t,
+    )
+    cpdef append_ids(
+        self,
+        Py_ssize_t rows,
+        long long[::1] facts,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        const unsigned char[::1] partition,
+        int[::1] numbers,
+        Py_ssize_t row,
+    )
+
+    @cython.locals(
         data=cython.uchar[::1], offsets=cython.int[::1], room=Py_ssize_t,
         end=Py_ssize_t, number=Py_ssize_t, start=Py_ssize_t, size=Py_ssize_t,
     )
-    cpdef gather(
+    cpdef append(
         self,
         Py_ssize_t rows,
         const unsigned char[::1] payload,
@@ -69,6 +117,10 @@ cdef inline bytes _bytes(
     payload[end - 1]  # for the bounds checks
     return PyBytes_FromStringAndSize(<const char*>&payload[start], end - start)
 
+cdef inline Py_ssize_t _put_varint(
+    unsigned char[::1] data, Py_ssize_t position, unsigned long long value
+) except -1
+
 cdef bytes _name(const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end)
 
 @cython.locals(
@@ -92,11 +144,11 @@ cdef class MessageTable:
     cdef readonly Py_ssize_t pairs
     cdef readonly unsigned int any_flags
     cdef readonly unsigned int all_flags
-    cdef readonly Texts values
-    cdef readonly Texts keys
-    cdef readonly Texts ordering_keys
-    cdef readonly Texts pair_keys
-    cdef readonly Texts pair_values
+    cdef readonly BinaryColumn values
+    cdef readonly BinaryColumn keys
+    cdef readonly BinaryColumn ordering_keys
+    cdef readonly BinaryColumn pair_keys
+    cdef readonly BinaryColumn pair_values
     cdef readonly unsigned long long[::1] event_times
     cdef readonly unsigned long long[::1] sequence_ids
     cdef readonly int[::1] batch_indexes
@@ -106,6 +158,7 @@ cdef class MessageTable:
     cdef public Py_ssize_t max_head_bytes
     cdef public Py_ssize_t max_pairs
     cdef readonly Py_ssize_t next_position
+    cdef readonly bint is_full
     cdef dict _names
     cdef Py_ssize_t _names_from
     cdef object _allocate
@@ -154,8 +207,54 @@ cdef class MessageTable:
 
     cpdef long long size_bytes(self, Py_ssize_t first_row, Py_ssize_t last_row)
 
-    cdef int _gather(
-        self, const unsigned char[::1] payload, Py_ssize_t count, Py_ssize_t pairs
+    @cython.locals(
+        view=object, entry=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
+        start=Py_ssize_t, end=Py_ssize_t, codec=cython.longlong, size=cython.longlong,
+        row=Py_ssize_t, rows=cython.longlong,
+    )
+    cpdef Py_ssize_t append_entries(
+        self,
+        const unsigned char[::1] data,
+        long long[::1] facts,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        Py_ssize_t most_rows,
+        Py_ssize_t most_bytes,
+        object checksum,
+        object unpack,
+    ) except -1
+
+    cdef bint _append_all(
+        self, const unsigned char[::1] payload, long long[::1] facts, Py_ssize_t at
+    ) except -1
+
+    @cython.locals(
+        pairs=Py_ssize_t, flags=cython.uint, marks=cython.longlong, row=Py_ssize_t,
+    )
+    cdef bint _append_single(
+        self,
+        const unsigned char[::1] data,
+        const unsigned char[::1] payload,
+        Py_ssize_t start,
+        Py_ssize_t end,
+        long long[::1] facts,
+        Py_ssize_t at,
+    ) except -1
+
+    @cython.locals(
+        pairs=Py_ssize_t, position=Py_ssize_t, tag=cython.ulonglong,
+        size=cython.ulonglong,
+    )
+    cdef Py_ssize_t _read_pairs(
+        self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
+    ) except -1
+
+    cdef int _append_bytes(
+        self,
+        const unsigned char[::1] payload,
+        const unsigned char[::1] heads,
+        Py_ssize_t count,
+        Py_ssize_t pairs,
     ) except -1
 
     @cython.locals(

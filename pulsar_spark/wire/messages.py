@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one loop that goes message by message: from a batch to columns of messages.
 
 A batch holds messages back to back, and each begins with its own metadata::
@@ -23,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.wire import deliveries
+from pulsar_spark.wire.frames import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
@@ -34,11 +37,44 @@ HAS_ORDERING_KEY = 4
 HAS_EVENT_TIME = 8
 IS_NULL = 16  # its value is
 
+# The same numbers, in C: messages.pxd hides these from Python.
+_HAS_KEY = HAS_KEY
+_KEY_IS_BASE64 = KEY_IS_BASE64
+_HAS_ORDERING_KEY = HAS_ORDERING_KEY
+_HAS_EVENT_TIME = HAS_EVENT_TIME
+_IS_NULL = IS_NULL
+
+# And what is known of an entry, see ``Deliveries.facts``.
+_FACTS = deliveries.FACTS
+_LEDGER_ID = deliveries.LEDGER_ID
+_ENTRY_ID = deliveries.ENTRY_ID
+_CHECKSUM = deliveries.CHECKSUM
+_CHECKED = deliveries.CHECKED
+_METADATA = deliveries.METADATA
+_PAYLOAD = deliveries.PAYLOAD
+_END = deliveries.END
+_COUNT = deliveries.COUNT
+_CODEC = deliveries.CODEC
+_UNPACKED_BYTES = deliveries.UNPACKED_BYTES
+_EVENT_TIME = deliveries.EVENT_TIME
+_SEQUENCE_ID = deliveries.SEQUENCE_ID
+_SEQUENCE_STEP = deliveries.SEQUENCE_STEP
+_KEY = deliveries.KEY
+_KEY_END = deliveries.KEY_END
+_ORDERING_KEY = deliveries.ORDERING_KEY
+_ORDERING_KEY_END = deliveries.ORDERING_KEY_END
+_MARKS = deliveries.MARKS
+_HEAD_BYTES = deliveries.HEAD_BYTES
+_LAST_ROW = deliveries.LAST_ROW
+_KEY_IS_ENCODED = deliveries.KEY_IS_ENCODED
+_VALUE_IS_NULL = deliveries.VALUE_IS_NULL
+
 #: The columns of bytes that a table can have.
-TEXTS = ("values", "keys", "ordering_keys", "properties")
+BINARY_COLUMNS = ("values", "keys", "ordering_keys", "properties")
 
 #: The least that a message takes: its size, and metadata with nothing but payload_size.
 MIN_MESSAGE_BYTES = 6
+_MIN_MESSAGE_BYTES = MIN_MESSAGE_BYTES
 
 #: So many properties of a message are compared with each other; more are looked up.
 _MAX_COMPARED = 16
@@ -56,25 +92,21 @@ _WIDTHS = {"B": 1, "i": 4, "q": 8, "Q": 8}
 #: in C they cost more than all the rest of a message.
 _IS_COMPILED = KERNEL == "compiled"
 _MAX_VARINT_BYTES = 5  # of an int32 from 0 on
+_MAX_ID_BYTES = 36  # of a message id, but for its partition
 _MASK_32 = 0xFFFF_FFFF
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def new_bytes(size: int) -> memoryview:
-    """Room for so many bytes."""
-    return memoryview(bytearray(size))
-
-
-class Texts:
+class BinaryColumn:
     """A column of bytes, as Arrow lays it out.
 
-    Row ``n`` is ``data[offsets[n]:offsets[n + 1]]``. Both columns are longer than that;
-    what is behind means nothing. Rows may be viewed for as long as anybody likes: what
-    is added goes behind them, or they stay as they are while it goes elsewhere.
+    Row ``n`` is ``data[offsets[n]:offsets[n + 1]]``. Both buffers are longer than the
+    rows need; the rest means nothing. Rows may be viewed for as long as anyone likes:
+    what is added follows them in the same buffers, or goes into new, larger ones.
 
     Args:
-        allocate: Gives room for so many bytes.
-        rows, size_bytes: To make room for at once.
+        allocate: Returns a buffer of that many bytes.
+        rows, size_bytes: Capacity to begin with.
     """
 
     def __init__(
@@ -87,25 +119,25 @@ class Texts:
         self.offsets = _column(allocate, "i", rows + 1)
         self.offsets[0] = 0
 
-    def another(self, rows: int) -> Texts:
-        """An empty one with room for as much as so many rows of this one have."""
-        size_bytes = min(_and_more(self.offsets[rows]), _MAX_ADVANCE)
-        return Texts(self._allocate, _and_more(rows), size_bytes)
+    def empty_like(self, rows: int) -> BinaryColumn:
+        """Return an empty column with capacity for ``rows`` rows as large as these."""
+        size_bytes = min(_with_headroom(self.offsets[rows]), _MAX_ADVANCE)
+        return BinaryColumn(self._allocate, _with_headroom(rows), size_bytes)
 
-    def gather(
+    def append(
         self,
         rows: int,
         payload: memoryview | bytes,
         bounds: Sequence[int],
         count: int,
     ) -> None:
-        """Takes rows; all of them together have at most 2**31 - 1 bytes.
+        """Append rows. The column may hold at most 2**31 - 1 bytes.
 
         Args:
-            rows: How many are kept of those that are there.
-            payload: What has the bytes of the new ones.
-            bounds: For each of them where it begins and ends there.
-            count: How many.
+            rows: Rows that the column has; any after them are overwritten.
+            payload: Holds the bytes of the new rows.
+            bounds: For each new row where its bytes begin and end in ``payload``.
+            count: Number of new rows.
         """
         self._make_row_room(rows, count)
         data, offsets, room = self.data, self.offsets, self._room
@@ -124,7 +156,7 @@ class Texts:
             end += size
             offsets[rows + number + 1] = end
 
-    def number(
+    def append_numbered(
         self,
         rows: int,
         head: bytes,
@@ -133,15 +165,15 @@ class Texts:
         last: int,
         tail: bytes,
     ) -> None:
-        """Takes rows that are a head, a number as a varint, and a tail.
+        """Append rows of a head, a number as a varint, and a tail.
 
         Args:
-            rows: How many are kept of those that are there.
-            head: The same in each of the new ones.
-            numbers: int32s from 0 on.
-            first: The first of them that makes a row.
-            last: The first one behind these.
-            tail: The same in each of the new ones.
+            rows: Rows that the column has; any after them are overwritten.
+            head: Begins each new row.
+            numbers: int32s from 0 on, of which each makes a row.
+            first: The first of them to use.
+            last: The first one not to use.
+            tail: Ends each new row.
         """
         head_size, tail_size = len(head), len(tail)
         self._make_row_room(rows, last - first)
@@ -172,8 +204,76 @@ class Texts:
             end += tail_size
             offsets[rows + row + 1] = end
 
+    def append_ids(
+        self,
+        rows: int,
+        facts: Sequence[int],
+        first: int,
+        last: int,
+        partition: bytes,
+        numbers: Sequence[int],
+        row: int,
+    ) -> None:
+        """Append the message ids of entries, as Java writes them.
+
+        ``08 ledger  10 entry [18 partition] [20 batch_index]  30 batch_size``
+
+        Args:
+            rows: Rows that the column has; any after them are overwritten.
+            facts: ``Deliveries.facts``, whose entries are in a table.
+            first: The first entry.
+            last: The first one not to use.
+            partition: Field 18 of the ids, empty for none.
+            numbers: The table's ``batch_indexes``.
+            row: The table's first row of these entries.
+        """
+        if last == first:
+            return
+        count = facts[(last - 1) * _FACTS + _LAST_ROW] - row
+        part_size = len(partition)
+        self._make_row_room(rows, count)
+        data, offsets = self.data, self.offsets
+        end = offsets[rows]
+        most = count * (_MAX_ID_BYTES + part_size)
+        if most > self._room - end:
+            room = max(end + most, 2 * self._room)
+            data = _longer(self._allocate, data, "B", room, end)
+            self.data, self._room = data, room
+        for entry in range(first, last):
+            at = entry * _FACTS
+            last_row = facts[at + _LAST_ROW]
+            batch_size = facts[at + _COUNT]
+            head = end
+            head_size = 0
+            while row < last_row:
+                if head_size == 0:
+                    data[end] = 0x08
+                    end = _put_varint(data, end + 1, facts[at + _LEDGER_ID])
+                    data[end] = 0x10
+                    end = _put_varint(data, end + 1, facts[at + _ENTRY_ID])
+                    if _IS_COMPILED:
+                        _memcpy(data, end, partition, 0, part_size)  # type: ignore[name-defined]  # noqa: F821
+                    else:
+                        data[end : end + part_size] = partition
+                    end += part_size
+                    head_size = end - head
+                else:
+                    if _IS_COMPILED:
+                        _memcpy(data, end, data, head, head_size)  # type: ignore[name-defined]  # noqa: F821
+                    else:
+                        data[end : end + head_size] = data[head : head + head_size]
+                    end += head_size
+                if batch_size > 0:
+                    data[end] = 0x20
+                    end = _put_varint(data, end + 1, numbers[row])
+                data[end] = 0x30
+                end = _put_varint(data, end + 1, batch_size)
+                row += 1
+                rows += 1
+                offsets[rows] = end
+
     def _make_row_room(self, rows: int, count: int) -> None:
-        """For so many rows behind those that are kept."""
+        """Make room for ``count`` more rows."""
         if rows + count > self._rows_room:
             room = max(rows + count, 2 * self._rows_room, 16)
             self.offsets = _longer(
@@ -185,11 +285,11 @@ class Texts:
 class MessageTable:
     """Messages of any number of entries, column by column.
 
-    All columns are longer than there are messages; what is behind means nothing.
+    All columns are longer than there are messages; the rest of them means nothing.
 
     Args:
-        texts: Which of ``TEXTS`` are wanted.
-        allocate: Gives room for so many bytes.
+        binary_columns: Which of ``BINARY_COLUMNS`` are wanted.
+        allocate: Returns a buffer of that many bytes.
 
     Attributes:
         rows: How many messages there are.
@@ -210,36 +310,43 @@ class MessageTable:
         max_head_bytes: Bytes of a message's own metadata, at most.
         max_pairs: Properties of a message, at most.
         next_position: Where in its batch the message begins that was not taken.
+        is_full: Whether it was for want of room that entries were not taken.
     """
 
     def __init__(
         self,
-        texts: Collection[str] = TEXTS,
+        binary_columns: Collection[str] = BINARY_COLUMNS,
         allocate: Callable[[int], memoryview] = new_bytes,
     ) -> None:
         self._allocate = allocate
         self.max_head_bytes = self.max_pairs = NO_LIMIT
         self._make_columns(0)
-        self.values = Texts(allocate) if "values" in texts else None
-        self.keys = Texts(allocate) if "keys" in texts else None
-        self.ordering_keys = Texts(allocate) if "ordering_keys" in texts else None
-        self.pair_keys = Texts(allocate) if "properties" in texts else None
-        self.pair_values = Texts(allocate) if "properties" in texts else None
+        self.values = BinaryColumn(allocate) if "values" in binary_columns else None
+        self.keys = BinaryColumn(allocate) if "keys" in binary_columns else None
+        self.ordering_keys = (
+            BinaryColumn(allocate) if "ordering_keys" in binary_columns else None
+        )
+        self.pair_keys = (
+            BinaryColumn(allocate) if "properties" in binary_columns else None
+        )
+        self.pair_values = (
+            BinaryColumn(allocate) if "properties" in binary_columns else None
+        )
 
-    def another(self) -> MessageTable:
-        """An empty one of the same kind, with room for as much as this one has."""
+    def empty_like(self) -> MessageTable:
+        """Return an empty table with the same columns and similar capacity."""
         table = MessageTable((), self._allocate)
         table.max_head_bytes, table.max_pairs = self.max_head_bytes, self.max_pairs
-        table._make_columns(_and_more(self.rows))
-        table.values = _another(self.values, self.rows)
-        table.keys = _another(self.keys, self.rows)
-        table.ordering_keys = _another(self.ordering_keys, self.rows)
-        table.pair_keys = _another(self.pair_keys, self.pairs)
-        table.pair_values = _another(self.pair_values, self.pairs)
+        table._make_columns(_with_headroom(self.rows))
+        table.values = _empty_like(self.values, self.rows)
+        table.keys = _empty_like(self.keys, self.rows)
+        table.ordering_keys = _empty_like(self.ordering_keys, self.rows)
+        table.pair_keys = _empty_like(self.pair_keys, self.pairs)
+        table.pair_values = _empty_like(self.pair_values, self.pairs)
         return table
 
     def size_bytes(self, first_row: int, last_row: int) -> int:
-        """Of these messages, the last one exclusive, with their metadata."""
+        """Return the size of these messages with metadata, the last one exclusive."""
         return self.ends[last_row] - self.ends[first_row]
 
     def _make_columns(self, rows: int) -> None:
@@ -260,6 +367,7 @@ class MessageTable:
         self._value_bounds = self._key_bounds = self._ordering_key_bounds = nothing
         self._pair_key_bounds = self._pair_value_bounds = nothing
         self._position = self.next_position = 0
+        self.is_full = False
         self._names: dict[bytes, int] = {}
         self._names_from = -1
 
@@ -276,7 +384,7 @@ class MessageTable:
         most_rows: int = NO_LIMIT,
         most_bytes: int = NO_LIMIT,
     ) -> int:
-        """Takes messages of a batch, those that compaction removed left out.
+        """Append messages of a batch, without those that compaction removed.
 
         All of them, or as many as the table may take; then the rest is for another call
         that says where to go on. The first one of an empty table is always taken.
@@ -317,6 +425,7 @@ class MessageTable:
         max_pairs = self.max_pairs
         begin = start = position
         while number < count and taken < most_rows:
+            # -- head: the size of the metadata
             start = position
             if size - position < 4:
                 raise CorruptEntryError(_past_the_end(number, count))
@@ -340,6 +449,7 @@ class MessageTable:
             has_key = has_ordering_key = has_sequence_id = False
             own_time = own_sequence_id = payload_size = 0
             pairs = pairs_before
+            # -- fields of the metadata: tag, then a number or bytes
             while position < head_end:
                 tag = payload[position]
                 position += 1
@@ -402,6 +512,7 @@ class MessageTable:
                     position += step
                 else:  # groups, which nobody sends, or what there is not
                     raise CorruptEntryError(_damaged(number, count))
+            # -- bounds: the value after the metadata, and the next message after that
             if payload_size > size - head_end:  # an int32 below 0 is more, too
                 raise CorruptEntryError(_past_the_end(number, count))
             if not has_size:
@@ -415,22 +526,24 @@ class MessageTable:
             if row > 0 and (position - begin > most_bytes or pairs > max_pairs):
                 position = start  # for another table
                 break
+            # -- flags, and what the entry says for messages that do not
             flags = 0
             if has_key:
-                flags |= 1
+                flags |= _HAS_KEY
                 if is_base64:
-                    flags |= 2
+                    flags |= _KEY_IS_BASE64
             if has_ordering_key:
-                flags |= 4
+                flags |= _HAS_ORDERING_KEY
             if own_time == 0:
                 own_time = event_time
             if own_time != 0:
-                flags |= 8
+                flags |= _HAS_EVENT_TIME
             index = number if retained is None else retained[number]
             if not has_sequence_id:
                 own_sequence_id = sequence_id + sequence_step * index
             if is_null and payload_size == 0:
-                flags |= 16
+                flags |= _IS_NULL
+            # -- the row: where its bytes lie, and its numbers
             value_bounds[2 * taken] = head_end
             value_bounds[2 * taken + 1] = position
             key_bounds[2 * taken] = key_start
@@ -454,24 +567,206 @@ class MessageTable:
                 f"{size - position} bytes follow the last of the {count} messages in "
                 "its batch."
             )
-        self._gather(payload, taken, pairs_before)
+        self._append_bytes(payload, payload, taken, pairs_before)
         self.rows, self.pairs = row, self.pairs + pairs_before
         self.any_flags, self.all_flags = any_flags, all_flags
         self.next_position = position
         return number
 
-    def _gather(self, payload: memoryview | bytes, count: int, pairs: int) -> None:
-        """The bytes of so many messages with so many properties."""
+    def append_entries(  # noqa: C901 - as above
+        self,
+        data: memoryview | bytes,
+        facts: Sequence[int],
+        first: int,
+        last: int,
+        most_rows: int,
+        most_bytes: int,
+        checksum: Callable[[memoryview], int],
+        unpack: Callable[[int, memoryview, int], bytes | memoryview | None],
+    ) -> int:
+        """Append the messages of entries, up to one that is not ordinary.
+
+        Such as one that is damaged, or larger than a table.
+
+        Args:
+            data: ``Deliveries.data``.
+            facts: ``Deliveries.facts``. Where an entry's rows end is written there.
+            first: The first entry.
+            last: The first one not to take.
+            most_rows: Messages that the table may have in all.
+            most_bytes: Bytes of messages that it may have.
+            checksum: Returns the CRC-32C of bytes.
+            unpack: Returns a payload, by its codec, its bytes and its size, as it was
+                before compression; None where it is damaged.
+
+        Returns:
+            The first entry that was not taken; ``is_full`` says whether that is
+            because the table has no room for it.
+        """
+        self.is_full = False
+        view = memoryview(data)
+        for entry in range(first, last):
+            at = entry * _FACTS
+            count = facts[at + _COUNT]
+            start, end = facts[at + _PAYLOAD], facts[at + _END]
+            codec, size = facts[at + _CODEC], end - start
+            if codec != 0:
+                size = facts[at + _UNPACKED_BYTES]
+            if count > size // _MIN_MESSAGE_BYTES:
+                return entry
+            row = self.rows
+            rows = max(1, count)
+            if count == 0:
+                size += 4 + facts[at + _HEAD_BYTES]
+            if rows > most_rows or size > most_bytes:
+                return entry
+            if row > 0 and (
+                row + rows > most_rows or self.ends[row] + size > most_bytes
+            ):
+                self.is_full = True
+                return entry
+            if checksum(view[facts[at + _CHECKED] : end]) != facts[at + _CHECKSUM]:
+                return entry
+            if codec == 0 and count > 0:
+                if not self._append_all(data[start:end], facts, at):
+                    return entry
+            elif codec == 0:
+                if not self._append_single(data, data, start, end, facts, at):
+                    return entry
+            else:
+                unpacked = unpack(codec, view[start:end], facts[at + _UNPACKED_BYTES])
+                if unpacked is None:
+                    return entry
+                if count > 0:
+                    if not self._append_all(unpacked, facts, at):
+                        return entry
+                elif not self._append_single(
+                    data, unpacked, 0, len(unpacked), facts, at
+                ):
+                    return entry
+            facts[at + _LAST_ROW] = self.rows  # type: ignore[index]
+        return last
+
+    def _append_all(
+        self, payload: memoryview | bytes, facts: Sequence[int], at: int
+    ) -> bool:
+        """Append a whole batch; return whether it is one."""
+        try:
+            self.append_batch(
+                payload,
+                facts[at + _COUNT],
+                None,
+                facts[at + _EVENT_TIME],
+                facts[at + _SEQUENCE_ID],
+                facts[at + _SEQUENCE_STEP],
+            )
+        except CorruptEntryError:
+            return False
+        return True
+
+    def _append_single(
+        self,
+        data: memoryview | bytes,
+        payload: memoryview | bytes,
+        start: int,
+        end: int,
+        facts: Sequence[int],
+        at: int,
+    ) -> bool:
+        """Append a message that is in no batch; return whether it is small enough.
+
+        Args:
+            data: Holds its metadata.
+            payload: Holds its value.
+            start: Where that begins.
+            end: Where it ends.
+            facts: What is known of entries.
+            at: Where that of this entry begins.
+        """
+        if facts[at + _HEAD_BYTES] > self.max_head_bytes:
+            return False
+        pairs = self._read_pairs(data, facts[at + _METADATA], facts[at + _PAYLOAD])
+        if pairs > self.max_pairs:
+            return False
+        self._make_room(1)
+        flags, marks = 0, facts[at + _MARKS]
+        self._value_bounds[0], self._value_bounds[1] = start, end
+        self._key_bounds[0] = self._key_bounds[1] = 0
+        self._ordering_key_bounds[0] = self._ordering_key_bounds[1] = 0
+        if facts[at + _KEY] >= 0:
+            flags |= _HAS_KEY
+            if marks & _KEY_IS_ENCODED:
+                flags |= _KEY_IS_BASE64
+            self._key_bounds[0] = facts[at + _KEY]
+            self._key_bounds[1] = facts[at + _KEY_END]
+        if facts[at + _ORDERING_KEY] >= 0:
+            flags |= _HAS_ORDERING_KEY
+            self._ordering_key_bounds[0] = facts[at + _ORDERING_KEY]
+            self._ordering_key_bounds[1] = facts[at + _ORDERING_KEY_END]
+        if facts[at + _EVENT_TIME] != 0:
+            flags |= _HAS_EVENT_TIME
+        if marks & _VALUE_IS_NULL and start == end:
+            flags |= _IS_NULL
+        row = self.rows
+        self.event_times[row] = facts[at + _EVENT_TIME]
+        self.sequence_ids[row] = facts[at + _SEQUENCE_ID]
+        self.batch_indexes[row] = 0
+        self.flags[row] = flags
+        self.ends[row + 1] = self.ends[row] + 4 + facts[at + _HEAD_BYTES] + end - start
+        self.pair_ends[row + 1] = self.pairs + pairs
+        self._append_bytes(payload, data, 1, pairs)
+        self.rows, self.pairs = row + 1, self.pairs + pairs
+        self.any_flags |= flags
+        self.all_flags &= flags
+        return True
+
+    def _read_pairs(self, data: memoryview | bytes, start: int, end: int) -> int:
+        """Read the properties of a MessageMetadata; return how many there are.
+
+        It is well-formed: a `Scanner` has read it.
+        """
+        self._names_from = -1
+        pairs = 0
+        position = start
+        while position < end:
+            self._position = position
+            tag = self._varint(data, end, 0, 1)
+            size = self._varint(data, end, 0, 1)
+            position = self._position
+            if tag & 7 != 2:
+                continue
+            if tag == 0x22:
+                self._read_pair(data, position, position + size, pairs, 0, 1)
+                if pairs == 0 or self._is_new_name(data, 0, pairs):
+                    pairs += 1
+            position += size
+        return pairs
+
+    def _append_bytes(
+        self,
+        payload: memoryview | bytes,
+        heads: memoryview | bytes,
+        count: int,
+        pairs: int,
+    ) -> None:
+        """Append the bytes of ``count`` messages, which have ``pairs`` properties.
+
+        Args:
+            payload: Holds their values.
+            heads: Holds their keys and properties.
+            count: How many messages.
+            pairs: How many properties.
+        """
         if self.values is not None:
-            self.values.gather(self.rows, payload, self._value_bounds, count)
+            self.values.append(self.rows, payload, self._value_bounds, count)
         if self.keys is not None:
-            self.keys.gather(self.rows, payload, self._key_bounds, count)
+            self.keys.append(self.rows, heads, self._key_bounds, count)
         if self.ordering_keys is not None:
             bounds = self._ordering_key_bounds
-            self.ordering_keys.gather(self.rows, payload, bounds, count)
+            self.ordering_keys.append(self.rows, heads, bounds, count)
         if self.pair_keys is not None and self.pair_values is not None:
-            self.pair_keys.gather(self.pairs, payload, self._pair_key_bounds, pairs)
-            self.pair_values.gather(self.pairs, payload, self._pair_value_bounds, pairs)
+            self.pair_keys.append(self.pairs, heads, self._pair_key_bounds, pairs)
+            self.pair_values.append(self.pairs, heads, self._pair_value_bounds, pairs)
 
     def _read_pair(
         self,
@@ -482,7 +777,7 @@ class MessageTable:
         number: int,
         count: int,
     ) -> None:
-        """Reads a KeyValue: ``0A n key 12 n value``."""
+        """Read a KeyValue: ``0A n key 12 n value``."""
         if pair >= self._pair_room:
             self._make_pair_room(pair + 1)
         position = start
@@ -516,9 +811,9 @@ class MessageTable:
         self._pair_value_bounds[2 * pair + 1] = value_end
 
     def _is_new_name(self, payload: memoryview | bytes, first: int, pair: int) -> bool:
-        """Whether none of the pairs from ``first`` on has the name of this later one.
+        """Return whether no earlier pair, from ``first`` on, has the name of this one.
 
-        Otherwise that one gets its value.
+        Otherwise that pair gets the value of this one.
         """
         bounds = self._pair_key_bounds
         start, end = bounds[2 * pair], bounds[2 * pair + 1]
@@ -554,7 +849,7 @@ class MessageTable:
     def _varint(
         self, payload: memoryview | bytes, end: int, number: int, count: int
     ) -> int:
-        """The number of 64 bits at ``_position``, which moves behind it."""
+        """Read the number of 64 bits at ``_position``, and move that past it."""
         position = self._position
         value = shift = 0
         while position < end and shift < 70:
@@ -568,7 +863,7 @@ class MessageTable:
         raise CorruptEntryError(_damaged(number, count))
 
     def _make_room(self, count: int) -> None:
-        """For a batch of so many messages."""
+        """Make room for a batch of ``count`` messages."""
         # Room is noted last: there may be no memory for it.
         if count > self._batch_room:
             values = _column(new_bytes, "i", 2 * count)
@@ -600,7 +895,7 @@ class MessageTable:
 def split_metadata(  # noqa: C901 - as above
     data: memoryview | bytes,
 ) -> tuple[bytes, bytes]:
-    """Takes MessageMetadata apart, without an object for each of its fields.
+    """Read the fields of MessageMetadata, without an object for each of its fields.
 
     Returns:
         All of it but the properties, the clusters to replicate to, and all keys of
@@ -673,7 +968,7 @@ def split_metadata(  # noqa: C901 - as above
 
 
 def lz4_size(data: memoryview | bytes) -> int:
-    """How large an LZ4 block is when decompressed; -1 where it ends too early.
+    """Return the decompressed size of an LZ4 block; -1 where it ends too early.
 
     A block is sequences of ``token [more literals] literals offset(2) [more match]``,
     the last one of which ends with its literals.
@@ -712,18 +1007,28 @@ def lz4_size(data: memoryview | bytes) -> int:
     return -1
 
 
+def _put_varint(data: memoryview, position: int, value: int) -> int:
+    """Write a number; return where it ends."""
+    while value >= 0x80:
+        data[position] = value & 0x7F | 0x80
+        value >>= 7
+        position += 1
+    data[position] = value
+    return position + 1
+
+
 def _name(payload: memoryview | bytes, start: int, end: int) -> bytes:
     if _IS_COMPILED:
         return _bytes(payload, start, end)  # type: ignore[name-defined, no-any-return]  # noqa: F821
     return bytes(payload[start:end])
 
 
-def _another(texts: Texts | None, rows: int) -> Texts | None:
-    return None if texts is None else texts.another(rows)
+def _empty_like(column: BinaryColumn | None, rows: int) -> BinaryColumn | None:
+    return None if column is None else column.empty_like(rows)
 
 
-def _and_more(size: int) -> int:
-    """Room for as much again, and for the little by which that may be more."""
+def _with_headroom(size: int) -> int:
+    """Return ``size`` plus one eighth, as capacity for a similar table."""
     return size + size // 8
 
 
@@ -741,7 +1046,7 @@ def _longer(
     length: int,
     used: int,
 ) -> memoryview:
-    """A longer column that begins as this one does."""
+    """Return a longer column that begins with the first ``used`` items of this one."""
     longer = _column(allocate, type_, length)
     longer[:used] = memoryview(column)[:used]
     return longer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries to store: messages -> MessageMetadata and payload -> SEND frames.
 
 The reverse of ``wire.entries``. A frame is built once and sent as often as it takes:
@@ -15,13 +16,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.frames import encode_payload_frame
+from pulsar_spark.wire.sends import SendFrame
 
 #: Room that is left below the broker's limit. It is for what the broker and its storage
 #: put around an entry: a cluster whose bookies take exactly as much as its brokers
@@ -30,27 +32,10 @@ ENTRY_HEADROOM_BYTES = 64 * 1024
 
 
 def max_entry_bytes(max_message_size_bytes: int) -> int:
-    """Metadata and payload of an entry, where a broker has this limit."""
+    """Return the most bytes of metadata and payload, where a broker has this limit."""
     # Half of it where the limit is tiny.
     limit = max_message_size_bytes
     return max(limit - ENTRY_HEADROOM_BYTES, limit // 2)
-
-
-class SendFrame(NamedTuple):
-    """A SEND, ready for the socket.
-
-    Attributes:
-        sequence_id: What its receipt names; of a batch the lowest.
-        highest_sequence_id: Of a batch the highest; what a refusal names.
-        rows: Messages that its receipt completes: 0 for all but the last of a
-            message's chunks.
-        data: The frame.
-    """
-
-    sequence_id: int
-    highest_sequence_id: int
-    rows: int
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -79,40 +64,6 @@ class EntryEncoder:
         """Metadata and payload of an entry: more is never sent."""
         return max_entry_bytes(self.max_message_size_bytes)
 
-    def batch(
-        self,
-        payload: bytes | memoryview,
-        rows: int,
-        sequence_ids: tuple[int, int],
-        publish_time_ms: int,
-        *,
-        partition_key: str | None = None,
-        key_is_base64: bool = False,
-        ordering_key: bytes | None = None,
-    ) -> SendFrame | None:
-        """The frame of a batch, or None if it is too large for one.
-
-        Args:
-            payload: The messages, each behind its SingleMessageMetadata.
-            rows: How many.
-            sequence_ids: Of the first and of the last.
-            publish_time_ms: Of all of them.
-            partition_key: Of the first: brokers choose a consumer by it.
-            key_is_base64: Whether that key is bytes, in base64.
-            ordering_key: Of the first.
-        """
-        metadata = pb.MessageMetadata(
-            num_messages_in_batch=rows,
-            partition_key=partition_key,
-            partition_key_b64_encoded=key_is_base64 or None,
-            ordering_key=ordering_key,
-        )
-        body = self._compress(metadata, payload)
-        self._describe(metadata, sequence_ids, publish_time_ms)
-        if metadata.ByteSize() + len(body) > self.max_entry_bytes:
-            return None
-        return self._frame(metadata, body, rows)
-
     def single(
         self,
         metadata: pb.MessageMetadata,
@@ -120,7 +71,7 @@ class EntryEncoder:
         sequence_id: int,
         publish_time_ms: int,
     ) -> Iterator[SendFrame]:
-        """The frame of one message that is not in a batch, or those of its chunks.
+        """Yield the frame of a message that is not in a batch, or those of its chunks.
 
         Args:
             metadata: Key, properties and the like; completed here.
@@ -135,7 +86,7 @@ class EntryEncoder:
         if metadata.null_value:
             # Without a size compaction counts the metadata, and takes it for a value.
             metadata.uncompressed_size = 0
-        self._describe(metadata, (sequence_id, sequence_id), publish_time_ms)
+        self._describe(metadata, sequence_id, publish_time_ms)
         room = self.max_entry_bytes - metadata.ByteSize()
         if self.chunk_bytes and room > 0:
             room = min(room, self.chunk_bytes)
@@ -181,11 +132,11 @@ class EntryEncoder:
     def _describe(
         self,
         metadata: pb.MessageMetadata,
-        sequence_ids: tuple[int, int],
+        sequence_id: int,
         publish_time_ms: int,
     ) -> None:
         metadata.producer_name = self.producer_name
-        metadata.sequence_id, metadata.highest_sequence_id = sequence_ids
+        metadata.sequence_id = metadata.highest_sequence_id = sequence_id
         metadata.publish_time = publish_time_ms
         if self.txn is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self.txn
@@ -193,24 +144,22 @@ class EntryEncoder:
     def _frame(
         self, metadata: pb.MessageMetadata, body: bytes | memoryview, rows: int
     ) -> SendFrame:
-        lowest, highest = metadata.sequence_id, metadata.highest_sequence_id
+        number = metadata.sequence_id
         send = pb.CommandSend(
             producer_id=self.producer_id,
-            sequence_id=lowest,
-            highest_sequence_id=highest,
+            sequence_id=number,
+            highest_sequence_id=number,
         )
-        if metadata.HasField("num_messages_in_batch"):
-            send.num_messages = rows
         if metadata.HasField("chunk_id"):
             send.is_chunk = True
         if self.txn is not None:
-            # In both places: a broker counts by the one, and hides by the other.
+            # In both: a broker counts by the one, and hides by the other.
             send.txnid_most_bits, send.txnid_least_bits = self.txn
         command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send)
         data = encode_payload_frame(
             command.SerializeToString(), metadata.SerializeToString(), body
         )
-        return SendFrame(lowest, highest, rows, data)
+        return SendFrame(number, number, rows, data)
 
 
 #: uuid's own tag and length, chunk_id, num_chunks_from_msg, total_chunk_msg_size: at
@@ -218,8 +167,8 @@ class EntryEncoder:
 _CHUNK_FIELDS_BYTES = 4 * 2 + 4 * 5
 
 
-def unbatched(message: memoryview) -> tuple[pb.MessageMetadata, memoryview]:
-    """A message as a batch holds it -> the same as an entry of its own.
+def as_single(message: memoryview) -> tuple[pb.MessageMetadata, memoryview]:
+    """Turn a message as a batch holds it into one that is an entry by itself.
 
     Args:
         message: ``size(4) SingleMessageMetadata payload``.

@@ -1,4 +1,5 @@
-"""Flow accounting of one consumer: how many messages are out, when to ask for more.
+# SPDX-License-Identifier: Apache-2.0
+"""Flow accounting of one consumer: how many permits are out, when to grant more.
 
 A broker sends whole entries as long as the balance of permits is above zero, so that
 the last one may take it below. Permits count messages, memory counts bytes; the bridge
@@ -9,17 +10,19 @@ between both is the size of the messages that arrived so far::
     |<---------------- window ------------------>|      in messages
     |<-- balance * average -->|<- held bytes -->|       <= window_bytes
 
-The caller sends what `initial_grant` and `next_grant` say, tells of each entry that
-arrives, and of each message that leaves, whether handed on or dropped.
+The caller sends the permits that `initial_grant` and `next_grant` return, and reports
+each entry that arrives and each message that leaves, whether handed on or dropped.
 
-A broker counts in 32 bits, and believes what an entry says of its messages. So an entry
-that lies, by billions or below zero, moves the balance to anywhere; as it is followed
-exactly, the next grant sets it right, and nobody waits for ever.
+A broker counts in 32 bits, and trusts the number of messages that an entry claims. An
+entry that claims billions, or less than zero, can move the balance anywhere. This class
+follows it exactly, so that the next grant corrects it and the consumer never stalls.
 
 Source: protocol page "Flow control"; what is charged was seen on the wire.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 
@@ -31,16 +34,29 @@ _SMOOTHING = 1 / 8
 
 
 def as_broker_counts(permits: int) -> int:
-    """Return a balance of permits as it is at the broker: an int32 that overflows."""
+    """Return a balance of permits as the broker keeps it: an int32 that overflows."""
     return (permits + 2**31) % 2**32 - 2**31
+
+
+class Learnt(NamedTuple):
+    """What a consumer has seen of a topic, for the next one of that topic.
+
+    Attributes:
+        messages: How many came.
+        average_bytes: Of a message, by the last of them.
+    """
+
+    messages: int
+    average_bytes: float
 
 
 class Permits:
     """Decides on the FLOW commands of one consumer.
 
     The window starts with as many messages as would fit if each were of the largest
-    size, at most 16, and grows by what arrives, so that it doubles in a round trip,
-    until one of both limits is reached. Grants are half a window or more, so that FLOW
+    size, at most 16, or with as many as a consumer of the topic got before. It grows by
+    what arrives, so that it doubles in a round trip, until one of both limits is
+    reached. Grants are half a window or more, so that FLOW
     is rare. Whenever nothing is held and the balance is not above zero, `next_grant`
     answers with enough to bring one more entry: no schedule of entries can stall.
 
@@ -53,12 +69,18 @@ class Permits:
         generation: Counts connections. Messages of an older one are not refunded.
     """
 
-    def __init__(self, receiver_queue_messages: int, window_bytes: int) -> None:
+    def __init__(
+        self,
+        receiver_queue_messages: int,
+        window_bytes: int,
+        learnt: Learnt | None = None,
+    ) -> None:
         """Start with nothing granted.
 
         Args:
             receiver_queue_messages: Most messages to be out at a time, at least 1.
             window_bytes: Most bytes to be out at a time, at least 1.
+            learnt: What is known of the topic, None for nothing.
 
         Raises:
             ValueError: One of them is below 1.
@@ -71,9 +93,21 @@ class Permits:
         start = window_bytes // DEFAULT_MAX_MESSAGE_SIZE_BYTES
         self._grown = min(receiver_queue_messages, max(1, start), _MAX_START_MESSAGES)
         self._average_bytes = 0.0  # of a message; 0 until the first one
+        self._arrived = 0
+        if learnt is not None:
+            most = max(self._grown, learnt.messages)
+            self._grown = min(receiver_queue_messages, most)
+            self._average_bytes = learnt.average_bytes
         self._balance = 0  # of permits, as the broker has it; may be negative
         self._held_messages = 0
         self._held_bytes = 0
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What the next consumer of the topic may begin with, None for nothing."""
+        if not self._arrived:
+            return None
+        return Learnt(self._arrived, self._average_bytes)
 
     @property
     def balance(self) -> int:
@@ -99,10 +133,10 @@ class Permits:
         return max(1, window)
 
     def reset(self) -> None:
-        """Begin anew on a new connection, or after a new SUBSCRIBE.
+        """Start over on a new connection, or after a new SUBSCRIBE.
 
-        The broker starts with a balance of zero, and what is held is for the caller to
-        drop. What was learnt about sizes stays.
+        The broker starts with a balance of zero, and the caller drops what is held.
+        What was learnt about sizes stays.
         """
         self.generation += 1
         self._balance = 0
@@ -126,6 +160,7 @@ class Permits:
         self._held_bytes += size_bytes
         self._grown = min(self._queue_messages, self._grown + max(0, messages))
         if messages > 0:
+            self._arrived += messages
             self._learn(size_bytes / messages)
 
     def _learn(self, bytes_each: float) -> None:

@@ -1,8 +1,9 @@
-"""What can go wrong when bytes are read as protobuf, whichever runtime reads them.
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of reading bytes as protobuf, the same with every protobuf runtime.
 
-The protocol's text is UTF-8 by its definition, but proto2 does not insist on it: the
-usual runtime gives text that is not UTF-8 as bytes, the one in pure Python refuses the
-whole message with a UnicodeDecodeError. Neither must surprise who expects a str.
+The protocol defines its text as UTF-8, but proto2 does not enforce it: the usual
+runtime returns text that is not UTF-8 as bytes, the one in pure Python refuses the
+whole message with a UnicodeDecodeError. Callers must get neither in place of a str.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def holds_text(descriptor: Any, _seen: frozenset[str] = frozenset()) -> bool:
-    """Whether messages of a type have fields of text, themselves or further down."""
+    """Return whether messages of a type have text fields, nested ones included."""
     seen = _seen | {descriptor.full_name}
     return any(
         field.type == field.TYPE_STRING
@@ -31,7 +32,7 @@ def holds_text(descriptor: Any, _seen: frozenset[str] = frozenset()) -> bool:
 
 
 def undecodable_text(message: Message) -> str:
-    """Name of a field whose text is not UTF-8, as ``a.b``; "" where there is none."""
+    """Return the name of a field whose text is not UTF-8, as ``a.b``, or ""."""
     for field, value in message.ListFields():
         values: Any = [value] if isinstance(value, (str, bytes, Message)) else value
         if field.type == field.TYPE_STRING:

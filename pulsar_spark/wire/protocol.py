@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to a broker as a value: bytes in, events out, nothing blocks.
 
 The handshake, keep-alive answers, and the sorting of what arrives into events. Whoever
-owns a socket reads into :meth:`ClientProtocol.buffer`, acts on the events that
-:meth:`ClientProtocol.received` gives, and sends what
-:meth:`ClientProtocol.data_to_send` gives. Commands that this version does not know are
-passed over, so that newer brokers do no harm.
+owns a socket reads into `ClientProtocol.buffer`, acts on the events of
+`ClientProtocol.received`, and sends what `ClientProtocol.data_to_send` returns.
+Commands that this version does not know are passed over, so that newer brokers do no
+harm.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.deliveries import (
+    END,
+    ENTRY_ID,
+    LEDGER_ID,
+    REDELIVERY_COUNT,
+    START,
+    Deliveries,
+)
 from pulsar_spark.wire.frames import (
     DEFAULT_MAX_MESSAGE_SIZE_BYTES,
     FRAME_HEADROOM_BYTES,
     Frame,
     FrameReader,
+    new_bytes,
 )
-from pulsar_spark.wire.messages import new_bytes
+from pulsar_spark.wire.sends import Receipt, read_receipts
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -126,22 +136,6 @@ class ConsumerClosed:
     assigned_broker_url: str
 
 
-class Receipt(NamedTuple):
-    """An entry of a producer is stored.
-
-    Attributes:
-        producer_id: Whose.
-        sequence_id: Which one; of a batch the lowest.
-        ledger_id, entry_id: Where it is stored. -1:-1 says that the broker had it
-            already and dropped this one.
-    """
-
-    producer_id: int
-    sequence_id: int
-    ledger_id: int
-    entry_id: int
-
-
 @dataclass(frozen=True, slots=True)
 class SendRefused:
     """An entry of a producer is not stored.
@@ -189,6 +183,7 @@ Event = (
     | Queued
     | Refusal
     | Delivery
+    | Deliveries
     | ConsumerClosed
     | Receipt
     | SendRefused
@@ -197,9 +192,23 @@ Event = (
 )
 
 
-class _State(enum.Enum):
+class State(enum.Enum):
+    """Where a connection stands, as far as its bytes go.
+
+    ::
+
+        HANDSHAKE ── CONNECTED ──> READY
+            │                        │
+            └──── ProtocolError ─────┴──> FAILED
+    """
+
+    #: CONNECT goes out; CONNECTED, a refusal or a challenge may come.
     HANDSHAKE = "handshake"
+    #: Requests are answered and entries delivered.
     READY = "ready"
+    #: The other side sent what the protocol forbids: what follows means nothing, and
+    #: each call raises the same error.
+    FAILED = "failed"
 
 
 class ClientProtocol:
@@ -207,9 +216,14 @@ class ClientProtocol:
 
     Args:
         connect_frame: The CONNECT to open with, see ``wire.commands.connect``.
-        new_buffer: Where what comes in is kept, see :class:`FrameReader`.
+        new_buffer: Where what comes in is kept, see `FrameReader`.
         memory_limit_bytes: Largest entry to take in, though the broker's own limit may
             be above; the protocol's usual limit where that is larger. None: no limit.
+
+    Attributes:
+        in_bulk: Ids of the consumers whose entries come as Deliveries where they are
+            ordinary, and else one by one, as all of those of other consumers do. May
+            be changed at any time.
     """
 
     def __init__(
@@ -218,25 +232,42 @@ class ClientProtocol:
         new_buffer: Callable[[int], memoryview] = new_bytes,
         memory_limit_bytes: int | None = None,
     ) -> None:
+        self.in_bulk: set[int] = set()
         self._memory_limit_bytes = memory_limit_bytes
-        self._state = _State.HANDSHAKE
+        self._state = State.HANDSHAKE
+        self._hears_receipts = False  # one has come: there is a producer
         self._to_send = [connect_frame]
         self._reader = FrameReader(
             DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES, new_buffer
         )
 
+    @property
+    def state(self) -> State:
+        """Return where the connection stands."""
+        return self._state
+
     def data_to_send(self) -> bytes:
-        """What must go out now: the handshake, or answers to keep-alive probes."""
+        """Return what must go out now: the handshake, or answers to the broker."""
         data = b"".join(self._to_send)
         self._to_send.clear()
         return data
 
+    def answer(self, frame: bytes) -> None:
+        """Let a frame go out with the next answers, such as one to a challenge."""
+        self._to_send.append(frame)
+
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. All events so far must be taken."""
+        """Return where the next bytes go, never empty.
+
+        All events so far must have been taken.
+        """
         return self._reader.buffer()
 
     def received(self, size: int) -> Iterator[Event]:
-        """So many bytes are in the buffer; yields what they mean, in order.
+        """Mark the first `size` bytes of `buffer()` as received.
+
+        Yields:
+            What they mean, in order.
 
         Raises:
             ProtocolError: These bytes are not what a Pulsar broker sends. The
@@ -246,26 +277,40 @@ class ClientProtocol:
         return self._events()
 
     def receive_data(self, data: bytes | memoryview) -> Iterator[Event]:
-        """The same for bytes that are somewhere else."""
+        """Do as `received` for bytes that the caller already has; copies them."""
         self._reader.receive_data(data)
         return self._events()
 
     def _events(self) -> Iterator[Event]:
-        while (frame := self._reader.next_frame()) is not None:
-            try:
-                event = self._event(frame)
-            except ProtocolError as error:
-                self._reader.stop(error)
-                raise
-            if event is not None:
-                yield event
+        try:
+            while True:
+                if self._hears_receipts:
+                    yield from self._receipts()
+                if self.in_bulk and self._state is State.READY:
+                    while entries := self._reader.next_deliveries(self.in_bulk):
+                        yield entries
+                if (frame := self._reader.next_frame()) is None:
+                    return
+                if (event := self._event(frame)) is not None:
+                    yield event
+        except ProtocolError as error:
+            self._state = State.FAILED
+            self._reader.stop(error)
+            raise
+
+    def _receipts(self) -> list[Receipt]:
+        """Take the receipts that come next, often many; or none where others do."""
+        receipts, size = read_receipts(self._reader.unread)
+        self._reader.skip(size)
+        return receipts
 
     def _event(self, frame: Frame) -> Event | None:
         command = commands.decode_command(frame.command)
-        if self._state is _State.HANDSHAKE:
+        if self._state is State.HANDSHAKE:
             return self._handshake(command)
         if command.type == pb.BaseCommand.MESSAGE:
             return _delivery(command.message, frame.payload)
+        self._hears_receipts |= command.type == pb.BaseCommand.SEND_RECEIPT
         if command.type == pb.BaseCommand.PING:
             self._to_send.append(commands.pong())
             return None
@@ -274,7 +319,7 @@ class ClientProtocol:
 
     def _handshake(self, command: pb.BaseCommand) -> Event:
         if command.type == pb.BaseCommand.CONNECTED:
-            self._state = _State.READY
+            self._state = State.READY
             body = command.connected
             limit = body.max_message_size or DEFAULT_MAX_MESSAGE_SIZE_BYTES
             if limit < 0:
@@ -290,7 +335,7 @@ class ClientProtocol:
         )
 
     def _limit_frames(self, limit: int) -> None:
-        """Sets what a frame may hold: what the broker says, if memory allows it."""
+        """Set what a frame may hold: what the broker says, if memory allows it."""
         most = self._memory_limit_bytes
         if most is not None and limit > max(most, DEFAULT_MAX_MESSAGE_SIZE_BYTES):
             self._reader.limit_advice = (
@@ -316,6 +361,19 @@ def _delivery(body: pb.CommandMessage, payload: memoryview) -> Delivery:
         body.redelivery_count,
         tuple(body.ack_set),
         payload,
+    )
+
+
+def delivery_of(deliveries: Deliveries, number: int) -> Delivery:
+    """Return one of some entries as it comes by itself."""
+    start, end = deliveries.fact(number, START), deliveries.fact(number, END)
+    return Delivery(
+        deliveries.consumer_id,
+        deliveries.fact(number, LEDGER_ID),
+        deliveries.fact(number, ENTRY_ID),
+        deliveries.fact(number, REDELIVERY_COUNT),
+        (),
+        memoryview(deliveries.data)[start:end],
     )
 
 
@@ -367,7 +425,7 @@ def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | Queued:
 
 
 def _reply(command: pb.BaseCommand) -> Reply | Refusal:
-    """Any reply. In BaseCommand a body's field number equals its type number."""
+    """Read any reply. In BaseCommand a body's field number equals its type number."""
     field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
     body: Any = getattr(command, field.name)
     error = _error_field(body)
@@ -378,7 +436,7 @@ def _reply(command: pb.BaseCommand) -> Reply | Refusal:
 
 
 def _error_field(body: Any) -> str | None:
-    """Replies call their error either ``error`` or ``error_code``."""
+    """Return what a reply calls its error, None where it has none."""
     for name in ("error", "error_code"):
         if name in body.DESCRIPTOR.fields_by_name and body.HasField(name):
             return name

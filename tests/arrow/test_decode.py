@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries to RecordBatches: each column, the bounds, and values that do not fit."""
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from google.protobuf.internal import api_implementation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import decode
-from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
+from pulsar_spark.arrow import message_columns, sources
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
@@ -59,7 +61,12 @@ def builder(
 ) -> RecordBatchBuilder:
     """A builder."""
     return RecordBatchBuilder(
-        arrow_schema(columns), TOPIC, partition, max_rows=max_rows, max_bytes=max_bytes
+        arrow_schema(columns),
+        COLUMN_SOURCES,
+        TOPIC,
+        partition,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
     )
 
 
@@ -493,7 +500,7 @@ def test_tables_do_not_show(
 ):
     """However entries share tables, and tables RecordBatches, the rows are the same."""
     decoder = EntryDecoder(
-        table=new_table(arrow_schema(columns)),
+        table=builder(columns).new_table(),
         table_rows=table_rows,
         table_bytes=table_bytes,
     )
@@ -520,7 +527,7 @@ def test_tables_do_not_show(
 
 def test_a_record_batch_of_one_table_is_not_copied():
     """Its values lie where the kernel wrote them."""
-    decoder = EntryDecoder(table=new_table(arrow_schema(["value"])))
+    decoder = EntryDecoder(table=builder(["value"]).new_table())
     entries = [
         piece
         for number in range(5)
@@ -542,7 +549,9 @@ def test_required_columns():
             pa.field("value", pa.binary()),
         ]
     )
-    build = RecordBatchBuilder(schema, TOPIC, 3, max_rows=10, max_bytes=1000)
+    build = RecordBatchBuilder(
+        schema, COLUMN_SOURCES, TOPIC, 3, max_rows=10, max_bytes=1000
+    )
     list(build.add(batch(2)))
     one = build.finish()
     one.validate(full=True)
@@ -652,8 +661,8 @@ def test_no_message_is_to_blame(
 
     build = builder([name])
     list(build.add(batch(3, 1)))
-    for where in ("_times", "_arrow"):
-        monkeypatch.setattr(decode, where, fail)
+    for module, function in ((message_columns, "_times"), (sources, "_arrow")):
+        monkeypatch.setattr(module, function, fail)
     with pytest.raises(error, match="malloc"):
         build.finish()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RecordBatches to messages: each column, all forms of rows, values that do not fit."""
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow import encode
 from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP, arrow_schema
 from pulsar_spark.errors import BadRowError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.entries import StoredEntry, decode_entry
+from pulsar_spark.wire.outgoing import as_single
+from tests.support.entries import member
 
 TYPES: dict[str, pa.DataType] = {
     "value": pa.binary(),
@@ -58,24 +62,14 @@ def encoded(batch: pa.RecordBatch) -> EncodedRows:
 
 def expected(row: Row) -> bytes:
     """The message of a row as protobuf writes it."""
-    value, key = row["value"], row.get("__key")
-    payload = value.encode() if isinstance(value, str) else value or b""
-    single = pb.SingleMessageMetadata(payload_size=len(payload))
-    for name, item in row.get("__messageProperties") or ():
-        single.properties.add(key=name, value=item)
-    if isinstance(key, bytes):
-        single.partition_key = base64.b64encode(key).decode()
-        single.partition_key_b64_encoded = True
-    elif key is not None:
-        single.partition_key = key
-    if row.get("__eventTime") is not None:
-        single.event_time = row["__eventTime"] // 1000
-    if row.get("__orderingKey") is not None:
-        single.ordering_key = row["__orderingKey"]
-    if value is None:
-        single.null_value = True
-    metadata = single.SerializeToString()
-    return len(metadata).to_bytes(4, "big") + metadata + payload
+    value, time = row["value"], row.get("__eventTime")
+    return member(
+        value.encode() if isinstance(value, str) else value,
+        key=row.get("__key"),
+        properties=row.get("__messageProperties") or (),
+        event_time=None if time is None else time // 1000,
+        ordering_key=row.get("__orderingKey"),
+    )
 
 
 def check(rows: Sequence[Row], **types: pa.DataType) -> EncodedRows:
@@ -294,7 +288,12 @@ def test_readers_give_the_rows_back():
             producer_name="p", num_messages_in_batch=stop - start
         )
         builder = RecordBatchBuilder(
-            arrow_schema(batch.schema.names), "t", 0, max_rows=1000, max_bytes=1 << 20
+            arrow_schema(batch.schema.names),
+            COLUMN_SOURCES,
+            "t",
+            0,
+            max_rows=1000,
+            max_bytes=1 << 20,
         )
         assert not list(builder.add(decode_entry(StoredEntry(1, 2, metadata, payload))))
         assert builder.finish().to_pylist() == batch[start:stop].to_pylist()
@@ -353,7 +352,12 @@ def test_take_takes_every_column():
         assert own[0] is not None
 
 
-def test_row_alone():
+def single(rows: EncodedRows, row: int) -> tuple[pb.MessageMetadata, memoryview]:
+    """What a row says of itself, and its value."""
+    return as_single(rows.data[rows.offsets[row] : rows.offsets[row + 1]])
+
+
+def test_row_as_single():
     """An entry of its own says of the row what its place in a batch would."""
     rows = [
         {
@@ -362,15 +366,13 @@ def test_row_alone():
             "__orderingKey": b"o",
             "__eventTime": 1_760_000_000_000_000,
             "__messageProperties": [("a", "1"), ("b", "")],
-            "__deliverAtTime": 1_770_000_000_000_000,
         },
         dict.fromkeys(
             ("value", "__key", "__orderingKey", "__eventTime", "__messageProperties")
         ),
     ]
-    rows[1]["__deliverAtTime"] = None
     found = encoded(record_batch(rows, __key=pa.binary()))
-    metadata, payload = found.alone(0)
+    metadata, payload = single(found, 0)
     assert bytes(payload) == b"v"
     assert metadata == pb.MessageMetadata(
         properties=[pb.KeyValue(key="a", value="1"), pb.KeyValue(key="b", value="")],
@@ -378,22 +380,19 @@ def test_row_alone():
         partition_key_b64_encoded=True,
         ordering_key=b"o",
         event_time=1_760_000_000_000,
-        deliver_at_time=1_770_000_000_000,
     )
-    metadata, payload = found.alone(1)
+    metadata, payload = single(found, 1)
     assert bytes(payload) == b""
     assert metadata == pb.MessageMetadata(null_value=True)
 
 
-def test_row_alone_of_rows_that_moved():
+def test_row_as_single_of_rows_that_moved():
     """Of taken rows, too, and with keys that are there but empty."""
-    rows = [
-        {"value": b"%d" % n, "__key": "", "__deliverAtTime": n * 1000} for n in range(5)
-    ]
+    rows = [{"value": b"%d" % n, "__key": ""} for n in range(5)]
     found = check(rows).take(pa.array([4, 2]))
-    metadata, payload = found.alone(1)
+    metadata, payload = single(found, 1)
     assert bytes(payload) == b"2"
-    assert metadata == pb.MessageMetadata(partition_key="", deliver_at_time=2)
+    assert metadata == pb.MessageMetadata(partition_key="")
 
 
 # -- what does not fit -----------------------------------------------------------------
@@ -460,7 +459,7 @@ def test_properties_that_are_not_utf8(bad_keys: bool):
 def test_value_that_is_not_utf8():
     """A value is bytes to Pulsar, so it is sent as it is."""
     batch = pa.RecordBatch.from_arrays([not_utf8(pa.string())], ["value"])
-    assert encoded(batch).alone(1)[1] == b"\xff\xfe"
+    assert single(encoded(batch), 1)[1] == b"\xff\xfe"
 
 
 @pytest.mark.parametrize("partition", [2**31, -(2**31) - 1])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory that was freed goes back to the system when it is told to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which partition rows go to: hashes of keys, round robin, and runs of rows."""
 
 from __future__ import annotations
@@ -11,16 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import routing
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.arrow.routing import (
-    Router,
-    java_string_hash,
-    java_string_hashes,
-    murmur3_32,
-    murmur3_32_hashes,
-    partition_runs,
-)
+from pulsar_spark.arrow.hashing import java_string_hash, murmur3_32
+from pulsar_spark.arrow.routing import Router, partition_runs
 from pulsar_spark.errors import BadRowError
 
 SCHEMES = ["JavaStringHash", "Murmur3_32Hash"]
@@ -60,93 +54,6 @@ def route(rows: EncodedRows, by: Router, first_row: int = 0) -> list[int]:
     assert len(found) == len(rows)
     assert not found.null_count
     return found.to_pylist()
-
-
-# -- hashes ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("hello", 99162322),
-        ("Aa", 2112),
-        ("BB", 2112),
-        ("key-10", -1134722995),
-        ("ü", 252),
-        ("\U0001f600", 0xD83D * 31 + 0xDE00),
-        ("polygenelubricants", -(2**31)),
-        ("\0", 0),
-    ],
-)
-def test_java_string_hash(text: str, number: int):
-    """What ``String.hashCode`` gives, over UTF-16 and with its overflow."""
-    assert java_string_hash(text) == number
-    (found,) = java_string_hashes(pa.array([text], pa.large_string())).to_pylist()
-    assert found == number % 2**32
-
-
-@pytest.mark.parametrize(
-    ("data", "number"),
-    [
-        (b"", 0),
-        (b"hello", 0x248BFA47),
-        (b"test", 0xBA6BD213),
-        (b"Hello, world!", 0xC0363E43),
-        (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
-        (b"\xff\xff\xff\xff", 0x76293B50),
-        (b"\x21\x43\x65", 0x7E4A8634),
-        (b"\x21\x43", 0xA0F7B07A),
-        (b"\x21", 0x72661CF4),
-        (b"\0\0\0\0", 0x2362F9DE),
-        (b"\0", 0x514E28B7),
-    ],
-)
-def test_murmur3_32(data: bytes, number: int):
-    """Published values of MurmurHash3_x86_32 with seed 0, without their sign."""
-    assert murmur3_32(data) == number & 0x7FFF_FFFF
-
-
-_TEXTS = st.lists(st.text(max_size=12) | st.text("ab", min_size=100, max_size=300))
-
-
-@settings(deadline=None, max_examples=100)
-@given(texts=_TEXTS, data=st.data())
-def test_hashes_of_columns(texts: list[str], data: st.DataObject):
-    """A column hashes as its keys do, whole and sliced."""
-    keys = pa.array(texts, pa.large_string())
-    start = data.draw(st.integers(0, len(texts)))
-    stop = data.draw(st.integers(start, len(texts)))
-    for part in keys, keys[start:stop]:
-        own = part.to_pylist()
-        java = java_string_hashes(part)
-        assert java.to_pylist() == [java_string_hash(key) % 2**32 for key in own]
-        murmur = murmur3_32_hashes(part)
-        assert murmur.to_pylist() == [murmur3_32(key.encode()) for key in own]
-
-
-def test_keys_of_many_units(monkeypatch: pytest.MonkeyPatch):
-    """However much the keys are in total, or one of them is."""
-    texts = ["ü" * n + "\U0001f600" for n in range(60)] + ["x" * 5000, "", "y"]
-    whole = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
-    assert whole == [java_string_hash(text) % 2**32 for text in texts]
-    routing._powers.cache_clear()
-    monkeypatch.setattr(routing, "_UNITS", 100)
-    parts = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
-    routing._powers.cache_clear()
-    assert parts == whole
-
-
-@pytest.mark.parametrize("size", [124, 127, 128, 131, 132, 133, 4000])
-def test_long_keys_by_murmur(size: int):
-    """Keys on both sides of the size from which each is hashed by itself."""
-    texts = ["x" * size, "", "y" * 7, "z" * (size - 1)]
-    found = murmur3_32_hashes(pa.array(texts, pa.large_string())).to_pylist()
-    assert found == [murmur3_32(text.encode()) for text in texts]
-
-
-# -- routes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns, in Arrow: exactly what Spark expects for our Spark schema."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 
-#: The columns of a topic without a schema, with the types that the README promises.
+#: The columns of a topic without a schema, with the types of docs/columns.md.
 PROMISED = {
     "value": "binary",
     "__key": "binary",

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures each hop beside its limit: ``make bench``, or this module.
 
 python -m tests.bench --only spark,sink --rows 4000000
 
 The table is printed, and saved with every repeat as build/bench.json, and as a picture
-build/bench.svg; with --save in docs/, from where ``make readme`` takes it.
+build/bench.svg; with --save in docs/, from where ``make generate-docs`` takes it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from tests.bench import (
     bench_encode,
     bench_entries,
     bench_frames,
+    bench_live,
     bench_memory,
     bench_partition,
     bench_planning,
     bench_recover,
     bench_sink,
+    bench_small,
     bench_spark,
     bench_stream,
+    bench_tasks,
+    bench_write,
 )
 from tests.bench.cluster import ROOT, Cluster, cluster, note, spark_session
 from tests.bench.plot import draw
@@ -41,6 +46,7 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
     "frames": bench_frames.run,
     "entries": bench_entries.run,
     "decode": bench_decode.run,
+    "live": bench_live.run,
     "encode": lambda repeats: (
         bench_encode.run(repeats) + bench_sink.run_frames(repeats)
     ),
@@ -91,6 +97,11 @@ def _spark(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
         return bench_spark.run(broker, spark, arguments.rows, arguments.repeat)
 
 
+def _small(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
+    with spark_session() as spark:
+        return bench_small.run(broker, spark, arguments.rows, arguments.repeat)
+
+
 def _stream(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
     repeats = arguments.repeat
     yield from bench_stream.run_planning(broker, arguments.planning, repeats)
@@ -109,10 +120,13 @@ def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
 _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]] = {
     "partition": lambda broker, a: bench_partition.run(broker, a.rows, a.repeat),
     "spark": _spark,
+    "small": _small,
+    "tasks": lambda broker, a: bench_tasks.run(broker, max(a.planning), a.repeat),
     "planning": lambda broker, a: bench_planning.run(broker, a.planning, a.repeat),
     "stream": _stream,
     "cold": lambda broker, a: bench_cold.run(broker, a.rows, a.repeat),
     "producer": lambda broker, a: bench_sink.run_producer(broker, a.rows, a.repeat),
+    "write": lambda broker, a: bench_write.run(broker, a.rows, a.repeat),
     "sink": _sink,
     "memory": lambda broker, a: bench_memory.run(broker, *a.memory),
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that begin together, so that they share nothing but the broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One entry -> RecordBatch, all that is ours of the processor's time of a row."""
 
 from __future__ import annotations
@@ -6,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder, new_table
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
 from pulsar_spark.wire.entries import EntryDecoder, read_stored_entry
@@ -52,11 +54,15 @@ def _cases(
         entries.append(frame.payload)
 
     def decode(columns: tuple[str, ...]) -> None:
-        schema = arrow_schema(columns)
         builder = RecordBatchBuilder(
-            schema, _TOPIC, 0, max_rows=10_000, max_bytes=4 << 20
+            arrow_schema(columns),
+            COLUMN_SOURCES,
+            _TOPIC,
+            0,
+            max_rows=10_000,
+            max_bytes=4 << 20,
         )
-        decoder = EntryDecoder(table=new_table(schema))
+        decoder = EntryDecoder(table=builder.new_table())
         for number in range(_ENTRIES):
             stored = read_stored_entry(1, number, entries[number % len(entries)])
             for entry in decoder.pieces(stored):

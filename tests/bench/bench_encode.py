@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RecordBatch -> messages and their partitions, beside one join of the values alone."""
 
 from __future__ import annotations

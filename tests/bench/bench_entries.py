@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One entry -> its messages, by codec, beside parsing the messages' metadata alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of a socket -> frames -> parts of entries, beside copying the same bytes."""
 
 from __future__ import annotations

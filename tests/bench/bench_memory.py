@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of Python workers that read and write: little of it, however many the rows."""
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _read(cluster: Cluster, rows: int) -> tuple[float, float]:
     with spark_session() as spark:
         spark.dataSource.register(PulsarDataSource)
         load = partial(read, cluster, spark, topic, "six columns")
-        return wall(partial(to_noop, load))(), _peak_mib()
+        return wall(partial(to_noop, load))(), peak_mib()
 
 
 def _write(cluster: Cluster, rows: int) -> tuple[float, float]:
@@ -78,10 +79,10 @@ def _write(cluster: Cluster, rows: int) -> tuple[float, float]:
         spark.dataSource.register(PulsarDataSource)
         options = sink_options(cluster, new_topic(cluster, namespace, _PARTITIONS))
         frame = rows_to_write(spark, rows, _SIZE_BYTES)
-        return wall(partial(save, frame, "pulsar", options))(), _peak_mib()
+        return wall(partial(save, frame, "pulsar", options))(), peak_mib()
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """The most that any of Spark's Python workers has had resident, ever.
 
     They still run: Spark keeps them for the next task.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One topic partition -> RecordBatches in this process, beside the null drain of it."""
 
 from __future__ import annotations
@@ -5,7 +6,8 @@ from __future__ import annotations
 from functools import partial
 
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.spark.reader import read_range
+from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.task import read_task
 from tests.bench.bench_decode import COLUMNS
 from tests.bench.cluster import Cluster
 from tests.bench.drain import drain
@@ -20,7 +22,7 @@ def run(cluster: Cluster, rows: int, repeats: int) -> list[Case]:
     rows = topic.rows // topic.partitions
 
     def read(columns: tuple[str, ...]) -> None:
-        batches = read_range(range_, options, arrow_schema(columns))
+        batches = read_task(ReadTask((range_,)), options, arrow_schema(columns))
         read_rows = sum(len(batch) for batch in batches)
         assert read_rows == rows, f"{read_rows} rows of {rows}"
 

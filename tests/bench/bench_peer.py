@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Scala connector beside ours: ``make bench-peer PEER_JAR=<its jar>``.
 
 Both read the same topic of the same broker in turns, each in its own Spark: ours in
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from pulsar_spark import PulsarDataSource
 from tests.bench.__main__ import machine
@@ -35,10 +37,14 @@ from tests.bench.bench_sink import (
     save,
     sink_options,
 )
+from tests.bench.bench_small import SIZES, EntrySize
 from tests.bench.bench_spark import read, to_noop
 from tests.bench.cluster import ROOT, Cluster, Topic, cluster, note, spark_session
 from tests.bench.plot import draw
 from tests.bench.report import Case, Document, Measure, in_turns, table, wall
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _RIVAL = "Scala connector"
 
@@ -165,6 +171,8 @@ def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
             yield _case(
                 topic, f"100 B, {name}", seconds[name], seconds[f"peer {name}"], target
             )
+        for size in SIZES:
+            yield from _small(broker, peer, spark, size, rows, repeats)
         with broker.further_namespace() as namespace:
             note("both write")
             expressions = row_expressions(_SIZE_BYTES)
@@ -182,6 +190,27 @@ def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
             )
         what = "100 B, at-least-once"
         yield _case(topic, what, seconds["ours"], seconds["peer"], _WRITE_TARGET)
+
+
+def _small(
+    broker: Cluster,
+    peer: Peer,
+    spark: SparkSession,
+    size: EntrySize,
+    rows: int,
+    repeats: int,
+) -> Iterator[Case]:
+    topic = size.topic(broker, rows)
+    note(f"both read {size.name}")
+    columns = ",".join(COLUMNS["six columns"])
+    load = partial(read, broker, spark, topic, "six columns")
+    words = "read", broker.service_url, topic.name, columns
+    measures: dict[str, Measure] = {
+        "peer": partial(peer.ask, *words),
+        "ours": wall(partial(to_noop, load)),
+    }
+    seconds = in_turns(measures, repeats)
+    yield _case(topic, size.name, seconds["ours"], seconds["peer"], size.to_peer)
 
 
 def _cold(broker: Cluster, jar: Path, topic: Topic, repeats: int) -> Iterator[Case]:

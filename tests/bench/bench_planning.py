@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planning: the time of ``partitions()``, by the number of topic partitions.
 
 A broker plans along with us: it opens a reader for each topic partition. For more of

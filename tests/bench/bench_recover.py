@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Going to work: the time of ``recover()`` behind a long life of a query.
 
 The log is what earlier versions left of it, which cut nothing there: a record for each
@@ -10,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from pulsar_spark.client.exactly_once import CommitProtocol
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
-from pulsar_spark.commit_log import Began, Opened, Record, dump_record
+from pulsar_spark.sink.commit_log import Began, Opened, Record, dump_record
+from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.outgoing import EntryEncoder
 from tests.bench.bench_sink import new_topic
@@ -56,7 +57,7 @@ def _recover(protocol: CommitProtocol) -> None:
 
 
 def _fill(pool: ConnectionPool, log: str, records: Iterable[Record]) -> None:
-    """As ``client.journal`` appends, but many at a time."""
+    """As ``sink.journal`` appends, but many at a time."""
     producers = Producers(pool, ProducerSettings())
     try:
         producers.open([log])

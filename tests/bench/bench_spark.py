@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole read by Spark into its ``noop`` sink, beside what broker and Spark allow.
 
 The bound is what is left when our own part costs nothing: the time to drain the topic
@@ -164,8 +165,8 @@ def _measures(
         measures[_ONE] = lambda: drain(cluster.service_url, ranges[:1]) * len(ranges)
     for name in size.columns:
         # Loaded anew each time: a frame keeps its plan, and planning is to be counted.
-        ready = partial(_ready, spark, topic, name)
-        measures[f"ingest {name}"] = wall(partial(to_noop, ready))
+        handed = partial(ready, spark, topic, name)
+        measures[f"ingest {name}"] = wall(partial(to_noop, handed))
         load = partial(read, cluster, spark, topic, name)
         measures[name] = wall(partial(to_noop, load))
     return measures
@@ -189,7 +190,8 @@ def read_options(service_url: str, topic: str, columns: str) -> dict[str, str]:
     }
 
 
-def _ready(spark: SparkSession, topic: Topic, columns: str) -> DataFrame:
+def ready(spark: SparkSession, topic: Topic, columns: str) -> DataFrame:
+    """The same rows without a broker: Spark alone."""
     return (
         spark.read.format(ReadyBatches.name())
         .option("columns", ",".join(COLUMNS[columns]))

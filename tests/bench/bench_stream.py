@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Micro-batches: the time to plan one by the number of topic partitions, and the whole.
 
 The plan is measured as a query makes it: ``latestOffset`` and ``partitions``, with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the hops with a broker need: the broker, filled topics, a Spark session."""
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pulsar_spark.client.planner import plan_batch
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import ReadOptions, parse_read_options
-from pulsar_spark.plan import TopicRange
+from pulsar_spark.source.batch_plan import plan_batch
+from pulsar_spark.source.ranges import TopicRange
 from tests.bench.publish import publish
 from tests.bench.samples import NONE, make_batches
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.reading import ranges_of
+from tests.support.session import start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +59,7 @@ class Cluster:
         self.service_url = service_url
         self.admin = Admin(admin_url)
         self.namespace = namespace
-        self._topics: dict[tuple[int, int, int, int], Topic] = {}
+        self._topics: dict[tuple[int | None, ...], Topic] = {}
 
     def options(self, topic: Topic, **further: str) -> ReadOptions:
         """The options that read a topic."""
@@ -67,15 +70,28 @@ class Cluster:
     def plan(self, topic: Topic) -> list[TopicRange]:
         """What a read of the whole topic reads."""
         options = self.options(topic)
-        return plan_batch(shared_pool(options.client), options)
+        return ranges_of(plan_batch(shared_pool(options.client), options))
 
     def topic(
-        self, rows: int, size_bytes: int, partitions: int = 2, codec: int = NONE
+        self,
+        rows: int,
+        size_bytes: int,
+        partitions: int = 2,
+        codec: int = NONE,
+        entry_rows: int | None = None,
     ) -> Topic:
-        """A topic with about so many rows; filled once a run."""
-        key = rows, size_bytes, partitions, codec
+        """A topic with about so many rows; filled once a run.
+
+        Args:
+            rows: In all partitions together.
+            size_bytes: Of each value.
+            partitions: How many it has.
+            codec: How entries are compressed, a CompressionType of the protocol.
+            entry_rows: Messages of an entry; None for what official clients would send.
+        """
+        key = rows, size_bytes, partitions, codec, entry_rows
         if key not in self._topics:
-            parts = f"b{size_bytes}-p{partitions}-r{rows}-c{codec}"
+            parts = f"b{size_bytes}-p{partitions}-r{rows}-c{codec}-e{entry_rows}"
             name = f"persistent://{self.namespace}/{parts}"
             note(
                 f"writing {rows:,} rows of {size_bytes} bytes, {partitions} partitions"
@@ -84,7 +100,7 @@ class Cluster:
             each = publish(
                 self.service_url,
                 [f"{name}-partition-{i}" for i in range(partitions)],
-                make_batches(8, size_bytes, codec=codec),
+                make_batches(8, size_bytes, rows=entry_rows, codec=codec),
                 rows // partitions,
             )
             self._topics[key] = Topic(name, partitions, each * partitions, size_bytes)
@@ -145,27 +161,9 @@ def cluster() -> Iterator[Cluster]:
 @contextlib.contextmanager
 def spark_session() -> Iterator[SparkSession]:
     """Local Spark with two task slots, quiet."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     note("starting Spark")
     with tempfile.TemporaryDirectory(prefix="pulsar-spark-bench-") as folder:
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("pulsar-spark bench")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-            .config("spark.local.dir", f"{folder}/local")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("ERROR")
+        session = start_spark(folder, is_short_lived=False)
         try:
             yield session
         finally:

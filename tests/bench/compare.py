@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two runs beside each other: whether the benchmarks say the same again.
 
 python -m tests.bench.compare old.json new.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The null drain: takes entries off a socket and drops them. The limit of any reader.
 
 One process for each topic partition, connected and subscribed before the clock starts.
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.plan import TopicRange
+from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench.at_once import at_once, clocked
@@ -54,10 +55,9 @@ def _main(broker: str, topic: str, end: str) -> None:
                 topic=topic,
                 subscription="bench-drain",
                 consumer_id=1,
-                request_id=1,
                 durable=False,
                 start=EARLIEST,
-            )
+            ).encode(1)
         )
         assert next(received).type == pb.BaseCommand.SUCCESS
         with clocked():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python data source that drops RecordBatches: what Spark itself needs to write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python data source that hands over RecordBatches made before: Spark's own limit."""
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.options import ClientOptions, ReadOptions
+from pulsar_spark.options import ClientOptions, ReadOptions, ServiceUrl
 from pulsar_spark.spark.schema import spark_schema
 from pulsar_spark.wire.entries import decode_entry
 from tests.bench.samples import make_batches
 
 _TOPIC = "persistent://public/default/bench-partition-0"
-_DEFAULTS = ReadOptions(ClientOptions(service_urls=()))
+_DEFAULTS = ReadOptions(ClientOptions(ServiceUrl("pulsar", ())))
 
 
 class ReadyBatches(DataSource):
@@ -110,6 +112,7 @@ def ready_batch(columns: tuple[str, ...], size_bytes: int) -> pa.RecordBatch:
     """A full RecordBatch as our reader makes it; kept by the Python worker."""
     builder = RecordBatchBuilder(
         arrow_schema(columns),
+        COLUMN_SOURCES,
         _TOPIC,
         0,
         max_rows=_DEFAULTS.rows_per_arrow_batch,

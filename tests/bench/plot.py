@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run as a picture: bars of what was reached beside limits, rival and targets.
 
 python -m tests.bench.plot docs     draws docs/bench.svg anew out of docs/bench.json

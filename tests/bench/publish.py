@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fast writer of test topics: ready-made batches on a socket, about 1 M rows/s."""
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
+from pulsar_spark.wire.frames import encode_frame
 from tests.bench.at_once import at_once, clocked
 from tests.bench.samples import Batch, make_batches
 
@@ -26,7 +28,7 @@ PRODUCER_ID = 1
 
 def client_options(service_url: str) -> ClientOptions:
     """Options with nothing but the address."""
-    return ClientOptions(service_urls=(service_url.partition("://")[2].rstrip("/"),))
+    return ClientOptions(parse_service_url(service_url, "service.url"))
 
 
 def broker_of(service_url: str, topic_partitions: Iterable[str]) -> dict[str, str]:
@@ -115,26 +117,9 @@ class Producer:
 
     def send(self, batch: Batch) -> None:
         """Sends a batch; waits only where too many are under way."""
-        first, last = self._sequence_id, self._sequence_id + batch.rows - 1
-        batch.metadata.sequence_id = first
-        batch.metadata.highest_sequence_id = last
-        batch.metadata.publish_time = int(time.time() * 1000)
-        command = pb.BaseCommand(
-            type=pb.BaseCommand.SEND,
-            send=pb.CommandSend(
-                producer_id=PRODUCER_ID,
-                sequence_id=first,
-                highest_sequence_id=last,
-                num_messages=batch.rows,
-            ),
-        )
-        frame = encode_payload_frame(
-            command.SerializeToString(),
-            batch.metadata.SerializeToString(),
-            batch.payload,
-        )
-        self.put(frame)
-        self._sequence_id = last + 1
+        now_ms = int(time.time() * 1000)
+        self.put(batch.send(PRODUCER_ID, self._sequence_id, now_ms))
+        self._sequence_id += batch.rows
 
     def put(self, frame: bytes) -> None:
         """As ``send``, with a frame that is ready: of a producer of this id."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times, ratios and the one table that a run of the benchmarks prints.
 
 Machines differ, and one machine differs from minute to minute. So whatever is compared
@@ -38,6 +39,7 @@ _LEFT = {"hop", "what", "limit"}  # words to the left, numbers to the right
 #: that large at most.
 RATIO = "ratio"
 MICROSECONDS = "us"  # a row
+MILLISECONDS = "ms"  # a row
 MORE_MS = "ms more"  # a row, than the limit
 SECONDS = "s"
 MIB = "MiB"
@@ -56,7 +58,8 @@ class Case:
         limit: What it is held against, "" for nothing.
         limit_seconds: How long the limit took for as many rows, repeat by repeat.
         target: How much ``figure`` must reach, None where nothing was agreed.
-        figure: What counts here: RATIO, MICROSECONDS, MORE_MS, SECONDS or MIB.
+        figure: What counts here: RATIO, MICROSECONDS, MILLISECONDS, MORE_MS, SECONDS or
+            MIB.
         mib: Of memory, repeat by repeat.
     """
 
@@ -91,6 +94,8 @@ class Case:
             return self.ratio
         if self.figure == MICROSECONDS:
             return median(self.seconds) / self.rows * 1e6
+        if self.figure == MILLISECONDS:
+            return median(self.seconds) / self.rows * 1e3
         if self.figure == SECONDS:
             return median(self.seconds)
         if self.figure == MIB:
@@ -191,7 +196,7 @@ class Document:
         file.write_text(json.dumps(content, indent=1) + "\n")
 
     def markdown(self) -> str:
-        """What the README says of it: what a target was agreed for."""
+        """Return what docs/speed.md shows of it: the lines that have a target."""
         facts = ", ".join(f"{key} {value}" for key, value in self.machine.items())
         cases = [case for case in self.cases if case.target is not None]
         return f"One run: {facts}.\n\n{table(cases)}\n"

@@ -1,15 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages to measure with: the same ones in each run, made from a fixed seed."""
 
 from __future__ import annotations
 
 import random
-import struct
 from dataclasses import dataclass
+from typing import Any
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.compression import compress
 from pulsar_spark.wire.entries import StoredEntry
 from pulsar_spark.wire.frames import encode_payload_frame
+from tests.support import entries
 
 SEED = 20261121
 
@@ -44,6 +45,24 @@ class Batch:
         """As a reader sees it."""
         return StoredEntry(1, entry_id, self.metadata, memoryview(self.payload))
 
+    def send(self, producer_id: int, first: int, now_ms: int = 0) -> bytes:
+        """As a producer sends it, its messages numbered from ``first``."""
+        last = first + self.rows - 1
+        self.metadata.sequence_id, self.metadata.highest_sequence_id = first, last
+        self.metadata.publish_time = now_ms
+        command = pb.BaseCommand(
+            type=pb.BaseCommand.SEND,
+            send=pb.CommandSend(
+                producer_id=producer_id,
+                sequence_id=first,
+                highest_sequence_id=last,
+                num_messages=self.rows,
+            ),
+        )
+        return encode_payload_frame(
+            command.SerializeToString(), self.metadata.SerializeToString(), self.payload
+        )
+
     def frame(self, entry_id: int = 0) -> bytes:
         """As a broker sends it."""
         command = pb.BaseCommand(
@@ -71,7 +90,8 @@ def make_batches(
     Args:
         count: How many batches.
         size_bytes: Of each value.
-        rows: Messages in a batch; None for what the official clients would send.
+        rows: Messages in a batch; None for what the official clients would send. A
+            single one is no batch, as they send it.
         codec: How to compress them, a CompressionType of the protocol.
         is_varied: Whether sizes are anything from 0.6 to 1.4 of that one, and every
             fourth message has two properties.
@@ -92,6 +112,21 @@ def _batch(
     codec: int,
     is_varied: bool,
 ) -> Batch:
+    fields: dict[str, Any] = {
+        "producer_name": "bench",
+        "sequence_id": 0,
+        "publish_time": FIRST_EVENT_MS + 86_400_000,
+    }
+    if rows == 1:
+        value = _value(rng, words, size_bytes)
+        metadata, payload = entries.message(
+            value,
+            key=f"key-{rng.randrange(10_000)}",
+            event_time=FIRST_EVENT_MS + rng.randrange(86_400_000),
+            compression=codec,
+            **fields,
+        )
+        return Batch(metadata, payload, 1, len(value), codec)
     parts = []
     value_bytes = 0
     for number in range(rows):
@@ -100,28 +135,19 @@ def _batch(
             size = rng.randint(size_bytes * 6 // 10, size_bytes * 14 // 10)
         value = _value(rng, words, size)
         value_bytes += len(value)
-        message = pb.SingleMessageMetadata(
-            partition_key=f"key-{rng.randrange(10_000)}",
-            payload_size=len(value),
-            event_time=FIRST_EVENT_MS + rng.randrange(86_400_000),
-            sequence_id=number,
+        has_properties = is_varied and number % 4 == 0
+        parts.append(
+            entries.member(
+                value,
+                key=f"key-{rng.randrange(10_000)}",
+                properties={"source": "bench", "row": str(number)}
+                if has_properties
+                else {},
+                event_time=FIRST_EVENT_MS + rng.randrange(86_400_000),
+                sequence_id=number,
+            )
         )
-        if is_varied and number % 4 == 0:
-            message.properties.add(key="source", value="bench")
-            message.properties.add(key="row", value=str(number))
-        single = message.SerializeToString()
-        parts += [struct.pack(">I", len(single)), single, value]
-    payload = b"".join(parts)
-    metadata = pb.MessageMetadata(
-        producer_name="bench",
-        sequence_id=0,
-        publish_time=FIRST_EVENT_MS + 86_400_000,
-        num_messages_in_batch=rows,
-    )
-    if codec != NONE:
-        metadata.compression = codec
-        metadata.uncompressed_size = len(payload)
-        payload = bytes(compress(codec, payload))
+    metadata, payload = entries.batch(parts, compression=codec, **fields)
     return Batch(metadata, payload, rows, value_bytes, codec)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers that answer all that a planner asks, of topics that exist only in name.
 
 Ten thousand topic partitions are too many for a broker beside a benchmark, and what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks still run, and their arithmetic is right. No figure is judged here."""
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench import (
     bench_decode,
     bench_encode,
+    bench_live,
     bench_partition,
     bench_planning,
     bench_recover,
     bench_sink,
+    bench_small,
     bench_spark,
     bench_stream,
+    bench_write,
 )
 from tests.bench.cluster import ROOT, Cluster
 from tests.bench.compare import compare
@@ -29,6 +33,7 @@ from tests.bench.plot import draw, plot
 from tests.bench.report import (
     MIB,
     MICROSECONDS,
+    MILLISECONDS,
     MORE_MS,
     SECONDS,
     Case,
@@ -38,7 +43,7 @@ from tests.bench.report import (
     table,
 )
 from tests.bench.samples import make_batches
-from tests.support.readme import replace_between
+from tests.support.docs import replace_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +69,7 @@ def test_ratio_is_the_median_of_the_repeats() -> None:
     ("figure", "met", "missed", "text"),
     [
         (MICROSECONDS, 20_000.0, 19_999.0, "20000.00 us"),
+        (MILLISECONDS, 20.0, 19.0, "20.00 ms"),
         (SECONDS, 2.0, 1.9, "2.00 s"),
         (MORE_MS, 10.0, 9.0, "+10 ms"),
         (MIB, 7.0, 6.0, "7 MiB"),
@@ -97,7 +103,7 @@ def test_documents_are_read_back(tmp_path: Path) -> None:
     assert Document.read(tmp_path / "new" / "bench.json") == RUN
 
 
-def test_the_readme_shows_what_has_a_target() -> None:
+def test_the_page_shows_what_has_a_target() -> None:
     """Machine and figures; lines without a target are left out."""
     other = Case("frames", "copies", 1, 0, [1.0])
     text = Document(RUN.machine, [*RUN.cases, other]).markdown()
@@ -195,12 +201,19 @@ def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [case.target for case in cases] == [0.2, 0.35, None, None, None, None]
 
 
+def test_entries_of_few_messages() -> None:
+    """The benchmark itself counts the rows; two sizes of entries have a target."""
+    cases = bench_live.run(1, 6_400)
+    assert [case.target for case in cases if case.target] == [6.0, 0.55]
+
+
 def test_hops_with_a_broker(cluster: Cluster) -> None:
     """Publishing, the null drain, one partition and planning, on a few rows."""
     cases = bench_partition.run(cluster, 2000, 1)
     cases += bench_planning.run(cluster, [1, 3], 1)
     cases += bench_stream.run_planning(cluster, [1, 3], 1)
     cases += bench_sink.run_producer(cluster, 2000, 1)
+    cases += bench_write.run(cluster, 2000, 1)
     cases += bench_recover.run(cluster, 200, 20, 1)
     assert all(case.rows_per_s > 0 for case in cases)
 
@@ -243,6 +256,14 @@ def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     """Every size once; the benchmark itself counts the rows."""
     cases = bench_spark.run(cluster, spark, 2000, 1)
     assert {case.hop for case in cases} == {"spark"}
+
+
+@pytest.mark.slow
+def test_reads_of_small_entries(cluster: Cluster, spark: SparkSession) -> None:
+    """Every size and codec once; the benchmark itself counts the rows."""
+    cases = bench_small.run(cluster, spark, 2000, 1)
+    limits = [case.limit for case in cases if case.limit]
+    assert limits == ["null drain", *["bound"] * 2, *["uncompressed"] * 2, "bound"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch writes in transactions that expire, and whose commits lose their answers.
 
-``tests/client/test_batch_commit.py`` has every order of it; here is what only a real
+``tests/sink/test_batch_commit.py`` has every order of it; here is what only a real
 broker can say: what readers get, and when.
 """
 
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client.batch_commit import BatchCommit
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.producers import Producers, ProducerSettings
-from pulsar_spark.client.retry import Retry
-from pulsar_spark.client.transactions import OVER, TransactionClient
-from pulsar_spark.client.visibility import Visibility, find_out
+from pulsar_spark.client.transactions import (
+    TransactionClient,
+    TxnStatus,
+    status_of,
+)
 from pulsar_spark.errors import (
     ReadTimeoutError,
     TransactionLostError,
@@ -28,8 +30,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink.batch_commit import BatchCommit
+from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.spark import writer as writer_module
-from pulsar_spark.wire.commands import TxnAction, TxnId
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire.commands import TxnAction
 from tests.bench.publish import client_options
 from tests.broker.test_write_guarantees import (
     PARTS,
@@ -40,6 +45,7 @@ from tests.broker.test_write_guarantees import (
     visible,
 )
 from tests.support.admin import Admin
+from tests.support.combinations import combinations
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.official import produce
 from tests.support.waiting import await_true, trim_first_ledger
@@ -101,13 +107,13 @@ class Rows:
 
     def look(self, place: MessageId, patience_s: float = 60.0) -> Visibility:
         """What became of the row."""
-        retry = Retry(self.pool.options, patience_s)
+        retry = self.pool.retry(patience_s)
         return find_out(self.pool, self.topic, place, retry)
 
 
 def is_over(client: TransactionClient, txn: TxnId, topic: str) -> bool:
     """Whether a transaction is not open any more."""
-    return getattr(client.confirm({txn: topic})[txn], "code", "") == OVER
+    return status_of(client.confirm({txn: topic})[txn]) is TxnStatus.OVER
 
 
 @pytest.fixture
@@ -120,9 +126,11 @@ def rows(service_url: str, admin: Admin, namespace: str) -> Iterator[Rows]:
     one.pool.close()
 
 
-@pytest.mark.parametrize("unload", [False, True], ids=["", "unloaded"])
-@pytest.mark.parametrize("followed", [False, True], ids=["last", "followed"])
-@pytest.mark.parametrize("how", ["commit", "abort", "expire"])
+@combinations(
+    how=("commit", "abort", "expire"),
+    followed={"last": False, "followed": True},
+    unload={"": False, "unloaded": True},
+)
 def test_what_became_of_a_row(
     rows: Rows, admin: Admin, how: str, followed: bool, unload: bool
 ) -> None:
@@ -205,12 +213,13 @@ def losing_answers(
     ask = TransactionClient._ask
     is_lost = []
 
-    def changed(client: TransactionClient, requests: Any, what: str) -> Any:
-        if what != "END_TXN" or is_lost:
-            return ask(client, requests, what)
+    def changed(client: TransactionClient, requests: Any) -> Any:
+        names = {request.name for _, request in requests.values()}
+        if names != {"END_TXN"} or is_lost:
+            return ask(client, requests)
         is_lost.append(True)
         before()
-        ask(client, requests, what)
+        ask(client, requests)
         assert link.cut_all()
         return dict.fromkeys(requests, TransportError("The link was cut."))
 
@@ -223,8 +232,8 @@ def test_a_task_that_ends_too_late_for_another(service_url: str, sink: str) -> N
     """The write fails as a whole: nothing can be seen, and nobody is held back."""
     write = Write(service_url, sink, transactionTimeoutMs=str(SHORT_MS))
     first = write.task(0)
-    topic = first.written.entry[0]
-    await_true(lambda: is_over(write.client, first.txn, topic), "expiry")
+    topic = first.result.written.entry[0]
+    await_true(lambda: is_over(write.client, first.result.txn, topic), "expiry")
     messages = [first, write.task(1)]
     with pytest.raises(TransactionLostError, match="Nothing of this write") as caught:
         write.driver().commit(messages)
@@ -254,7 +263,7 @@ def test_they_expire_while_their_commits_are_on_their_way(
     """The one window that is left: the error tells what can be seen."""
     write = Write(link.url, sink, transactionTimeoutMs=str(SHORT_MS))
     messages = [write.task(number) for number in range(2)]
-    topics = {m.txn: m.written.entry[0] for m in messages}
+    topics = {m.result.txn: m.result.written.entry[0] for m in messages}
 
     def expire() -> None:
         for txn, topic in topics.items():
@@ -271,6 +280,7 @@ def test_they_expire_while_their_commits_are_on_their_way(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_broker_dies_in_the_commit() -> None:
     """Its successor knows of the transactions: the write is whole, and ends."""
     end = TransactionClient.end
@@ -298,5 +308,5 @@ def test_an_abort_of_what_was_committed(service_url: str, sink: str) -> None:
     messages = [write.task(0)]
     write.driver().commit(messages)
     pool = shared_pool(parse_write_options(write.options, streaming=False).client)
-    BatchCommit(pool, TTL_MS).abort([messages[0].txn])
+    BatchCommit(pool, TTL_MS).abort([messages[0].result.txn])
     assert visible(service_url, sink) == write.rows(1)

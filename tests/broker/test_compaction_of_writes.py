@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compacted topics that our sink wrote: the last value of each key, and no more."""
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pulsar_spark import PulsarDataSource
 from tests.broker.test_write import write
 from tests.support import official, reading
 from tests.support.official import CODECS, Row
@@ -105,7 +105,6 @@ def test_rows_of_transactions(
     spark: SparkSession, service_url: str, admin: Admin, topic: str, batching: str
 ) -> None:
     """Those that were committed count, markers and what was aborted do not."""
-    spark.dataSource.register(PulsarDataSource)
     admin.create_topic(topic)
     options = {
         "service.url": service_url,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries that lie about how many messages they have: a broker stores them as they are.
 
 Seen on 4.0.7: it looks at no metadata when an entry is published. When it delivers it,
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import reading
-from tests.support.raw_publisher import RawPublisher, batch, chunks, member
+from tests.support.entries import batch, chunks, member
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from pulsar_spark.wire import pulsar_api_pb2 as pb

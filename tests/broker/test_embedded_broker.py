@@ -1,9 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher gives us a real broker, and takes it away again, whatever happens."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
+import json
 import os
 import signal
 import socket
@@ -11,17 +14,20 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
+from google.protobuf import descriptor_pb2, wrappers_pb2
 
 from tests.support.admin import Admin, AdminError
 from tests.support.embedded_broker import (
     BrokerStartError,
+    Downloads,
     EmbeddedBroker,
     resolve_classpath,
 )
+from tests.support.scripted_fixtures import Clock
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -34,9 +40,9 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 @contextlib.contextmanager
-def client(url: str) -> Iterator[pulsar.Client]:
+def client(url: str, timeout_s: int = 60) -> Iterator[pulsar.Client]:
     """The official client."""
-    one = pulsar.Client(url, operation_timeout_seconds=60, logger=QUIET)
+    one = pulsar.Client(url, operation_timeout_seconds=timeout_s, logger=QUIET)
     try:
         yield one
     finally:
@@ -185,7 +191,8 @@ def test_nothing_goes_around_the_link(
     assert link.counters.down_bytes - before > len(payload)
 
     link.stop()
-    with client(link.url) as one, pytest.raises(pulsar.PulsarException):
+    # It tries again and again until its time is up.
+    with client(link.url, timeout_s=5) as one, pytest.raises(pulsar.PulsarException):
         one.create_reader(topic, pulsar.MessageId.earliest)
 
 
@@ -292,6 +299,57 @@ def test_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(BrokerStartError, match="could not resolve"):
         resolve_classpath(progress=None)
     assert "--strict-checksums" in (tmp_path / "asked").read_text().split()
+
+
+def test_downloads_are_shown() -> None:
+    """Lines of Maven's are added up; others are none of them."""
+    clock = Clock()
+    downloads = Downloads(lambda: clock.now)
+    for line in (
+        "[INFO] Downloading from central: https://host/a/1/a-1.pom",
+        "[INFO] Downloaded from central: https://host/a/1/a-1.pom (800 B at 2.1 kB/s)",
+        "[INFO] Downloaded from central: https://host/b/1/b-1.jar (999 kB at 40 kB/s)",
+    ):
+        assert downloads.count(line)
+    assert not downloads.count("[INFO] BUILD SUCCESS")
+    assert str(downloads) == "  1.0 MB of about 100 MB, 2 files of 800"
+    clock.now += 60
+    large = (
+        "[INFO] Downloaded from central: https://host/c/1/c-1.jar (20 MB at 1.0 MB/s)"
+    )
+    downloads.count(large)
+    assert str(downloads) == " 21.0 MB of about 100 MB, 3 files of 800"
+    clock.now += 10
+    downloads.count(large)
+    assert str(downloads) == " 41.0 MB of about 100 MB, 4 files of 800, about 30 s left"
+    downloads.megabytes = 300.0  # of a larger release
+    assert str(downloads).endswith("about 0 s left")
+
+
+def test_schemas_of_each_kind(admin: Admin, topic: str) -> None:
+    """The class path has what checks schemas, and a later one against the first."""
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
+    avro = {"type": "record", "name": "Order", "fields": fields}
+    for kind in ("AVRO", "JSON"):
+        versions = f"{topic}-{kind}"
+        admin.create_topic(versions)
+        assert admin.add_schema(versions, kind, json.dumps(avro)) == 0
+        more = {"name": "at", "type": ["null", "long"], "default": None}
+        second = {**avro, "fields": [*fields, more]}
+        assert admin.add_schema(versions, kind, json.dumps(second)) == 1
+        third = {**avro, "fields": [{"name": "id", "type": "string"}]}
+        with pytest.raises(AdminError, match="schema compatibility check"):
+            admin.add_schema(versions, kind, json.dumps(third))
+    file = wrappers_pb2.DESCRIPTOR
+    files = descriptor_pb2.FileDescriptorSet()
+    file.CopyToProto(files.file.add())
+    native = {
+        "fileDescriptorSet": base64.b64encode(files.SerializeToString()).decode(),
+        "rootMessageTypeName": "google.protobuf.Int64Value",
+        "rootFileDescriptorName": file.name,
+    }
+    admin.create_topic(topic)
+    assert admin.add_schema(topic, "PROTOBUF_NATIVE", json.dumps(native)) == 0
 
 
 def test_class_path_is_remembered() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker that numbers entries and keeps its own time, and shows both to readers."""
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import pytest
 from tests.support import official, reading
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
-from tests.support.raw_publisher import RawPublisher, batch, chunks, member, message
+from tests.support.entries import batch, chunks, member, message
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

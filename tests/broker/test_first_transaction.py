@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several tasks may be the first to write to a topic in transactions, at once."""
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pulsar_spark.client.first_transaction import prepare_for_transactions
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.sink.probes import prepare_for_transactions
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from pulsar_spark.wire.outgoing import EntryEncoder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reading task holds is bounded by `pulsar.client.memoryLimitBytes`.
 
 Each read runs in a process of its own that reports how large it grew on the way.
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.raw_publisher import RawPublisher, batch, member, message
+from tests.support.entries import batch, member, message
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A batch read leaves the cluster as it was: no subscription, no topic, no progress."""
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import pytest
 from pulsar_spark import DataLossError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.topics import is_system_topic
 from tests.support import official, reading
-from tests.support.raw_publisher import RawPublisher, chunks, message
+from tests.support.entries import chunks, message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def used(service_url: str, topic: str) -> str:
         )
         official.produce(service_url, topic, rows, batch=10)
         for _ in range(7):
-            taken = consumer.receive(20_000)
+            taken = consumer.receive(120_000)
         consumer.acknowledge_cumulative(taken)
         consumer.close()
     return topic
@@ -105,9 +107,6 @@ def test_through_spark(
     spark: SparkSession, service_url: str, admin: Admin, used: str
 ) -> None:
     """Spark's own workers leave nothing; not where LIMIT ends the read, either."""
-    from pulsar_spark import PulsarDataSource
-
-    spark.dataSource.register(PulsarDataSource)
     before = cursors(admin, used)
     frame = (
         spark.read.format("pulsar")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a batch read starts and ends, to the message, in every form users write."""
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import pytest
 from pulsar_spark import DataLossError, OptionError, encode_message_id
 from pulsar_spark.message_id import MessageId
 from tests.support import official, reading
+from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Row
-from tests.support.raw_publisher import RawPublisher, batch, chunks, member, message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.transactions import Transactions
 from tests.support.waiting import trim_first_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.support.admin import Admin
 
@@ -238,6 +242,26 @@ def test_later_rows_are_not_read(service_url: str, topic: str, rows: list[Row]) 
     official.produce(service_url, topic, [b"late"] * 20, batch=10)
     assert reading.rows_of(reader, part) == rows
     assert reading.rows_of(reader, part) == rows  # as a task that is tried again
+
+
+def test_all_actions_on_a_frame_read_the_same_range(
+    spark: SparkSession, service_url: str, topic: str
+) -> None:
+    """That of the first one, also on frames made from it; another load sees more."""
+    official.produce(service_url, topic, [b"early"] * 20, batch=10)
+
+    def load() -> DataFrame:
+        options = {"service.url": service_url, "topic": topic}
+        return spark.read.format("pulsar").options(**options).load()
+
+    frame = load()
+    official.produce(service_url, topic, [b"before"] * 20, batch=10)
+    assert frame.count() == 40
+    official.produce(service_url, topic, [b"after"] * 20, batch=10)
+    assert frame.count() == 40
+    assert frame.where("value = 'after'").count() == 0
+    assert frame.select("value").distinct().count() == 2
+    assert load().count() == 60
 
 
 # -- times -----------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters that prune the plan of a batch read: less is read, and no row is missed."""
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 from tests.support import official, reading
-from tests.support.raw_publisher import RawPublisher, message
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,16 +72,16 @@ def test_through_spark(
 def test_a_pruned_plan_stays_with_its_frame(
     spark: SparkSession, service_url: str, admin: Admin, topic: str
 ) -> None:
-    """What the README warns of: Spark takes it for later queries of the same load."""
+    """What docs/reading.md warns of: Spark takes it for later queries of a load."""
     admin.create_partitioned(topic, 3)
     for index in range(3):
         official.produce(service_url, f"{topic}-partition-{index}", [b"v"] * 10)
     frame = load(spark, service_url, topic, "true")
     assert frame.filter("__partition = 1").count() == 10
-    assert frame.count() == 10, "the README says otherwise: Spark plans anew"
+    assert frame.count() == 10, "docs/reading.md is wrong: Spark plans again"
     frame = load(spark, service_url, topic, "true")
     one, two = (frame.filter(f"__partition = {number}") for number in (1, 2))
-    assert one.union(two).count() == 10, "the README says otherwise: a plan for each"
+    assert one.union(two).count() == 10, "docs/reading.md is wrong: a plan for each"
 
 
 def test_without_the_setting_of_spark(

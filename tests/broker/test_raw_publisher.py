@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the raw publisher does when a broker closes it, or says nothing."""
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.client.scripted_broker import ScriptedBroker, Session, silence, wait_until
 from tests.support.admin import Admin
+from tests.support.entries import message
 from tests.support.official import read_back
-from tests.support.raw_publisher import ProducerClosedError, RawPublisher, message
+from tests.support.raw_publisher import ProducerClosedError, RawPublisher
+from tests.support.scripted_broker import ScriptedBroker, Session, silence, wait_until
 from tests.support.waiting import join
 
 TOPIC = "persistent://public/default/raw"

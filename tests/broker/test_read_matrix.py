@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What our reader gives, beside what the official client gives, row by row."""
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import pytest
 from pulsar_spark import PulsarDataSource, decode_message_id
 from pulsar_spark.spark.reader import PulsarReader
 from tests.support import official, reading
+from tests.support.combinations import combinations
+from tests.support.entries import batch, member, message
 from tests.support.official import CODECS, Message
-from tests.support.raw_publisher import RawPublisher, batch, member, message
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,9 +45,11 @@ def assorted(count: int) -> list[Message]:
     return messages
 
 
-@pytest.mark.parametrize("partitions", [0, 3])
-@pytest.mark.parametrize("size", [100, 1, 0], ids=["batch100", "batch1", "unbatched"])
-@pytest.mark.parametrize("codec", CODECS)
+@combinations(
+    codec=tuple(CODECS),
+    size={"batch100": 100, "batch1": 1, "unbatched": 0},
+    partitions={"": 0, "partitioned": 3},
+)
 def test_same_rows(
     service_url: str, admin: Admin, topic: str, codec: str, size: int, partitions: int
 ) -> None:
@@ -262,7 +267,6 @@ def test_through_spark(
     partitions: int,
 ) -> None:
     """Spark shows the official client's rows, in every part."""
-    spark.dataSource.register(PulsarDataSource)
     if partitions:
         admin.create_partitioned(topic, partitions)
     sent = assorted(250)
@@ -280,7 +284,6 @@ def test_default_columns_in_spark(
     spark: SparkSession, service_url: str, topic: str
 ) -> None:
     """Without options a row is ``value`` and the Scala connector's six columns."""
-    spark.dataSource.register(PulsarDataSource)
     with RawPublisher(service_url, topic) as publisher:
         publisher.send(*message(b"v", key=b"\xff", properties={"a": TEXT}))
         publisher.send(*message(None))
@@ -313,7 +316,6 @@ def test_one_frame_is_one_range(
     spark: SparkSession, service_url: str, admin: Admin, topic: str
 ) -> None:
     """The first action fixes what a frame reads, and those that are made from it."""
-    spark.dataSource.register(PulsarDataSource)
     admin.create_partitioned(topic, 2)
     first, second = (f"{topic}-partition-{number}" for number in range(2))
 

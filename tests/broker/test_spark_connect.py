@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark Connect: a client that has no JVM, and a server that it starts."""
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ JOB = ROOT / "tests" / "support" / "connect_job.py"
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_read_write_and_stream(
     service_url: str, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chunks, compaction, transactions, and topics that ended or hold nothing."""
 
 from __future__ import annotations
@@ -21,17 +22,11 @@ from pulsar_spark import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.client import range_reader
+from pulsar_spark.source import range_reader
 from tests.support import official, reading
+from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Message
-from tests.support.raw_publisher import (
-    RawError,
-    RawPublisher,
-    batch,
-    chunks,
-    member,
-    message,
-)
+from tests.support.raw_publisher import RawError, RawPublisher
 from tests.support.transactions import Transactions
 from tests.support.waiting import join, trim_first_ledger
 

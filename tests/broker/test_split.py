@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topic partitions that several tasks read: every row once, whatever is cut where."""
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.plan import TopicRange
+from pulsar_spark.source.ranges import TopicRange
 from tests.support import official, reading
+from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Row
-from tests.support.raw_publisher import RawPublisher, batch, chunks, member, message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.transactions import Transactions
+from tests.support.waiting import await_subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +96,7 @@ def test_batch_reads(service_url: str, admin: Admin, topic: str) -> None:
             parts = [reading.rows_of(reader, part) for part in reader.partitions()]
             got = [row for part in parts for row in part]
             assert got == rows[first : last + 1], (hint, first, last)
-    assert admin.subscriptions(topic) == []
+    await_subscriptions(admin, topic)
 
 
 def test_the_number_of_parts(service_url: str, topic: str) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark standalone: a master, two workers, and the wheel in their Python."""
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def test_read_write_and_stream(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_worker_is_killed(
     cluster: StandaloneCluster,
     python: Path,

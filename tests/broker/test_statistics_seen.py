@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What somebody sees who runs ``python job.py`` and has set up no logging."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a stream promises while nothing fails, through Spark on a real broker.
 
 Rows carry counters, one sequence for each topic partition: so that every row is there
@@ -23,7 +24,8 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.spark.lag import StreamLag, lag_of
 from tests.support import official
 from tests.support.admin import AdminError
-from tests.support.raw_publisher import RawPublisher, batch, member
+from tests.support.entries import batch, member
+from tests.support.raw_publisher import RawPublisher
 from tests.support.streaming import durable_backlogs
 from tests.support.waiting import await_true
 
@@ -168,15 +170,6 @@ class Stream:
         text = max(files, key=lambda path: int(path.name)).read_text()
         found: dict[str, Any] = json.loads(text.splitlines()[2])
         return found
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    from pulsar_spark import PulsarDataSource
-
-    spark.dataSource.register(PulsarDataSource)
-    return spark
 
 
 @pytest.fixture
@@ -617,7 +610,7 @@ def test_starting_at_a_subscription(
                 batch_index_ack_enabled=True,
             )
             for _ in range(first):
-                found = consumer.receive(20_000)
+                found = consumer.receive(120_000)
             assert int(found.data()) == first - 1
             consumer.acknowledge_cumulative(found)
             consumer.close()

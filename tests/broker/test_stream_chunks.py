@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chunked messages in streams: each one row, wherever micro-batches and ledgers end.
 
 The topics keep nothing that is acknowledged, as is the default of a broker, and a new
@@ -23,10 +24,10 @@ from tests.broker.test_stream_faults import (
     losses,
     restless,
     run,
-    spark,
     written,
 )
-from tests.support.raw_publisher import RawPublisher, chunks
+from tests.support.entries import chunks
+from tests.support.raw_publisher import RawPublisher
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.support.admin import Admin
 
-__all__ = ["fresh", "losses", "restless", "spark"]  # fixtures
+__all__ = ["fresh", "losses", "restless"]  # fixtures
 
 Chunk = tuple[pb.MessageMetadata, bytes]
 

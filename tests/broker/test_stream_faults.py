@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams stay exact whatever happens to brokers, and notice it when rows are gone.
 
 Every row carries its number, so that one that is lost, doubled or out of order shows.
@@ -22,17 +23,23 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client import stream_planner
-from pulsar_spark.client.cursors import Cursors
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
+from pulsar_spark.source.stream import idle_rest
+from pulsar_spark.source.stream.subscription import Subscription
 from tests.support.admin import Admin, AdminError
+from tests.support.combinations import combinations
 from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.entries import message
 from tests.support.link_proxy import LinkProxy
 from tests.support.official import client, read_back
-from tests.support.raw_publisher import RawPublisher, TxnId, message
+from tests.support.raw_publisher import RawPublisher, TxnId
 from tests.support.transactions import Transactions
-from tests.support.waiting import await_true, trim_first_ledger
+from tests.support.waiting import (
+    await_subscriptions,
+    await_true,
+    trim_first_ledger,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +64,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     Otherwise it says "nothing new" for a while after it has looked in vain for long, as
     it may on a busy machine.
     """
-    monkeypatch.setattr(stream_planner, "_LONG_PLAN_S", math.inf)
+    monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
 
 
 class Query:
@@ -245,7 +252,7 @@ class TestRetention:
         admin.unload(fresh)
         left = write(service_url, fresh, range(60, 90))
         if acks == "True":
-            assert admin.subscriptions(fresh) == [query.subscription]
+            await_subscriptions(admin, fresh, query.subscription)
             admin.delete_subscription(fresh, query.subscription)
         trim_first_ledger(admin, fresh)
 
@@ -470,14 +477,14 @@ class TestRollover:
     ) -> None:
         """Exact, however batches and ledgers end; the backlog is never misjudged."""
         counted: list[int] = []
-        waiting = Cursors.waiting
+        waiting = Subscription.waiting
 
-        def count(cursors: Cursors, topics: Any) -> dict[str, int]:
-            found = waiting(cursors, topics)
+        def count(one: Subscription, topics: Any) -> dict[str, int]:
+            found = waiting(one, topics)
             counted.extend(found.values())
             return found
 
-        monkeypatch.setattr(Cursors, "waiting", count)
+        monkeypatch.setattr(Subscription, "waiting", count)
         admin = Admin(small.admin_url)
         options = {"maxRowsPerTrigger": limit} if limit else {}
         seen = set()
@@ -659,9 +666,11 @@ def options_for(kind: str, namespace: str) -> tuple[dict[str, str], str, str]:
 class TestDeletion:
     """Topic ``a`` is deleted and ``b`` stays."""
 
-    @pytest.mark.parametrize("fails", [True, False])
-    @pytest.mark.parametrize("state", ["running", "stopped"])
-    @pytest.mark.parametrize("kind", ["plain", "pattern", "partitioned"])
+    @combinations(
+        kind=("plain", "pattern", "partitioned"),
+        state=("running", "stopped"),
+        fails={"fails": True, "goes on": False},
+    )
     def test_deleted_and_created_again(
         self,
         admin: Admin,
@@ -721,9 +730,11 @@ class TestDeletion:
         query.run()
         assert backlog(admin, a) == backlog(admin, b) == 0
 
-    @pytest.mark.parametrize("fails", [True, False])
-    @pytest.mark.parametrize("state", ["running", "stopped"])
-    @pytest.mark.parametrize("kind", ["plain", "pattern", "partitioned"])
+    @combinations(
+        kind=("plain", "pattern", "partitioned"),
+        state=("running", "stopped"),
+        fails={"fails": True, "goes on": False},
+    )
     def test_replaced_while_nobody_looked(
         self,
         admin: Admin,
@@ -896,16 +907,9 @@ def test_runs_without_rows_from_a_checkpoint_of_the_scala_connector(
         write(service_url, fresh, range(at, at + 3))
         assert query.run() == 1
         assert query.run() == 0
-        assert admin.subscriptions(fresh) == [query.subscription]
+        await_subscriptions(admin, fresh, query.subscription)
         assert backlog(admin, fresh) == 0
     assert query.rows == {fresh: list(range(5, 11))}
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    spark.dataSource.register(PulsarDataSource)
-    return spark
 
 
 #: A client that notices and mends breaks soon.
@@ -1077,6 +1081,7 @@ def running(
 class TestRunningInSpark:
     """Faults while rows are published all the time."""
 
+    @pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.soak)])
     def test_partitions_are_unloaded(
         self,
         broker: EmbeddedBroker,
@@ -1084,14 +1089,16 @@ class TestRunningInSpark:
         spark: SparkSession,
         topic: str,
         tmp_path: Path,
+        rounds: int,
     ) -> None:
         """Again and again, at any moment of a micro-batch."""
         with running(spark, broker.service_url, broker, topic, tmp_path) as one:
-            for _ in range(6):
+            for _ in range(rounds):
                 for index in range(PARTITIONS):
                     admin.unload(f"{topic}-partition-{index}")
                 one.await_batches(1)
 
+    @pytest.mark.soak
     def test_the_link_breaks_and_stalls(
         self,
         broker: EmbeddedBroker,
@@ -1146,6 +1153,7 @@ class TestStoppedInSpark:
         options = {"topic": fresh, "maxRowsPerTrigger": "7"}
         (first, _), *_ = write(service_url, fresh, range(10))
         run(spark, service_url, tmp_path, **options)
+        await_true(lambda: len(admin.subscriptions(fresh)) == 1, "the end of readers")
         (subscription,) = admin.subscriptions(fresh)
         admin.delete_subscription(fresh, subscription)
         write(service_url, fresh, range(10, 20))

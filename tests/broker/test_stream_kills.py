@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams stay exact when their processes are killed, at whatever moment.
 
 Every row carries its number, so that one that is lost, doubled or out of order shows.
@@ -19,13 +20,19 @@ import pulsar
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.stream_planner import StreamPlanner
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.stream_offsets import StreamOffset
+from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.planner import StreamPlanner
+from pulsar_spark.source.stream.pulsar_cluster import stream_planner
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+from tests.support.entries import batch, member, message
 from tests.support.official import client, produce
-from tests.support.raw_publisher import RawPublisher, batch, member, message
+from tests.support.raw_publisher import RawPublisher
+from tests.support.reading import ranges_of
 from tests.support.streaming import (
     PATIENCE_S,
     Job,
@@ -49,6 +56,9 @@ if TYPE_CHECKING:
 QUICK = {"pulsar.client.maxBackoffIntervalNanos": "500000000"}
 
 
+Planner = StreamPlanner[LastRead, ReadTask]
+
+
 def part(topic: str, number: int) -> str:
     """Full name of a partition."""
     return f"{topic}-partition-{number}"
@@ -59,7 +69,7 @@ def numbers(*counts: int) -> dict[int, list[int]]:
     return {index: list(range(count)) for index, count in enumerate(counts) if count}
 
 
-def rows_up_to(offset: StreamOffset, topic_partition: str) -> int:
+def rows_up_to(offset: StreamOffset[LastRead], topic_partition: str) -> int:
     """The rows that are read, where entries are rows and all in one ledger."""
     return offset.last_read[topic_partition].entry_id + 1
 
@@ -197,6 +207,7 @@ def cursors_of(admin: Admin, topic_partition: str) -> dict[str, tuple[int, int]]
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_random_moments(
     topic: str, service_url: str, admin: Admin, tmp_path: Path
 ) -> None:
@@ -358,7 +369,7 @@ def test_killed_when_the_first_offsets_are_logged(
     topic: str,
     service_url: str,
     admin: Admin,
-    make_planner: Callable[..., StreamPlanner],
+    make_planner: Callable[..., Planner],
     option: str,
 ) -> None:
     """The first batch has rows that came after its start, and a start is no more."""
@@ -376,9 +387,9 @@ def test_killed_when_the_first_offsets_are_logged(
     publish_numbers(service_url, topic, [0], range(17, 20))
     publish_numbers(service_url, topic, [1], range(7, 10))
     second = make_planner(topic=topic, **{option: value})
-    end = StreamOffset.from_json(json.loads(logged))
+    end = read_offset(json.loads(logged))
     assert second.initial().last_read != start.last_read
-    ranges = second.ranges(second.initial(), end)
+    ranges = ranges_of(second.ranges(second.initial(), end))
     assert [(max(r.start.entry_id, 0), r.end.entry_id) for r in ranges] == [
         (10, 16),
         (0, 6),
@@ -473,7 +484,7 @@ def test_killed_in_mid_batch(
 
 
 @pytest.fixture
-def make_planner(service_url: str) -> Iterator[Callable[..., StreamPlanner]]:
+def make_planner(service_url: str) -> Iterator[Callable[..., Planner]]:
     """Makes planners with connections of their own, as other processes have."""
     pools = []
 
@@ -487,11 +498,11 @@ def make_planner(service_url: str) -> Iterator[Callable[..., StreamPlanner]]:
         pool.close()
 
 
-def planner_of(options: dict[str, str]) -> tuple[StreamPlanner, ConnectionPool]:
+def planner_of(options: dict[str, str]) -> tuple[Planner, ConnectionPool]:
     """A planner and its connections."""
     parsed = parse_read_options(options, streaming=True)
     pool = ConnectionPool(parsed.client)
-    return StreamPlanner(pool, parsed), pool
+    return stream_planner(pool, parsed), pool
 
 
 def test_the_query_runs_twice(
@@ -499,7 +510,7 @@ def test_the_query_runs_twice(
     service_url: str,
     admin: Admin,
     spark: SparkSession,
-    make_planner: Callable[..., StreamPlanner],
+    make_planner: Callable[..., Planner],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -556,7 +567,7 @@ def test_the_holder_is_stopped(
     topic: str,
     service_url: str,
     admin: Admin,
-    make_planner: Callable[..., StreamPlanner],
+    make_planner: Callable[..., Planner],
     tmp_path: Path,
 ) -> None:
     """One that does not answer loses the subscription; back again, it cannot go on."""
@@ -585,11 +596,29 @@ def test_the_holder_is_stopped(
         ours.stop()
 
 
+def test_a_query_stops_after_its_topic_has_moved(
+    topic: str, service_url: str, admin: Admin, make_planner: Callable[..., Planner]
+) -> None:
+    """The subscription that is to be deleted then is found where the topic is now."""
+    admin.create_partitioned(topic, 2)
+    publish_numbers(service_url, topic, [0, 1], range(5))
+    query = make_planner(
+        topic=topic, startingOffsets="earliest", deleteSubscriptionOnStop="true"
+    )
+    start = query.initial()
+    query.ranges(start, query.latest(start))
+    names = [part(topic, index) for index in (0, 1)]
+    assert all(durable_backlogs(admin, name) for name in names)
+    admin.unload(topic)
+    query.stop()
+    assert not any(durable_backlogs(admin, name) for name in names)
+
+
 def test_the_subscription_is_shared(
     topic: str,
     service_url: str,
     admin: Admin,
-    make_planner: Callable[..., StreamPlanner],
+    make_planner: Callable[..., Planner],
 ) -> None:
     """That is an error at once, which says why and what to do."""
     admin.create_topic(topic)
@@ -619,7 +648,7 @@ def main(specification: str) -> None:
     end_with_parent()
     given = json.loads(specification)
     planner, _ = planner_of(given["options"])
-    end = StreamOffset.from_json(given["end"])
+    end = read_offset(given["end"])
     planner.latest(end)
     sys.stdout.write("holding\n")
     sys.stdout.flush()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics a read is about: names in all forms, partitions, patterns."""
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark import OptionError, TopicNotFoundError
-from pulsar_spark.client.discovery import find_topic_partitions
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.source.discovery import find_topic_partitions
 from tests.support import official, reading
-from tests.support.raw_publisher import RawPublisher, message
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions as a real broker has them.
 
 What writes exactly once rests on these answers, so they are held here, pleasant or not.
@@ -12,7 +13,6 @@ import re
 import struct
 import urllib.request
 from concurrent.futures import wait
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,17 +26,16 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import TxnAction, TxnId
+from pulsar_spark.wire.commands import Request, TxnAction
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.entries import message
 from tests.support.official import read_back
-from tests.support.raw_publisher import (
-    RawError,
-    RawPublisher,
-    message,
-)
+from tests.support.raw_publisher import RawError, RawPublisher
 from tests.support.raw_publisher import TxnId as RawTxnId
 from tests.support.waiting import await_true, trim_first_ledger
 
@@ -156,7 +155,7 @@ class Attached(RawPublisher):
 def pool_of(service_url: str, **limits: Any) -> ConnectionPool:
     """Connections of our own."""
     return ConnectionPool(
-        ClientOptions(service_urls=(service_url.split("//")[1],), **limits)
+        ClientOptions(parse_service_url(service_url, "service.url"), **limits)
     )
 
 
@@ -290,9 +289,11 @@ def test_two_ends_at_once(lab: Lab, first: TxnAction, second: TxnAction) -> None
         topic = lab.topic()
         txn = lab.begin(topic)
         lab.publish(topic, b"row", txn)
-        builds = [partial(commands.end_txn, txn, action) for action in (first, second)]
-        builds.append(partial(commands.add_partitions_to_txn, txn, [topic]))
-        replies = [lab.connection.request(build) for build in builds]
+        requests: list[Request[Any]] = [
+            *(commands.end_txn(txn, action) for action in (first, second)),
+            commands.add_partitions_to_txn(txn, [topic]),
+        ]
+        replies = [lab.connection.request(request) for request in requests]
         assert not wait(replies, PATIENCE_S).not_done
         errors = [reply.exception() for reply in replies]
         assert code(errors[0]) == "ok"
@@ -475,15 +476,13 @@ def test_a_crash(lab: Lab) -> None:
         lab.finish(begun[f"done, {how}"], how)
     actions = {"commit": COMMIT, "abort": ABORT}
     replies = [
-        lab.connection.request(
-            partial(commands.end_txn, begun[f"ending, {how}"], action)
-        )
+        lab.connection.request(commands.end_txn(begun[f"ending, {how}"], action))
         for how, action in actions.items()
     ]
     lab.broker.restart(kill=True)
     assert not wait(replies, PATIENCE_S).not_done
     # No coordinator is there, and no transaction expires, until a client connects.
-    reply = lab.connection.request(partial(commands.new_txn, 0, ttl_ms=TTL_MS))
+    reply = lab.connection.request(commands.new_txn(0, TTL_MS))
     wait([reply], PATIENCE_S)
     assert code(reply.exception(0)) == "TransactionCoordinatorNotFound"
     for how, action in actions.items():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producers that wait for a topic that others have for themselves."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pulsar_spark.client import producers as producers_module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire.commands import ProducerAccessMode
 from tests.support.admin import Admin
 from tests.support.official import read_back
@@ -24,10 +26,10 @@ ANSWER_S = 0.5  # how long an answer may take
 def make(service_url: str) -> Iterator[Callable[[], Producers]]:
     """Makes producers that wait for their turn, on a connection of their own."""
     made: list[tuple[Producers, ConnectionPool]] = []
-    host = service_url.removeprefix("pulsar://")
+    url = parse_service_url(service_url, "service.url")
 
     def one() -> Producers:
-        options = ClientOptions(service_urls=(host,), operation_timeout_s=ANSWER_S)
+        options = ClientOptions(url, operation_timeout_s=ANSWER_S)
         pool = ConnectionPool(options)
         mode = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
         made.append((Producers(pool, ProducerSettings(access_mode=mode)), pool))

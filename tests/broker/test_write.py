@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the sink writes, read back by the official client and by our own reader."""
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import pulsar
 import pyarrow as pa
 import pytest
 
-from pulsar_spark import PulsarDataSource
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import BadRowError, MessageTooLargeError
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.spark.task_writer import Task, TaskWriter, Written
+from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from tests.support import official, reading
 from tests.support.official import CODECS, Row
 from tests.support.waiting import await_true
@@ -59,13 +59,6 @@ JAVA_PARTITIONS = {
 }
 
 
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    spark.dataSource.register(PulsarDataSource)
-    return spark
-
-
 # -- writing ---------------------------------------------------------------------------
 
 
@@ -90,7 +83,7 @@ def write(
     topic: str,
     columns: dict[str, Sequence[Any]] | Iterable[pa.RecordBatch],
     **options: str,
-) -> Written:
+) -> WriteSummary:
     """What one task does, without Spark, which is the same for all rows."""
     written = parse_write_options(given(service_url, topic, options), streaming=False)
     batches = [table(columns)] if isinstance(columns, dict) else columns

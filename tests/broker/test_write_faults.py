@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes lose nothing whatever happens to connections, topics, brokers and workers.
 
 Every row carries its number, so a row that is lost, doubled or out of order shows. Each
@@ -24,14 +25,16 @@ import pytest
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
-from pulsar_spark.client.targets import find_targets
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.spark.task_writer import Task, TaskWriter
+from pulsar_spark.sink.targets import find_targets
+from pulsar_spark.sink.task import Task, TaskWriter
 from tests.broker.test_faults import kill_workers_of, unloading, wait_until
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
-from tests.support.standing import SITE
+from tests.support.official import read_back
+from tests.support.reading import read
+from tests.support.session import environment, start_spark
 from tests.support.waiting import join
 
 if TYPE_CHECKING:
@@ -81,15 +84,6 @@ def make_topics(admin: Admin) -> list[str]:
 def topics(admin: Admin) -> list[str]:
     """Where to write to: without deduplication, and with."""
     return make_topics(admin)
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    from pulsar_spark import PulsarDataSource
-
-    spark.dataSource.register(PulsarDataSource)
-    return spark
 
 
 def rows(spark: SparkSession, topics: list[str]) -> DataFrame:
@@ -228,6 +222,7 @@ class TestThroughSpark:
         check(spark, service_url, topics)
 
     @pytest.mark.slow
+    @pytest.mark.soak
     def test_the_broker_is_killed_and_started_again(self, spark: SparkSession) -> None:
         """In mid-write, on the same ports: the same tasks go on."""
         # Without transactions: a broker that comes back with them may take a minute to
@@ -262,6 +257,7 @@ class TestThroughSpark:
         check(spark, broker.service_url, topics)
 
     @pytest.mark.slow
+    @pytest.mark.soak
     def test_a_python_worker_is_killed(
         self,
         topics: list[str],
@@ -277,10 +273,8 @@ class TestThroughSpark:
         link.slow(BYTES_PER_S)
         began = link.counters.up_bytes
         command = [sys.executable, __file__, link.url, json.dumps(topics), tmp_path]
-        paths = os.pathsep.join([str(SITE), str(ROOT)])
-        environment = {**os.environ, "PYTHONPATH": paths}
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, env=environment, cwd=tmp_path
+            command, stdout=subprocess.PIPE, env=environment(), cwd=tmp_path
         ) as job:
             try:
                 wait_until(lambda: link.counters.up_bytes > began + 5_000_000)
@@ -335,30 +329,45 @@ class TestOneTask:
         # Without a window it would be nearly all of the 48 MB that are left.
         assert 0 < most < 14_000_000
 
+    @pytest.mark.parametrize("codec", ["NONE", "ZSTD"])
+    def test_chunks_over_connections_that_are_cut(
+        self, topics: list[str], link: LinkProxy, service_url: str, codec: str
+    ) -> None:
+        """Rows are whole, in order, and there once with deduplication.
+
+        Chunks of a row have one sequence id, and some of them come twice.
+        """
+        given = {
+            "service.url": link.url,
+            **OPTIONS,
+            # Less than any connection carries: each of them brings receipts.
+            "pulsar.client.memoryLimitBytes": str(1 << 20),
+            "pulsar.producer.chunkingEnabled": "true",
+            "pulsar.producer.chunkMaxMessageSize": "20000",
+            "pulsar.producer.compressionType": codec,
+        }
+        rows = [b"%04d" % n + os.urandom(70_000) for n in range(150)]
+        for topic in (f"{topic}-partition-0" for topic in topics):
+            options = parse_write_options({**given, "topic": topic}, streaming=False)
+            assert options.topic is not None
+            writer = TaskWriter(options, Task(0), {options.topic: [topic]})
+            cut = link.counters.cut
+            link.cut_every((1_100_000, 2_500_000), seed=3)
+            writer.write([pa.record_batch({"value": rows})])
+            link.pass_through()
+            assert link.counters.cut > cut
+            for found in (
+                read(service_url, {"topic": topic}),
+                read_back(service_url, topic),
+            ):
+                values = [row.value for row in found]
+                assert list(dict.fromkeys(values)) == rows
+                assert topic.startswith(topics[0]) or values == rows
+
 
 def main(url: str, topics: str, folder: str) -> None:
     """A Spark of its own, which tries a task four times."""
-    from pyspark.sql import SparkSession
-
-    from pulsar_spark import PulsarDataSource
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config(
-            "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        )
-        .config("spark.local.dir", folder)
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(PulsarDataSource)
+    spark = start_spark(folder, master="local[2,4]", log_level="OFF")
     spark.sparkContext.setJobGroup("write", "write")
     write(spark, url, json.loads(topics))
     tracker = spark.sparkContext.statusTracker()

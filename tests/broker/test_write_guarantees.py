@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the sink promises, tried where Spark's own part is the same every time.
 
 Writers are driven as Spark drives them: one is pickled for the tasks of a micro-batch,
@@ -18,20 +19,23 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pulsar_spark import PulsarDataSource, commit_protocol
-from pulsar_spark.client.exactly_once import CommitProtocol, TaskTransaction
-from pulsar_spark.client.journal import Journal
+from pulsar_spark import PulsarDataSource
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.transactions import TransactionClient
-from pulsar_spark.commit_log import Committed, load_record
 from pulsar_spark.errors import (
     BrokerError,
-    CheckpointError,
+    CommitLogError,
     DeduplicationOffError,
+    QueryConflictError,
     TopicNotFoundError,
     TransactionLostError,
 )
 from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink import commit_protocol
+from pulsar_spark.sink.commit_log import Committed, load_record
+from pulsar_spark.sink.exactly_once import CommitProtocol
+from pulsar_spark.sink.journal import Journal
+from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.wire.commands import TxnAction
 from tests.support.official import produce, read_back
@@ -223,7 +227,7 @@ def test_visible_at_the_commit(service_url: str, sink: str) -> None:
     # A replay of what Spark does not know to be done.
     planned = stream.plan()
     again = stream.write_all(planned, 1)
-    assert [m.written.duplicate_rows for m in again] == [2, 2]
+    assert [m.result.written.duplicate_rows for m in again] == [2, 2]
     stream.writer().commit(again, 1)
     check_free(service_url, sink)
     assert visible(service_url, sink) == stream.rows(0, 1) + Counter(plain=PARTS)
@@ -354,7 +358,7 @@ def test_down_for_longer_than_transactions_live(
         await_expired(stream, topic, messages)
         planned = stream.plan()
         again = stream.write_all(planned, 0, parts=3)
-        assert [m.written.duplicate_rows for m in again] == [2, 0, 0]
+        assert [m.result.written.duplicate_rows for m in again] == [2, 0, 0]
         stream.writer().commit(again, 0)
         stream.run(1, parts=3)
         expected = stream.rows(0, 1, parts=3)
@@ -413,7 +417,7 @@ def await_expired(stream: Stream, topic: str, messages: list[Any]) -> None:
 
         def is_over(message: Any = message) -> bool:
             try:
-                client.add_partitions(message.txn, [f"{topic}-partition-0"])
+                client.add_partitions(message.result.txn, [f"{topic}-partition-0"])
             except BrokerError as error:
                 return error.code == "TransactionNotFound"
             return False
@@ -443,7 +447,7 @@ def test_two_drivers(service_url: str, sink: str) -> None:
     first = old.plan()
     given_up = old.write_all(first, 0)
     second = new.plan()
-    with pytest.raises(CheckpointError, match="running twice"):
+    with pytest.raises(QueryConflictError, match="running twice"):
         old.writer().commit(given_up, 0)
     old.writer().abort(given_up, 0)
     assert not visible(service_url, sink)
@@ -457,7 +461,7 @@ def test_a_run_that_was_overtaken_ends_nothing(service_url: str, sink: str) -> N
     old, new = Stream(service_url, sink), Stream(service_url, sink)
     given_up = old.write_all(old.plan(), 0)
     written = new.write_all(new.plan(), 0)
-    with pytest.raises(CheckpointError, match="running twice"):
+    with pytest.raises(QueryConflictError, match="running twice"):
         old.writer().commit(given_up, 0)
     old.writer().abort(given_up, 0)
     old.writer().abort([None, None], 0)  # as if no task had come so far
@@ -494,7 +498,7 @@ def test_a_run_that_is_stopped_before_it_forgets(
 
     stopped = Attempt(commit)
     planned = new.plan()
-    assert planned._progress.committed == 1
+    assert planned._write._progress.committed == 1
     first = new.write(planned, 2, 0, None)
     await_expired(new, sink, [first])
     later = [first, new.write(planned, 2, 1, None)]
@@ -542,9 +546,9 @@ def test_the_log_outlives_its_retention(
     stream.run(1)
     trim_first_ledger(admin, log)
     planned = stream.plan()
-    assert planned._progress.committed == 1
+    assert planned._write._progress.committed == 1
     messages = stream.write_all(planned, 1)
-    assert [m.txn for m in messages] == [None, None]
+    assert [m.result.txn for m in messages] == [None, None]
     assert visible(service_url, topic) == stream.rows(0, 1)
 
 
@@ -571,7 +575,7 @@ def test_rows_in_the_log(service_url: str, sink: str, topic: str) -> None:
     log = f"{topic}-log"
     produce(service_url, log, [b"a row"])
     stream = Stream(service_url, sink, commitTopic=log)
-    with pytest.raises(CheckpointError, match="none of ours"):
+    with pytest.raises(CommitLogError, match="none of ours"):
         stream.plan()
     assert not visible(service_url, sink)
 
@@ -583,7 +587,7 @@ def test_aborts_when_nothing_was_decided(service_url: str, sink: str) -> None:
     stream.write_all(planned, 0)
     options = options_of(stream)
     log = f"{sink.rpartition('/')[0]}/spark-commits-{options.idempotence_id}"
-    CommitProtocol(shared_pool(options.client), log).abort(planned._progress)
+    CommitProtocol(shared_pool(options.client), log).abort(planned._write._progress)
     check_free(service_url, sink)
     assert visible(service_url, sink) == Counter(plain=PARTS)
 
@@ -609,7 +613,6 @@ def test_a_failing_batch_write(
     spark: SparkSession, service_url: str, sink: str
 ) -> None:
     """None of its rows can be seen, whatever other tasks did; a good one's all can."""
-    spark.dataSource.register(PulsarDataSource)
     # A task that was killed cannot end its transaction, and nobody knows of it.
     given = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "5000"}
     with pytest.raises(PySparkException, match="no good"):
@@ -626,7 +629,6 @@ def test_batch_writes_of_a_stream(
     spark: SparkSession, service_url: str, sink: str, topic: str, tmp_path: Any
 ) -> None:
     """``foreachBatch`` may write, each time in transactions of its own."""
-    spark.dataSource.register(PulsarDataSource)
     produce(service_url, f"{topic}-source", [b"1", b"2", b"3"])
     stream = spark.readStream.format("pulsar").options(
         **{
@@ -658,7 +660,6 @@ def test_a_batch_write_again(
     namespace: str,
 ) -> None:
     """Under the same id it adds nothing; after a failure, what was missing."""
-    spark.dataSource.register(PulsarDataSource)
     topic = f"persistent://{namespace}/sink"
     admin.create_partitioned(topic, PARTS)
     rows = spark.range(0, 200, 1, 2).selectExpr("CAST(id AS STRING) AS value")
@@ -698,9 +699,9 @@ def test_duplicates_are_counted(
     await_true(lambda: deduplicates(stream), "the policy")
     planned = stream.plan()
     first = stream.write(planned, 4, 0, map(str, range(50)))
-    assert (first.written.rows, first.written.duplicate_rows) == (50, 0)
+    assert (first.result.written.rows, first.result.written.duplicate_rows) == (50, 0)
     again = stream.write(planned, 4, 0, map(str, range(60)))
-    assert (again.written.rows, again.written.duplicate_rows) == (10, 50)
+    assert (again.result.written.rows, again.result.written.duplicate_rows) == (10, 50)
     with caplog.at_level(logging.INFO, "pulsar_spark.spark"):
         stream.writer().commit([again], 4)
     assert "micro-batch 4: 10 rows" in caplog.text

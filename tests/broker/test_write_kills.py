@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams into topics stay exact when their processes are killed, at whatever moment.
 
 Every row carries its number, so that one that is lost, doubled or out of order shows.
@@ -195,7 +196,7 @@ STEPS = (
 )
 
 
-def moments(seed: int) -> list[Moment]:
+def every_moment(seed: int) -> list[Moment]:
     """Between every two steps of a commit, and at random."""
     at = random.Random(seed)
     found = [Moment(stand) for stand in STEPS]
@@ -205,14 +206,27 @@ def moments(seed: int) -> list[Moment]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "moments",
+    [
+        # Decided and not done, and done by half.
+        pytest.param(
+            [Moment("after prepared"), Moment("after first end")], id="in-the-middle"
+        ),
+        pytest.param(every_moment(seed=5), id="everywhere", marks=pytest.mark.soak),
+    ],
+)
 def test_killed_at_every_step_and_at_random(
-    topics: Callable[[int], Topics], admin: Admin, tmp_path: Path
+    topics: Callable[[int], Topics],
+    admin: Admin,
+    tmp_path: Path,
+    moments: list[Moment],
 ) -> None:
     """Every row once, under either guarantee; those of a batch appear at its commit."""
     made = topics(900)
     same, once = made.queries(tmp_path, 90)
     with Watcher(made.service_url, [made.same, made.once], PARTS) as watcher:
-        for turn, moment in enumerate(moments(seed=5)):
+        for turn, moment in enumerate(moments):
             began = time.monotonic()
             batch = len(once.committed) + 1
 
@@ -329,6 +343,7 @@ def test_a_run_is_stopped_and_overtaken(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_broker_is_killed(tmp_path: Path) -> None:
     """Queries go on, or are started again; with deduplication everywhere."""
     settings = {"brokerDeduplicationEnabled": "true"}

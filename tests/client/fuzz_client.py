@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations of the client with a broker that means no good, or has no luck.
 
 Between the scripted broker and the client stands a :class:`Mutator`. Faults are what a
@@ -18,42 +19,38 @@ import random
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsar_spark.client import (
-    connection,
-    cursors,
-    journal,
-    producers,
-    range_reader,
-    reader,
-)
-from pulsar_spark.client.journal import Journal
-from pulsar_spark.client.planner import plan_batch
+from pulsar_spark.client import connection, consumers, entry_reader, producers
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
-from pulsar_spark.client.range_reader import RangeReader, RangeSettings
-from pulsar_spark.client.reader import ReaderSettings
-from pulsar_spark.client.stream_planner import StreamPlanner
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
 from pulsar_spark.errors import SERVER_ERRORS
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.sink import journal
+from pulsar_spark.sink.journal import Journal
+from pulsar_spark.source import range_reader
+from pulsar_spark.source.batch_plan import plan_batch
+from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.stream import subscription
+from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.topics import TopicName, compile_topics_pattern
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction, decode_command
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import NO_REQUEST
-from tests.client.scripted_broker import (
+from tests.support.scripted_broker import (
     ScriptedBroker,
     Session,
     client_options,
     numbered,
 )
+from tests.support.settings import reader_settings
 
 if TYPE_CHECKING:
     import socket
@@ -447,10 +444,16 @@ def read(talk: Talk) -> None:
     """Plans a batch read, and reads it."""
     options = _options(talk)
     payloads: dict[str, list[bytes]] = {}
-    for range_ in plan_batch(talk.pool, options):
-        settings = RangeSettings(ReaderSettings("fuzz", "", 40, poll_timeout_s=0.3))
-        some = payloads.setdefault(range_.topic_partition, [])
-        for entry in RangeReader(talk.pool, range_, settings).entries():
+    for task in plan_batch(talk.pool, options):
+        (range_,) = task.ranges
+        name = range_.topic_partition
+        settings = RangeSettings(
+            reader_settings(receiver_queue_messages=40, poll_timeout_s=0.3)
+        )
+        some = payloads.setdefault(name, [])
+        served_by = task.brokers.get(name)
+        reader = RangeReader(talk.pool, range_, settings, served_by=served_by)
+        for entry in reader.entries():
             some += [bytes(payload or b"") for payload in entry.payloads]
     if talk.is_honest:
         stored = {name: _values(talk, name) for name in talk.broker.topics}
@@ -481,8 +484,8 @@ def _values(talk: Talk, name: str) -> list[bytes]:
 def write(talk: Talk) -> None:
     """Sends rows, and waits until they are stored."""
     names = [f"{TOPIC}-out-{number}" for number in range(2)]
-    settings = ProducerSettings(send_timeout_s=0.3, window_bytes=2000)
-    all_producers = Producers(talk.pool, settings)
+    narrow = ConnectionPool(replace(talk.pool.options, memory_limit_bytes=2000))
+    all_producers = Producers(narrow, ProducerSettings(send_timeout_s=0.3))
     sent: dict[str, list[bytes]] = {name: [] for name in names}
     try:
         all_producers.open(names)
@@ -500,6 +503,7 @@ def write(talk: Talk) -> None:
         all_producers.flush()
     finally:
         all_producers.close()
+        narrow.close()
     if talk.is_honest:
         for name, values in sent.items():
             stored = [entry.payload for entry in talk.broker.topics[name]]
@@ -509,7 +513,7 @@ def write(talk: Talk) -> None:
 def stream(talk: Talk) -> None:
     """Plans micro-batches, with limits or without, and commits them."""
     limit = talk.chance.choice([None, 40])
-    planner = StreamPlanner(talk.pool, _options(talk, max_rows_per_trigger=limit))
+    planner = stream_planner(talk.pool, _options(talk, max_rows_per_trigger=limit))
     try:
         offset = planner.initial()
         for _ in range(3):
@@ -603,11 +607,12 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
         (connection, "_TICK_S", 0.05),
         (range_reader, "_PATIENCE_S", 0.03),
-        (reader, "_CLOSE_TIMEOUT_S", 0.05),
-        (cursors, "_CLOSE_TIMEOUT_S", 0.05),
-        (cursors, "_LOOK_TIMEOUT_S", 0.05),
-        (cursors, "_ACK_TIMEOUT_S", 0.05),
-        (cursors, "_FORGET_S", 0.0),
+        (entry_reader, "_PROOF_TIMEOUT_S", 0.05),
+        (consumers, "_CLOSE_TIMEOUT_S", 0.05),
+        (subscription, "_DELETE_TIMEOUT_S", 0.05),
+        (subscription, "_LOOK_TIMEOUT_S", 0.05),
+        (subscription, "_ACK_TIMEOUT_S", 0.05),
+        (subscription, "_FORGET_S", 0.0),
         (producers, "_CLOSE_TIMEOUT_S", 0.05),
         (producers, "_PATIENCE_S", 0.3),
         (producers, "_TICK_S", 0.02),

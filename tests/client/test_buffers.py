@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers are used again once nobody views them, and never before."""
 
 from __future__ import annotations

@@ -1,34 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import http.server
+import queue
 import re
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.client import connection as module
+from pulsar_spark.client.connect import connect
 from pulsar_spark.client.connection import Connection, new_producer_id
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
+    OptionError,
     ProtocolError,
     PulsarSparkError,
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.options import ClientOptions
+from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import Request
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
-from pulsar_spark.wire.protocol import Delivery, Receipt, SendRefused
-from tests.client.scripted_broker import (
+from pulsar_spark.wire.protocol import ClientProtocol, Delivery, SendRefused
+from pulsar_spark.wire.sends import Receipt
+from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
     cut,
@@ -42,12 +48,13 @@ from tests.client.scripted_broker import (
     wait_until,
 )
 from tests.support.waiting import join
+from tests.wire import builders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 TOPIC = "persistent://public/default/t"
-LOOKUP = partial(commands.lookup, TOPIC)
+LOOKUP = commands.lookup(TOPIC)
 
 
 class Box:
@@ -80,7 +87,7 @@ class FaultyBox(Box):
 @pytest.fixture
 def connection(scripted: ScriptedBroker) -> Iterator[Connection]:
     """A connection to the scripted broker."""
-    one = Connection(scripted.address, client_options(scripted.address))
+    one = connect(scripted.address, client_options(scripted.address))
     yield one
     one.close()
 
@@ -93,15 +100,14 @@ def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def subscribe(connection: Connection, box: Box, permits: int) -> int:
     """Makes a consumer with an inbox; returns its id."""
     consumer_id = connection.attach(box)
-    build = partial(
-        commands.subscribe,
+    request = commands.subscribe(
         topic=TOPIC,
         subscription="s",
         consumer_id=consumer_id,
         durable=False,
         initial_position=commands.InitialPosition.EARLIEST,
     )
-    connection.wait(connection.request(build), 5, "SUBSCRIBE")
+    connection.ask(request, 5)
     if permits:
         connection.grant(consumer_id, permits)
     return consumer_id
@@ -111,7 +117,7 @@ class TestHandshake:
     def test_it_tells_who_the_broker_is(self, scripted: ScriptedBroker) -> None:
         """What CONNECTED says is there once the connection is."""
         scripted.max_message_size = 1000
-        connection = Connection(scripted.address, client_options(scripted.address))
+        connection = connect(scripted.address, client_options(scripted.address))
         assert connection.server_version == "Scripted 1.0"
         assert connection.max_message_size_bytes == 1000
         assert connection.is_open
@@ -120,7 +126,7 @@ class TestHandshake:
 
     def test_a_proxy_is_told_whom_to_connect_to(self, scripted: ScriptedBroker) -> None:
         """CONNECT carries the broker's address without a scheme."""
-        connection = Connection(
+        connection = connect(
             scripted.address, client_options(), proxied_broker="broker-1:6650"
         )
         assert scripted.bodies["CONNECT"][0].proxy_to_broker_url == "broker-1:6650"
@@ -146,7 +152,7 @@ class TestHandshake:
         """The broker's own words and code come through."""
         scripted.script("CONNECT", refuse(code, "no thanks"))
         with pytest.raises(kind, match="no thanks") as caught:
-            Connection(scripted.address, client_options())
+            connect(scripted.address, client_options())
         assert caught.value.code == code
         assert caught.value.retriable is retriable
         assert scripted.address in str(caught.value)
@@ -167,7 +173,7 @@ class TestHandshake:
         """Other protocols give one final error that names the broker."""
         scripted.script("CONNECT", garbage(answer))
         with pytest.raises(ProtocolError, match=text) as caught:
-            Connection(scripted.address, client_options())
+            connect(scripted.address, client_options())
         assert scripted.address in str(caught.value)
         assert not caught.value.retriable
 
@@ -178,7 +184,7 @@ class TestHandshake:
         thread.start()
         try:
             with pytest.raises(PulsarSparkError, match="6650"):
-                Connection(f"127.0.0.1:{server.server_port}", client_options())
+                connect(f"127.0.0.1:{server.server_port}", client_options())
         finally:
             server.shutdown()
             server.server_close()
@@ -188,21 +194,21 @@ class TestHandshake:
         """The error asks whether this is the right port."""
         scripted.script("CONNECT", cut)
         with pytest.raises(TransportError, match="binary port"):
-            Connection(scripted.address, client_options())
+            connect(scripted.address, client_options())
 
     def test_a_silent_server(self, scripted: ScriptedBroker) -> None:
         """The handshake has a limit of its own."""
         scripted.script("CONNECT", silence)
         options = client_options(connection_timeout_s=0.1)
         with pytest.raises(TransportError, match=r"CONNECT within 0\.1 s.*6650"):
-            Connection(scripted.address, options)
+            connect(scripted.address, options)
 
     def test_a_late_answer_changes_nothing(self, scripted: ScriptedBroker) -> None:
         """CONNECTED after the time is up meets nobody, and breaks nothing."""
         answer = threading.Event()
         scripted.script("CONNECT", late(answer))
         with pytest.raises(TransportError, match="CONNECT"):
-            Connection(scripted.address, client_options(connection_timeout_s=0.05))
+            connect(scripted.address, client_options(connection_timeout_s=0.05))
         answer.set()
 
     def test_an_interrupt_leaves_no_thread(
@@ -215,28 +221,286 @@ class TestHandshake:
 
         monkeypatch.setattr(Connection, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            Connection(scripted.address, client_options())
+            connect(scripted.address, client_options())
         wait_until(lambda: not scripted.sessions)
 
     def test_a_challenge_is_an_auth_error(self, scripted: ScriptedBroker) -> None:
         """This version has no credentials to answer with, and says so."""
-        challenge = pb.CommandAuthChallenge(
-            server_version="s",
-            challenge=pb.AuthData(auth_method_name="token", auth_data=b"?"),
-        )
+        scripted.script("CONNECT", lambda _, session, __: challenge(session))
+        text = "asks for token authentication, which this version does not support"
+        with pytest.raises(AuthError, match=text):
+            connect(scripted.address, client_options())
+
+
+class Keys:
+    """A provider of credentials that are numbered."""
+
+    method = "token"
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.challenges: list[bytes] = []
+
+    def data(self) -> bytes:
+        """Give the next one."""
+        self.given += 1
+        return f"secret-{self.given}".encode()
+
+    def answer(self, challenge: bytes) -> bytes:
+        """Give an answer that shows what was asked."""
+        self.challenges.append(challenge)
+        return b"answer to " + challenge
+
+
+class FaultyKeys(Keys):
+    """A provider with a mistake in it."""
+
+    def data(self) -> bytes:
+        """Fail, and blurt the secret out."""
+        raise RuntimeError("secret-1")
+
+
+def challenge(session: Any, method: str = "token", data: bytes = b"?") -> None:
+    """Ask a client who it is."""
+    asked = pb.CommandAuthChallenge(
+        server_version="s",
+        challenge=pb.AuthData(auth_method_name=method, auth_data=data),
+    )
+    session.send(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=asked)
+
+
+class TestCredentials:
+    def test_nothing_is_sent_where_there_are_none(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """CONNECT says so."""
+        connect(scripted.address, client_options()).close()
+        (body,) = scripted.bodies["CONNECT"]
+        assert body.auth_method_name == "none"
+        assert not body.HasField("auth_data")
+
+    def test_each_connection_asks_once(self, scripted: ScriptedBroker) -> None:
+        """And so has a credential that is fresh, which is shown nowhere."""
+        keys = Keys()
+        for number in (1, 2):
+            with connect(
+                scripted.address, client_options(), credentials=keys
+            ) as connection:
+                connection.ask(LOOKUP, 20)
+                assert "secret" not in repr(connection)
+            assert keys.given == number
+        sent = [(b.auth_method_name, b.auth_data) for b in scripted.bodies["CONNECT"]]
+        assert sent == [("token", b"secret-1"), ("token", b"secret-2")]
+        assert keys.challenges == []
+
+    def test_a_pool_gives_them_to_its_connections(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """To each that it opens."""
+        keys = Keys()
+        with ConnectionPool(client_options(scripted.address), keys) as pool:
+            pool.service()
+            pool.get(BrokerAddress(scripted.address, "b:1"))
+            assert "secret" not in repr(pool)
+        assert keys.given == 2
+        assert [b.auth_data for b in scripted.bodies["CONNECT"]] == [
+            b"secret-1",
+            b"secret-2",
+        ]
+
+    @pytest.mark.parametrize("method", ["token", ""])
+    def test_a_challenge_is_answered_in_between(
+        self, scripted: ScriptedBroker, method: str
+    ) -> None:
+        """What waits goes on, and the connection with it."""
+        keys = Keys()
+        with connect(
+            scripted.address, client_options(), credentials=keys
+        ) as connection:
+            later = threading.Event()
+            scripted.script("LOOKUP", late(later))
+            pending = connection.request(LOOKUP)
+            (session,) = scripted.sessions
+            challenge(session, method, commands.AUTH_REFRESH_CHALLENGE)
+            wait_until(lambda: scripted.requests["AUTH_RESPONSE"])
+            later.set()
+            pending.result(20)
+            assert connection.is_open
+        (body,) = scripted.bodies["AUTH_RESPONSE"]
+        assert body.response.auth_method_name == "token"
+        assert body.response.auth_data == b"answer to PulsarAuthRefresh"
+        assert body.client_version == scripted.bodies["CONNECT"][0].client_version
+        assert keys.given == 1
+
+    def test_a_challenge_in_the_handshake(self, scripted: ScriptedBroker) -> None:
+        """CONNECTED comes after its answer."""
+        keys = Keys()
+        scripted.script("CONNECT", lambda _, session, __: challenge(session))
         scripted.script(
-            "CONNECT",
-            lambda broker, session, command: session.send(
-                type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge
-            ),
+            "AUTH_RESPONSE",
+            lambda _, session, __: session.send_bytes(builders.connected(1000, "S 1")),
         )
-        with pytest.raises(AuthError, match="token"):
-            Connection(scripted.address, client_options())
+        with connect(
+            scripted.address, client_options(), credentials=keys
+        ) as connection:
+            assert connection.server_version == "S 1"
+        assert keys.challenges == [b"?"]
+
+    def test_a_challenge_of_another_method(self, scripted: ScriptedBroker) -> None:
+        """Both are named."""
+        scripted.script(
+            "CONNECT", lambda _, session, __: challenge(session, "athenz\n")
+        )
+        with pytest.raises(AuthError, match=r"athenz\\n auth.*are for token"):
+            connect(scripted.address, client_options(), credentials=Keys())
+
+    def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
+        """Nothing is opened, and its words are not repeated."""
+        with pytest.raises(AuthError, match="RuntimeError") as caught:
+            connect(scripted.address, client_options(), credentials=FaultyKeys())
+        assert "secret" not in str(caught.value)
+        assert scripted.connections == 0
+
+    def test_a_provider_that_fails_in_between(
+        self, scripted: ScriptedBroker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The connection ends; no log repeats its words either."""
+
+        class Later(Keys):
+            def answer(self, challenge: bytes) -> bytes:
+                raise RuntimeError("secret-1")
+
+        caplog.set_level("DEBUG", "pulsar_spark")
+        with connect(
+            scripted.address, client_options(), credentials=Later()
+        ) as connection:
+            (session,) = scripted.sessions
+            challenge(session)
+            wait_until(lambda: not connection.is_open)
+            error = connection.request(LOOKUP).outcome()
+        assert isinstance(error, AuthError)
+        assert "could not be obtained: RuntimeError" in error.message
+        assert "secret" not in f"{error} {caplog.text}"
+
+    def test_an_error_of_ours_is_passed_on(self, scripted: ScriptedBroker) -> None:
+        """Who provides credentials may say what helps."""
+
+        class Rotten(Keys):
+            def data(self) -> bytes:
+                raise OptionError("The file of the token is empty.")
+
+        with pytest.raises(OptionError, match="file of the token"):
+            connect(scripted.address, client_options(), credentials=Rotten())
 
 
 class _QuietHandler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
+
+
+class Memory:
+    """A transport without a socket: what is sent is kept, what is fed is received.
+
+    Attributes:
+        sent: All that was sent.
+        is_closed: Whether it was freed.
+    """
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.is_closed = False
+        self._fed: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def feed(self, data: bytes) -> None:
+        """Let this be received."""
+        self._fed.put(data)
+
+    def send(self, data: bytes) -> None:
+        """Keep it."""
+        self.sent += data
+
+    def receive(self, buffer: memoryview, timeout_s: float) -> int:
+        """Take what was fed; an empty piece is the end."""
+        try:
+            data = self._fed.get(timeout=timeout_s)
+        except queue.Empty:
+            return 0
+        if not data:
+            raise TransportError("The other side is gone.")
+        buffer[: len(data)] = data
+        return len(data)
+
+    def shutdown(self) -> None:
+        """End it."""
+        self.feed(b"")
+
+    def close(self) -> None:
+        """Note it."""
+        self.is_closed = True
+
+
+class TestWithoutASocket:
+    """What a connection does with any transport and a protocol."""
+
+    @pytest.fixture
+    def memory(self) -> Memory:
+        """A transport."""
+        return Memory()
+
+    @pytest.fixture
+    def connection(self, memory: Memory) -> Iterator[Connection]:
+        """A connection that was not started."""
+        protocol = ClientProtocol(commands.connect("v"))
+        one = Connection(memory, protocol, broker="b:1", keep_alive_s=30)
+        yield one
+        one.close()
+        wait_until(lambda: memory.is_closed)
+
+    def test_making_one_does_nothing(
+        self, memory: Memory, connection: Connection
+    ) -> None:
+        """Neither bytes nor a thread; it can be closed all the same."""
+        threads = threading.active_count()
+        assert memory.sent == b""
+        connection.close()
+        assert memory.is_closed
+        assert not connection.is_open
+        assert threading.active_count() == threads
+
+    def test_a_start_is_the_handshake(
+        self, memory: Memory, connection: Connection
+    ) -> None:
+        """Then requests are answered."""
+        memory.feed(builders.connected(1000, "S 1"))
+        connection.start(20)
+        assert memory.sent == commands.connect("v")
+        assert connection.server_version == "S 1"
+        assert connection.max_message_size_bytes == 1000
+        pending = connection.request(commands.close_consumer(7))
+        assert pending.name == "CLOSE_CONSUMER"
+        assert memory.sent.endswith(commands.close_consumer(7).encode(1))
+        success = pb.CommandSuccess(request_id=1)
+        memory.feed(
+            encode_frame(
+                pb.BaseCommand(
+                    type=pb.BaseCommand.SUCCESS, success=success
+                ).SerializeToString()
+            )
+        )
+        assert pending.result(20) == success
+        assert pending.outcome() == success
+
+    def test_a_start_that_fails_ends_it(
+        self, memory: Memory, connection: Connection
+    ) -> None:
+        """The thread goes, and frees the transport."""
+        memory.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(ProtocolError, match=r"b:1.*HTTP server"):
+            connection.start(20)
+        wait_until(lambda: memory.is_closed)
+        assert isinstance(
+            connection.request(LOOKUP).outcome(), ProtocolError
+        )  # the first reason stays
 
 
 class TestRequests:
@@ -278,8 +542,8 @@ class TestRequests:
         """The connection goes on."""
         scripted.script("LOOKUP", refuse(code))
         with pytest.raises(kind, match=code):
-            connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
-        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+            connection.ask(LOOKUP, 5)
+        connection.ask(LOOKUP, 5)
 
     def test_no_answer_in_time(
         self, scripted: ScriptedBroker, connection: Connection
@@ -287,25 +551,25 @@ class TestRequests:
         """The error names the broker and the request; the connection stays."""
         scripted.script("LOOKUP", silence)
         with pytest.raises(TransportError, match=r"not answer LOOKUP within 0\.05 s"):
-            connection.wait(connection.request(LOOKUP), 0.05, "LOOKUP")
+            connection.ask(LOOKUP, 0.05)
         assert connection.is_open
 
     @pytest.mark.parametrize(
-        ("build", "answer"),
+        ("request_", "answer"),
         [
             (LOOKUP, "partitionMetadataResponse"),
-            (partial(commands.partitioned_metadata, TOPIC), "success"),
-            (partial(commands.topics_of_namespace, "a/b"), "success"),
-            (partial(commands.get_last_message_id, 1), "success"),
-            (partial(commands.new_txn, 0, ttl_ms=1000), "endTxnResponse"),
-            (partial(commands.close_consumer, 1), "producer_success"),
+            (commands.partitioned_metadata(TOPIC), "success"),
+            (commands.topics_of_namespace("a/b"), "success"),
+            (commands.get_last_message_id(1), "success"),
+            (commands.new_txn(0, ttl_ms=1000), "endTxnResponse"),
+            (commands.close_consumer(1), "producer_success"),
         ],
     )
     def test_an_answer_of_another_kind(
         self,
         scripted: ScriptedBroker,
         connection: Connection,
-        build: Callable[..., bytes],
+        request_: Request[Any],
         answer: str,
     ) -> None:
         """Such a broker cannot be trusted with anything: the connection ends."""
@@ -331,7 +595,7 @@ class TestRequests:
         ):
             scripted.always(name, reply)
         with pytest.raises(ProtocolError, match="answered by Command") as caught:
-            connection.wait(connection.request(build), 20, "it")
+            connection.ask(request_, 20)
         assert scripted.address in str(caught.value)
         assert not connection.is_open
 
@@ -343,8 +607,8 @@ class TestRequests:
         scripted.always("CLOSE_CONSUMER", silence)
         for _ in range(50):
             with pytest.raises(TransportError, match="did not answer"):
-                connection.wait(connection.request(LOOKUP), 0, "LOOKUP")
-        connection.tell(partial(commands.close_consumer, 1))  # nobody waits for it
+                connection.ask(LOOKUP, 0)
+        connection.tell(commands.close_consumer(1))  # nobody waits for it
         assert connection._requests == {}
         assert connection.is_idle
 
@@ -356,11 +620,11 @@ class TestRequests:
         later = threading.Event()
         scripted.script("LOOKUP", late(later, action), late(later))
         with pytest.raises(TransportError, match="did not answer"):
-            connection.wait(connection.request(LOOKUP), 0, "LOOKUP")
+            connection.ask(LOOKUP, 0)
         future = connection.request(LOOKUP)
         later.set()
         assert future.result(20).request_id == 2
-        connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+        connection.ask(LOOKUP, 20)
 
     def test_a_sentence_stays_in_its_line(
         self, scripted: ScriptedBroker, connection: Connection
@@ -369,7 +633,7 @@ class TestRequests:
         sentence = "no\r\n2026-01-01 ERROR all is lost \x1b[2J" + "x" * (1 << 19)
         scripted.script("LOOKUP", refuse("NotAllowedError", sentence))
         with pytest.raises(BrokerError, match="all is lost") as caught:
-            connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+            connection.ask(LOOKUP, 20)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 700
         assert len(caught.value.server_message) == 500
@@ -465,9 +729,12 @@ class TestEnds:
         assert isinstance(error, ProtocolError)
         assert not connection.is_open
 
-    def test_closing_twice_is_closing_once(self, connection: Connection) -> None:
+    def test_closing_twice_is_closing_once(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
         """The first reason stays."""
-        future = connection.request(lambda request_id: commands.pong())
+        scripted.script("LOOKUP", silence)
+        future = connection.request(LOOKUP)
         connection.close()
         connection.close()
         with pytest.raises(TransportError, match="closed by this side"):
@@ -476,7 +743,7 @@ class TestEnds:
     def test_a_close_from_many_threads(self, scripted: ScriptedBroker) -> None:
         """Requests and closes that race each other all come to an end."""
         for _ in range(10):
-            connection = Connection(scripted.address, client_options())
+            connection = connect(scripted.address, client_options())
             results: list[BaseException | None] = []
 
             def ask(
@@ -530,7 +797,7 @@ class TestConsumers:
         consumer_id = subscribe(connection, box, 10)
         connection.detach(consumer_id)
         scripted.append(TOPIC, *numbered(3, 1))
-        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        connection.ask(LOOKUP, 5)
         assert box.deliveries == []
 
     def test_far_more_than_was_asked_for(
@@ -587,15 +854,68 @@ class TestProducers:
         for producer_id in (*outboxes, *outboxes):
             connection.send(entry(producer_id))
         wait_until(lambda: sum(len(box.refusals) for box in outboxes.values()) == 1)
-        wait_until(lambda: sum(len(box.receipts) for box in outboxes.values()) == 3)
+        wait_until(lambda: sum(len(box.stored) for box in outboxes.values()) == 3)
         for producer_id, box in outboxes.items():
-            for event in (*box.receipts, *(refusal for refusal, _ in box.refusals)):
+            for event in (*box.stored, *(refusal for refusal, _ in box.refusals)):
                 assert event.producer_id == producer_id
             assert not box.endings
         ((refusal, error),) = next(iter(outboxes.values())).refusals
         assert (refusal.code, refusal.message) == ("NotAllowedError", "no")
         assert (error.code, error.server_message) == ("NotAllowedError", "no")
         assert scripted.address in str(error)
+
+    def test_many_frames_go_out_together(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """In their order, some ten kilobytes at a time; a large one is not copied."""
+        ((producer_id, box),) = attach_producers(connection, 1).items()
+        sent: list[bytes] = []
+        send = connection._transport.send
+
+        def keep(data: bytes) -> None:
+            sent.append(data)
+            send(data)
+
+        monkeypatch.setattr(connection._transport, "send", keep)
+        small, large = entry(producer_id, 1000), entry(producer_id, 100_000)
+        frames = [*[small] * 100, large, *[small] * 100]
+        connection.send_all(frames)
+        connection.send_all([large])
+        wait_until(lambda: len(box.stored) == 202)
+        assert b"".join(sent) == b"".join([*frames, large])
+        assert sent[-1] is large
+        assert len(sent) == 2 + 1 + 2 + 1
+        assert max(len(data) for data in sent if len(data) < 100_000) <= 64 * 1024
+
+    def test_what_is_stored_counts_though_nonsense_follows(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Receipts of one buffer are heard before the connection ends."""
+        outboxes = attach_producers(connection, 2)
+        (session,) = scripted.sessions
+        first, second = outboxes
+        data = b"".join(
+            encode_frame(
+                pb.BaseCommand(
+                    type=pb.BaseCommand.SEND_RECEIPT,
+                    send_receipt=pb.CommandSendReceipt(
+                        producer_id=one,
+                        sequence_id=number,
+                        message_id=pb.MessageIdData(ledgerId=7, entryId=number),
+                    ),
+                ).SerializeToString()
+            )
+            for number in range(3)
+            for one in (first, second)
+        )
+        session.send_bytes(data + b"\x00\x00\x00\x00")
+        for box in outboxes.values():
+            wait_until(lambda box=box: box.endings)
+            assert isinstance(box.endings[0], ProtocolError)
+            assert [one.sequence_id for one in box.stored] == [0, 1, 2]
 
     def test_a_producer_that_the_broker_closes_is_told(
         self, scripted: ScriptedBroker, connection: Connection
@@ -614,9 +934,9 @@ class TestProducers:
             producer_id=first, sequence_id=0, message_id=pb.MessageIdData(ledgerId=7)
         )
         producer.session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=late_one)
-        wait_until(lambda: outboxes[first].receipts)
+        wait_until(lambda: outboxes[first].stored)
         connection.send(entry(second))
-        wait_until(lambda: outboxes[second].receipts)
+        wait_until(lambda: outboxes[second].stored)
         assert not outboxes[second].endings
 
     def test_nothing_comes_after_detach(
@@ -626,11 +946,11 @@ class TestProducers:
         ((producer_id, box),) = attach_producers(connection, 1).items()
         connection.detach_producer(producer_id)
         connection.send(entry(producer_id))
-        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        connection.ask(LOOKUP, 5)
         scripted.close_producers()
-        connection.wait(connection.request(LOOKUP), 5, "LOOKUP")
+        connection.ask(LOOKUP, 5)
         connection.close()
-        assert (box.receipts, box.refusals, box.endings) == ([], [], [])
+        assert (box.stored, box.refusals, box.endings) == ([], [], [])
 
     def test_they_learn_of_the_end(
         self, scripted: ScriptedBroker, connection: Connection
@@ -692,7 +1012,7 @@ class TestProducers:
                     message_id=pb.MessageIdData(ledgerId=7, entryId=0),
                 )
                 session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-                wait_until(lambda: box.receipts)  # behind the probe: that one is read
+                wait_until(lambda: box.stored)  # behind the probe: that one is read
                 assert not sending.done()
                 assert scripted.requests["PONG"] == 0
             sending.result(20)
@@ -712,9 +1032,9 @@ class TestProducers:
                 for _ in range(100):
                     session.send(type=pb.BaseCommand.PING, ping=pb.CommandPing())
                 session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-                wait_until(lambda turn=turn: len(box.receipts) == turn)
+                wait_until(lambda turn=turn: len(box.stored) == turn)
             assert 1 <= len(connection._answers) <= 4
-        connection.wait(connection.request(LOOKUP), 20, "LOOKUP")
+        connection.ask(LOOKUP, 20)
         wait_until(lambda: scripted.requests["PONG"])
         assert connection.is_open
 
@@ -723,13 +1043,13 @@ class OutBox:
     """An outbox that keeps everything."""
 
     def __init__(self) -> None:
-        self.receipts: list[Receipt] = []
+        self.stored: list[Receipt] = []
         self.refusals: list[tuple[SendRefused, BrokerError]] = []
         self.endings: list[PulsarSparkError | None] = []
 
-    def receipt(self, receipt: Receipt) -> None:
-        """Keeps it."""
-        self.receipts.append(receipt)
+    def receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Keeps them."""
+        self.stored += receipts
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
         """Keeps both."""
@@ -747,13 +1067,12 @@ def attach_producers(connection: Connection, count: int) -> dict[int, OutBox]:
         producer_id = new_producer_id()
         outboxes[producer_id] = OutBox()
         connection.attach_producer(producer_id, outboxes[producer_id])
-        build = partial(
-            commands.producer,
+        request = commands.producer(
             topic=f"{TOPIC}-{number}",
             producer_id=producer_id,
             producer_name="p",
         )
-        connection.wait(connection.request(build), 5, "PRODUCER")
+        connection.ask(request, 5)
     return outboxes
 
 
@@ -798,7 +1117,7 @@ class TestKeepAlive:
     @pytest.fixture
     def connection(self, scripted: ScriptedBroker) -> Iterator[Connection]:
         """A connection to the scripted broker."""
-        one = Connection(scripted.address, self.OPTIONS)
+        one = connect(scripted.address, self.OPTIONS)
         yield one
         one.close()
 
@@ -838,7 +1157,7 @@ class TestKeepAlive:
     ) -> None:
         """A probe after one interval, the end after two, by a clock of our own."""
         options = client_options(scripted.address, keep_alive_interval_s=30.0)
-        connection = Connection(scripted.address, options)
+        connection = connect(scripted.address, options)
         scripted.always("PING", silence)
         scripted.script("LOOKUP", silence)
         future = connection.request(LOOKUP)
@@ -855,7 +1174,7 @@ class TestKeepAlive:
     ) -> None:
         """Receipts are heard though a frame has blocked the way for long."""
         options = client_options(keep_alive_interval_s=1.0)
-        connection = Connection(scripted.address, options)
+        connection = connect(scripted.address, options)
         ((producer_id, box),) = attach_producers(connection, 1).items()
         (session,) = scripted.sessions
         with connection._send_lock:  # somebody is sending
@@ -866,7 +1185,7 @@ class TestKeepAlive:
                 message_id=pb.MessageIdData(ledgerId=7, entryId=0),
             )
             session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-            wait_until(lambda: box.receipts)
+            wait_until(lambda: box.stored)
         assert connection.is_open
         connection.close()
 
@@ -891,4 +1210,4 @@ def test_an_unreachable_broker_leaves_nothing(scripted: ScriptedBroker) -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(TransportError, match=address):
-            Connection(address, ClientOptions(service_urls=(address,)))
+            connect(address, ClientOptions(ServiceUrl("pulsar", (address,))))

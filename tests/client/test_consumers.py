@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import threading
@@ -5,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client.consumers import ConsumerGroup, Request, TopicConsumer
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
-from tests.client.scripted_broker import (
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import Request
+from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
     cut,
@@ -20,12 +23,12 @@ from tests.client.scripted_broker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 BASE = "persistent://public/default/t"
 TOPICS = [f"{BASE}-partition-{index}" for index in range(3)]
 
-Group = ConsumerGroup[TopicConsumer]
+Group = ConsumerSet[TopicConsumer]
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def group(scripted: ScriptedBroker, pool: ConnectionPool) -> Group:
     """Consumers-to-be of three topic partitions."""
     for topic in TOPICS:
         scripted.add_topic(topic, [single(b"a")])
-    return ConsumerGroup(pool, TopicConsumer)
+    return ConsumerSet(pool, TopicConsumer)
 
 
 @pytest.fixture
@@ -42,16 +45,16 @@ def impatient(scripted: ScriptedBroker) -> Iterator[Group]:
     for topic in TOPICS:
         scripted.add_topic(topic, [single(b"a")])
     pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
-    yield ConsumerGroup(pool, TopicConsumer)
+    yield ConsumerSet(pool, TopicConsumer)
     pool.close()
 
 
-def subscribe(consumer: TopicConsumer) -> Request:
+def subscribe(consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
     """The first step of all."""
     return consumer.subscribe("s", durable=False)
 
 
-def last(consumer: TopicConsumer) -> Request:
+def last(consumer: TopicConsumer) -> Request[pb.CommandGetLastMessageIdResponse]:
     """Another step."""
     return consumer.get_last()
 
@@ -60,8 +63,8 @@ def test_each_member_gets_its_reply(scripted: ScriptedBroker, group: Group) -> N
     """By topic partition; nothing is left when they are closed."""
     scripted.append(TOPICS[1], single(b"b"))
     group.connect(TOPICS)
-    assert sorted(group.step("SUBSCRIBE", subscribe)) == TOPICS
-    replies = group.step("GET_LAST_MESSAGE_ID", last)
+    assert sorted(group.step(subscribe)) == TOPICS
+    replies = group.step(last)
     entries = {topic: reply.last_message_id.entryId for topic, reply in replies.items()}
     assert entries == dict(zip(TOPICS, (0, 1, 0), strict=True))
     assert len(scripted.consumers) == 3
@@ -77,8 +80,8 @@ def test_a_failing_member_does_not_disturb_the_others(
     """It drops out with its reason; its topic is named, once."""
     scripted.script("SUBSCRIBE", *[refuse("TopicNotFound", "gone")])
     group.connect(TOPICS)
-    assert sorted(group.step("SUBSCRIBE", subscribe)) == TOPICS[1:]
-    assert sorted(group.step("GET_LAST_MESSAGE_ID", last)) == TOPICS[1:]
+    assert sorted(group.step(subscribe)) == TOPICS[1:]
+    assert sorted(group.step(last)) == TOPICS[1:]
     failures = group.take_failures()
     assert list(failures) == TOPICS[:1]
     error = failures[TOPICS[0]]
@@ -94,9 +97,9 @@ def test_errors_can_be_had_without_dropping_out(
 ) -> None:
     """``ask`` gives them among the replies."""
     group.connect(TOPICS)
-    group.step("SUBSCRIBE", subscribe)
+    group.step(subscribe)
     scripted.script("GET_LAST_MESSAGE_ID", refuse("MetadataError"))
-    replies = group.ask("GET_LAST_MESSAGE_ID", last)
+    replies = group.ask(last)
     assert isinstance(replies[TOPICS[0]], BrokerError)
     assert sorted(group.members) == TOPICS
     assert group.failures == {}
@@ -106,8 +109,8 @@ def test_errors_can_be_had_without_dropping_out(
 def test_a_step_for_some(scripted: ScriptedBroker, group: Group) -> None:
     """Only members are asked, and only those that are named."""
     group.connect(TOPICS[:2])
-    group.step("SUBSCRIBE", subscribe)
-    replies = group.step("GET_LAST_MESSAGE_ID", last, [TOPICS[1], TOPICS[2]])
+    group.step(subscribe)
+    replies = group.step(last, [TOPICS[1], TOPICS[2]])
     assert list(replies) == [TOPICS[1]]
     assert scripted.requests["GET_LAST_MESSAGE_ID"] == 1
     group.close()
@@ -119,9 +122,9 @@ def test_all_are_asked_before_any_answer_is_needed(
     """A broker that says nothing to the first one hears the others all the same."""
     scripted.answer_together(3, "LOOKUP", "SUBSCRIBE", "CLOSE_CONSUMER")
     impatient.connect(TOPICS)
-    impatient.step("SUBSCRIBE", subscribe)
+    impatient.step(subscribe)
     scripted.script("GET_LAST_MESSAGE_ID", silence)
-    replies = impatient.step("GET_LAST_MESSAGE_ID", last)
+    replies = impatient.step(last)
     assert sorted(replies) == TOPICS[1:]
     error = impatient.take_failures()[TOPICS[0]]
     assert isinstance(error, TransportError)
@@ -137,7 +140,7 @@ def test_a_late_subscribe_is_closed(scripted: ScriptedBroker, impatient: Group) 
     answer = threading.Event()
     scripted.script("SUBSCRIBE", late(answer))
     impatient.connect(TOPICS)
-    assert sorted(impatient.step("SUBSCRIBE", subscribe)) == TOPICS[1:]
+    assert sorted(impatient.step(subscribe)) == TOPICS[1:]
     sent = [body.consumer_id for body in scripted.bodies["SUBSCRIBE"]]
     wait_until(lambda: scripted.requests["CLOSE_CONSUMER"])
     (closed,) = [body.consumer_id for body in scripted.bodies["CLOSE_CONSUMER"]]
@@ -151,9 +154,9 @@ def test_a_cut_connection_fails_all_of_its_members(
 ) -> None:
     """Each with a reason of its own, which may be tried again."""
     group.connect(TOPICS)
-    group.step("SUBSCRIBE", subscribe)
+    group.step(subscribe)
     scripted.script("GET_LAST_MESSAGE_ID", cut)
-    assert group.step("GET_LAST_MESSAGE_ID", last) == {}
+    assert group.step(last) == {}
     failures = group.take_failures()
     assert sorted(failures) == TOPICS
     assert all(error.retriable for error in failures.values())
@@ -185,17 +188,38 @@ def test_one_that_the_broker_closed_knows(
 ) -> None:
     """It is not open any more, until it subscribes anew, by another id."""
     group.connect(TOPICS[:1])
-    group.step("SUBSCRIBE", subscribe)
+    group.step(subscribe)
     (member,) = group.members.values()
     assert member.is_open
     scripted.close_consumers()
     wait_until(lambda: not member.is_open)
     before = member.consumer_id
-    group.step("SUBSCRIBE", subscribe)
+    group.step(subscribe)
     assert member.is_open
     assert member.consumer_id != before
     assert len(scripted.consumers) == 1
     group.close()
+
+
+def open_and(
+    group: Group, request: Callable[[TopicConsumer], Request[pb.CommandSuccess]]
+) -> None:
+    """Take the first step, then another."""
+    group.connect(TOPICS)
+    group.step(subscribe)
+    group.step(request)
+
+
+def test_an_error_leaves_no_consumer(scripted: ScriptedBroker, group: Group) -> None:
+    """The end of a ``with`` closes them, whatever ended it."""
+
+    def interrupted(consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), group:
+        open_and(group, interrupted)
+    assert scripted.consumers == []
+    assert group.members == {}
 
 
 def test_closing_does_not_depend_on_an_answer(
@@ -203,8 +227,8 @@ def test_closing_does_not_depend_on_an_answer(
 ) -> None:
     """Refused or unheard: the group is empty, and no reason is kept."""
     impatient.connect(TOPICS)
-    impatient.step("SUBSCRIBE", subscribe)
+    impatient.step(subscribe)
     scripted.script("CLOSE_CONSUMER", refuse("MetadataError"), silence)
-    impatient.close(0.1)
+    impatient.close()
     assert impatient.members == {}
     assert impatient.take_failures() == {}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hostile or unlucky broker: each conversation ends right or in one clear error."""
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from tests.client.fuzz_client import converse, hurry
 #: Frames that are not what they should be, in each part.
 FRAMES = 20_000
 
-#: How many there are in all. ``make soak`` asks for many more.
+#: How many there are in all. ``make soak`` asks for many more, in parts.
 WANTED = int(os.environ.get("PULSAR_SPARK_FUZZ_FRAMES", FRAMES))
+
+#: They take long then, and ``make test`` is not what asked for them.
+LONG = [pytest.mark.soak] if WANTED > FRAMES else []
 
 #: Where the seeds begin. A failure names its own, which can be put here.
 SEED = int(os.environ.get("PULSAR_SPARK_FUZZ_SEED", 1))
@@ -64,7 +68,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return one
 
 
-@pytest.mark.parametrize("part", range(max(1, WANTED // FRAMES)))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=LONG) for part in range(max(1, WANTED // FRAMES))],
+)
 def test_whatever_a_broker_sends(
     monkeypatch: pytest.MonkeyPatch, log: Log, part: int
 ) -> None:

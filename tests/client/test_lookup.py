@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
@@ -9,6 +10,7 @@ import pytest
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
+    AskAgainError,
     AuthError,
     BrokerError,
     ProtocolError,
@@ -16,7 +18,7 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.client.scripted_broker import (
+from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
     cut,
@@ -143,13 +145,30 @@ def test_topics_of_a_namespace(scripted: ScriptedBroker, lookup: TopicLookup) ->
     assert lookup.topics_of_namespace("public/default") == [TOPIC]
 
 
+def test_a_list_of_topics_is_no_larger_than_a_message(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """By what the broker says of its messages: no frame of its may be larger."""
+    scripted.max_message_size = 20_000
+    names = [f"{TOPIC}-{number:04}" for number in range(1000)]  # 33 bytes each
+    for name in names[:800]:
+        scripted.add_topic(name)
+    assert lookup.topics_of_namespace("public/default") == names[:800]
+    for name in names[800:]:
+        scripted.add_topic(name)
+    with pytest.raises(ProtocolError, match="limit of 30240 bytes"):
+        lookup.topics_of_namespace("public/default")
+
+
 class TestBrokers:
     def test_who_serves_a_topic(
         self, scripted: ScriptedBroker, lookup: TopicLookup
     ) -> None:
         """The address that the broker names, without a scheme."""
+        assert lookup._pool.last_broker(TOPIC) is None
         assert lookup.brokers([TOPIC]) == {TOPIC: BrokerAddress(scripted.address)}
         assert scripted.bodies["LOOKUP"][0].authoritative is False
+        assert lookup._pool.last_broker(TOPIC) == BrokerAddress(scripted.address)
 
     def test_a_redirect_is_followed(
         self, scripted: ScriptedBroker, lookup: TopicLookup
@@ -168,7 +187,7 @@ class TestBrokers:
         pool = ConnectionPool(options)
         scripted.always("LOOKUP", redirect(scripted.url))
         found = TopicLookup(pool).brokers([TOPIC])[TOPIC]
-        assert isinstance(found, BrokerError)
+        assert isinstance(found, AskAgainError)
         assert "maxLookupRedirects" in str(found)
         assert scripted.requests["LOOKUP"] == 6
         pool.close()
@@ -237,8 +256,9 @@ class TestBrokers:
         """Failed, or no word on whether it worked, or no name: to be asked again."""
         scripted.script("LOOKUP", look_up(**answer))
         found = lookup.brokers([TOPIC])[TOPIC]
-        assert isinstance(found, BrokerError)
+        assert isinstance(found, AskAgainError)
         assert found.retriable
+        assert TOPIC in found.message
 
     def test_a_failure_with_a_code(
         self, scripted: ScriptedBroker, lookup: TopicLookup
@@ -254,6 +274,7 @@ class TestBrokers:
         )
         found = lookup.brokers([TOPIC])[TOPIC]
         assert isinstance(found, AuthError)
+        assert found.message.startswith(f"{TOPIC}: ")
         assert "not you" in str(found)
 
     def test_a_redirect_to_nobody(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reading task holds is bounded, whatever bytes a producer has stored.
 
 A process of its own reads topics of hostile entries as a Spark task does, one after the
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.client.scripted_broker import LEDGER, ScriptedBroker, StoredFrame
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame
 from tests.wire import builders
 from tests.wire.builders import CODECS, LZ4, NONE, ZSTD, Outer, Sent, proto, varint
 
@@ -350,13 +351,15 @@ def main() -> None:
 def _read(name: str, entries: int, options: Any, schema: Any) -> Found:
     from pulsar_spark.errors import PulsarSparkError
     from pulsar_spark.message_id import MessageId
-    from pulsar_spark.plan import TopicRange
-    from pulsar_spark.spark.reader import read_range
+    from pulsar_spark.source.ranges import TopicRange
+    from pulsar_spark.source.read_task import ReadTask
+    from pulsar_spark.source.task import read_task
 
     end = MessageId(LEDGER, entries - 1)
     range_ = TopicRange(TOPIC + name, MessageId(LEDGER, 0), end)
     found = Found()
-    record_batches: Iterator[Any] = read_range(range_, options, schema)
+    task = ReadTask((range_,))
+    record_batches: Iterator[Any] = read_task(task, options, schema)
     try:
         record_batch = None
         for record_batch in record_batches:  # held until the next one is there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import os
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import connection
+from pulsar_spark.client import connect as connect_module
 from pulsar_spark.client import pool as module
+from pulsar_spark.client.connect import connect
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import (
     BrokerAddress,
@@ -20,11 +22,14 @@ from pulsar_spark.client.pool import (
 )
 from pulsar_spark.errors import ProtocolError, TransportError
 from pulsar_spark.wire.frames import BUFFER_BYTES
-from tests.client.scripted_broker import (
+from pulsar_spark.wire.permits import Learnt
+from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
+    cut,
     garbage,
     silence,
+    usual,
     wait_until,
 )
 from tests.support.waiting import join
@@ -95,6 +100,17 @@ def test_the_next_host_is_tried_and_remembered(scripted: ScriptedBroker) -> None
         pool.service()
         assert other.connections == 1
         pool.close()
+
+
+def test_the_end_of_a_with_closes_all(scripted: ScriptedBroker) -> None:
+    """A pool's connections, and a connection that is used alone."""
+    with ConnectionPool(client_options(scripted.address)) as pool:
+        connection = pool.service()
+        assert connection.is_open
+    assert not connection.is_open
+    with connect(scripted.address, client_options()) as connection:
+        assert connection.is_open
+    assert not connection.is_open
 
 
 def test_rotation_goes_on_when_a_host_goes_down(scripted: ScriptedBroker) -> None:
@@ -216,6 +232,55 @@ def test_what_failed_takes_no_room(pool: ConnectionPool) -> None:
     assert pool._slots == {}
 
 
+def test_who_was_not_reached(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """It is known until somebody is there."""
+    nobody, there = BrokerAddress(closed_port()), BrokerAddress(scripted.address)
+    assert not pool.is_unreachable(nobody)
+    with pytest.raises(TransportError):
+        pool.get(nobody)
+    assert pool.is_unreachable(nobody)
+    scripted.script("CONNECT", cut, usual)
+    with pytest.raises(TransportError):
+        pool.get(there)
+    assert pool.is_unreachable(there)
+    pool.get(there)
+    assert not pool.is_unreachable(there)
+
+
+def test_memory_of_those_not_reached_is_bounded(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers name places where nobody is, again and again."""
+    monkeypatch.setattr(module, "_KEPT", 3)
+    for _ in range(10):
+        address = BrokerAddress(closed_port())
+        with pytest.raises(TransportError):
+            pool.get(address)
+        assert pool.is_unreachable(address)
+        assert len(pool._unreachable) <= 3
+
+
+def test_what_is_remembered_of_topics(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last answer; of more topics than there is room for, the last ones."""
+    monkeypatch.setattr(module, "_REMEMBERED", 2)
+    monkeypatch.setattr(module, "_LEARNT", 2)
+    one, other = BrokerAddress("one:1"), BrokerAddress("other:1")
+    assert pool.last_broker("a") is None
+    assert pool.learnt("a") is None
+    pool.remember_brokers({"a": one, "b": one})
+    pool.remember_brokers({"b": other})
+    assert (pool.last_broker("a"), pool.last_broker("b")) == (one, other)
+    pool.remember_brokers({"c": other})
+    assert (pool.last_broker("a"), pool.last_broker("c")) == (None, other)
+    for number, name in enumerate("aab"):
+        pool.learn(name, Learnt(number, 1.0))
+    assert (pool.learnt("a"), pool.learnt("b")) == (Learnt(1, 1.0), Learnt(2, 1.0))
+    pool.learn("c", Learnt(3, 1.0))
+    assert (pool.learnt("a"), pool.learnt("c")) == (None, Learnt(3, 1.0))
+
+
 def test_connections_that_nothing_waits_for_are_bounded(
     scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +316,7 @@ def test_those_in_use_are_never_closed(
 class Ignored:
     """An outbox that keeps nothing."""
 
-    def receipt(self, receipt: Any) -> None:
+    def receipts(self, receipts: Any) -> None:
         """Ignores it."""
 
     def refused(self, refusal: Any, error: Any) -> None:
@@ -269,6 +334,13 @@ class TestSharedPool:
         assert shared_pool(client_options("a:1")) is not shared_pool(
             client_options("b:1")
         )
+
+    def test_what_no_connection_depends_on_makes_no_other_pool(self) -> None:
+        """Pools are told apart by the key of their options, and not by all of these."""
+        one = client_options("a:1", stats_interval_s=1.0)
+        other = client_options("a:1", stats_interval_s=2.0)
+        assert shared_pool(one) is shared_pool(other)
+        assert list(module._pools) == [one.pool_key]
 
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
     def test_a_forked_child_starts_afresh(self, scripted: ScriptedBroker) -> None:
@@ -301,15 +373,15 @@ class TestSharedPool:
         self, scripted: ScriptedBroker
     ) -> None:
         """Nor are the parent's buffers, which nobody will ever give back, kept."""
-        held = [connection._buffers.take(BUFFER_BYTES) for _ in range(3)]
+        held = [connect_module._buffers.take(BUFFER_BYTES) for _ in range(3)]
 
         def child() -> None:
-            assert len(connection._buffers.take(BUFFER_BYTES)) == BUFFER_BYTES
-            assert len(connection._buffers._buffers) == 1
+            assert len(connect_module._buffers.take(BUFFER_BYTES)) == BUFFER_BYTES
+            assert len(connect_module._buffers._buffers) == 1
 
-        with connection._buffers._lock:
+        with connect_module._buffers._lock:
             assert in_child(child) == 0
-        assert len(connection._buffers._buffers) >= len(held)
+        assert len(connect_module._buffers._buffers) >= len(held)
 
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
     def test_a_pool_that_is_not_shared_is_forgotten_too(

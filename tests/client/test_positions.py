@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import threading
@@ -9,7 +10,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
 from pulsar_spark.message_id import EARLIEST, MessageId
-from tests.client.scripted_broker import (
+from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     batch,

@@ -1,11 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producers, with brokers that do what a test tells them to."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client import producer_state
 from pulsar_spark.client import producers as module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import (
@@ -21,7 +25,6 @@ from pulsar_spark.client.producers import (
     Resend,
     TopicProducer,
 )
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -32,9 +35,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
-from pulsar_spark.wire.outgoing import EntryEncoder, SendFrame
-from pulsar_spark.wire.protocol import Receipt, SendRefused
-from tests.client.scripted_broker import (
+from pulsar_spark.wire.outgoing import EntryEncoder
+from pulsar_spark.wire.protocol import SendRefused
+from pulsar_spark.wire.sends import Receipt, SendFrame
+from tests.support.scripted_broker import (
     PATIENCE_S,
     Action,
     ScriptedBroker,
@@ -60,6 +64,8 @@ from tests.client.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"
 
@@ -84,6 +90,15 @@ def make(pool: ConnectionPool) -> Iterator[Callable[..., Producers]]:
     yield one
     for producers in made:
         producers.close()
+
+
+@pytest.fixture
+def narrow(scripted: ScriptedBroker) -> Iterator[Callable[[int], ConnectionPool]]:
+    """Makes connections whose tasks may have so many bytes in flight."""
+    with contextlib.ExitStack() as stack:
+        yield lambda size: stack.enter_context(
+            ConnectionPool(client_options(scripted.address, memory_limit_bytes=size))
+        )
 
 
 @pytest.fixture
@@ -180,7 +195,10 @@ class TestSending:
         assert scripted.deepest["SEND"] == 20
 
     def test_the_window_bounds_what_is_in_flight(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        narrow: Callable[[int], ConnectionPool],
+        make: Callable[..., Producers],
     ) -> None:
         """Three entries fit; the next waits for a receipt; flush waits for all."""
         held = Held()
@@ -188,7 +206,7 @@ class TestSending:
         probe = make()
         probe.open([TOPIC])
         size = len(frames(probe.get(TOPIC), b"0123")[0].data)
-        producers = make(window_bytes=3 * size + 2, send_timeout_s=NEVER_S)
+        producers = make(narrow(3 * size + 2), send_timeout_s=NEVER_S)
         producers.open([TOPIC])
 
         def run() -> None:
@@ -206,12 +224,15 @@ class TestSending:
         assert values(scripted) == [b"%04d" % n for n in range(12)]
 
     def test_an_entry_larger_than_the_window_goes_alone(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        narrow: Callable[[int], ConnectionPool],
+        make: Callable[..., Producers],
     ) -> None:
         """It waits until nothing else is in flight."""
         held = Held()
         scripted.always("SEND", held)
-        producers = make(window_bytes=1000, send_timeout_s=NEVER_S)
+        producers = make(narrow(1000), send_timeout_s=NEVER_S)
         producers.open([TOPIC])
         large = b"x" * 5000
 
@@ -308,7 +329,7 @@ class TestReceipts:
         """It is of no account."""
         attachment = producers.get(TOPIC).attachment
         assert attachment is not None
-        attachment.receipt(Receipt(0, 5, 7, 0))
+        attachment.receipts([Receipt(0, 5, 7, 0)])
         send(producers, b"a")
         producers.flush()
         assert producers.get(TOPIC).stored_rows == 1
@@ -418,7 +439,9 @@ class TestRefusals:
     ) -> None:
         """What is tried for as long as the send timeout is over, whatever it met."""
         now_s = [1000.0]
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+        clock = SimpleNamespace(monotonic=lambda: now_s[0])
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(producer_state, "time", clock)
         sent = threading.Semaphore()  # the first one is
         resend = Producers._resend
 
@@ -464,8 +487,8 @@ class TestRefusals:
         refusal = SendRefused(producer.producer_id, 2, "NotAllowedError", "late")
         old.refused(refusal, BrokerError("late", code="NotAllowedError"))
         old.closed(None)
-        old.receipt(Receipt(producer.producer_id, 99, 7, 0))
-        old.receipt(Receipt(producer.producer_id, 2, 7, 0))
+        old.receipts([Receipt(producer.producer_id, 99, 7, 0)])
+        old.receipts([Receipt(producer.producer_id, 2, 7, 0)])
         assert len(producer.pending) == 1
         held.release(1)
         producers.flush()
@@ -584,6 +607,23 @@ class TestReattaching:
         producers.close()
         pool.close()
 
+    def test_a_broker_that_is_away_is_waited_for(
+        self,
+        scripted: ScriptedBroker,
+        clock: Clock,
+        producers: Producers,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Pauses between tries are not the task's own work."""
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(producer_state, "time", clock)
+        scripted.script("SEND", let_go)
+        scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 5)
+        send(producers, b"a")
+        producers.flush()
+        assert len(clock.pauses) == 5
+        assert producers.waited_s == pytest.approx(sum(clock.pauses))
+
     def test_a_broker_that_stays_away(
         self,
         scripted: ScriptedBroker,
@@ -599,6 +639,35 @@ class TestReattaching:
         wait_until(lambda: producers._shared.broken)
         with pytest.raises(TransportError, match=scripted.address):
             send(producers, b"a")
+
+    def test_a_broker_that_stays_away_beside_one_that_comes_and_goes(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What another topic partition meets gives it no more time."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        producers = make(send_timeout_s=0.1)
+        producers.open([TOPIC, OTHER])
+
+        def attach(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            if command.producer.topic == OTHER:
+                refuse("ServiceNotReady")(broker, session, command)
+                return
+            usual(broker, session, command)
+            if broker.requests["PRODUCER"] < 2000:
+                broker.close_producers(TOPIC)
+
+        scripted.always("PRODUCER", attach)
+        scripted.close_producers(TOPIC)
+        scripted.close_producers(OTHER)
+        wait_until(lambda: len(producers._shared.broken) == 2)
+        with pytest.raises(BrokerError, match=f"{OTHER}.*ServiceNotReady"):
+            producers.flush()
+        assert scripted.requests["PRODUCER"] < 2000
 
     def test_an_idle_producer_may_be_closed_for_ever(
         self,
@@ -736,10 +805,13 @@ class TestSilence:
         assert scripted.requests["SEND"] == 4
 
     def test_receipts_of_others_do_not_hide_it(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        narrow: Callable[[int], ConnectionPool],
+        make: Callable[..., Producers],
     ) -> None:
         """Each topic has a clock of its own."""
-        producers = make(send_timeout_s=0.4, window_bytes=300)
+        producers = make(narrow(300), send_timeout_s=0.4)
         producers.open([TOPIC, OTHER])
         silent = producers.get(TOPIC).producer_id
 
@@ -922,7 +994,7 @@ class TestTurns:
         producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
         with ThreadPoolExecutor(1) as executor:
             job = executor.submit(producers.open, [TOPIC, OTHER])
-            with pytest.raises(TimeoutError):
+            with pytest.raises(FutureTimeoutError):
                 job.result(0.7)
             free.set()
             job.result(60)
@@ -942,11 +1014,11 @@ class TestTurns:
         producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
         retry = producers._opening_retry
         with ThreadPoolExecutor(1) as executor:
-            producers._opening_retry = lambda: Retry(  # type: ignore[method-assign]
-                producers._options, 0.3
+            producers._opening_retry = lambda: producers._pool.retry(  # type: ignore[method-assign]
+                0.3
             )
             job = executor.submit(producers.open, [TOPIC])
-            with pytest.raises(TimeoutError):
+            with pytest.raises(FutureTimeoutError):
                 job.result(0.6)
             scripted.cut()
             wait_until(lambda: scripted.requests["PRODUCER"] == 2, "a second place")
@@ -1066,7 +1138,14 @@ class TestOpening:
         assert not scripted.producers
 
     @pytest.mark.parametrize(
-        "code", ["ProducerBlockedQuotaExceededError", "ProducerBusy", "MetadataError"]
+        "code",
+        [
+            "ProducerBlockedQuotaExceededError",
+            "ProducerBusy",
+            "MetadataError",
+            # A ledger cannot be recovered while its bookie is away, or comes back.
+            "PersistenceError",
+        ],
     )
     def test_passing_refusals(
         self, scripted: ScriptedBroker, make: Callable[..., Producers], code: str
@@ -1353,11 +1432,12 @@ class TestAnyFaults:
         with ScriptedBroker() as broker:
             broker.deduplicates = deduplicates
             broker.budgets.extend(budgets)
-            pool = ConnectionPool(client_options(broker.address))
-            given_settings = ProducerSettings(
-                name=name, window_bytes=window_bytes, send_timeout_s=10.0
+            pool = ConnectionPool(
+                client_options(broker.address, memory_limit_bytes=window_bytes)
             )
-            producers = Producers(pool, given_settings)
+            producers = Producers(
+                pool, ProducerSettings(name=name, send_timeout_s=10.0)
+            )
             try:
                 producers.open([TOPIC, OTHER])
                 broker.script("SEND", *[FAULTS[fault] for fault in faults])

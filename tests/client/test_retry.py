@@ -1,11 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
 
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
-from tests.client.conftest import Clock
-from tests.client.scripted_broker import client_options
+from tests.support.scripted_fixtures import Clock
 
 FINAL = BrokerError("no", code="NotAllowedError")
 BUSY = BrokerError("later", code="TooManyRequests")
@@ -13,7 +13,7 @@ BUSY = BrokerError("later", code="TooManyRequests")
 
 def retry(timeout_s: float = 100.0) -> Retry:
     """Pauses of 1 s to 8 s."""
-    return Retry(client_options(initial_backoff_s=1.0, max_backoff_s=8.0), timeout_s)
+    return Retry(1.0, 8.0, timeout_s)
 
 
 def test_pauses_double_up_to_the_longest(clock: Clock) -> None:

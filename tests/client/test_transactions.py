@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions, with coordinators that do what a test tells them to."""
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import TxnAction, TxnId
-from tests.client.scripted_broker import (
+from pulsar_spark.wire.commands import TxnAction
+from tests.support.scripted_broker import (
     Action,
     ScriptedBroker,
     Session,

@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -150,3 +151,24 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
             transport.send(b"up")
             assert peer.recv(10) == b"up"
         transport.close()
+
+
+def test_a_connection_that_is_reset_at_once(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems then refuse to set options of its socket."""
+    made: list[socket.socket] = []
+    connect = socket.create_connection
+
+    class Reset(socket.socket):
+        def setsockopt(self, *_: object) -> None:  # type: ignore[override]
+            raise OSError(22, "Invalid argument")
+
+    def connect_and_be_reset(*given: Any) -> socket.socket:
+        made.append(Reset(fileno=connect(*given).detach()))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "create_connection", connect_and_be_reset)
+    with pytest.raises(TransportError, match="Invalid argument"):
+        open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 5)
+    assert made[0].fileno() == -1

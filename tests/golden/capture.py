@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Captures what a real broker sends, and what the official Java client makes of it.
 
     python -m tests.golden.capture
@@ -87,17 +88,16 @@ def record(service_url: str, topic: str, *, read_compacted: bool) -> list[bytes]
         frames = received(connection)
         for request in (
             commands.connect("golden"),
-            commands.lookup(topic, 1),
+            commands.lookup(topic).encode(1),
             commands.subscribe(
                 topic=topic,
                 subscription="golden-capture",
                 consumer_id=1,
-                request_id=2,
                 durable=False,
                 start=EARLIEST,
                 read_compacted=read_compacted,
-            ),
-            commands.get_last_message_id(1, 3),
+            ).encode(2),
+            commands.get_last_message_id(1).encode(3),
         ):
             connection.sendall(request)
             reply, _ = next(frames)

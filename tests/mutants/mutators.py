@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small mistakes, one at a time, for tests to notice.
 
 A mutant is a module with one of them: a comparison that is off by one, an addition that
@@ -141,6 +142,18 @@ def _head(statement: ast.stmt) -> str:
     if isinstance(bare, ast.FunctionDef | ast.ClassDef):
         bare.decorator_list = []
     return " ".join(ast.unparse(bare).removesuffix("pass").split())
+
+
+def as_here(text: str) -> str:
+    """Return what names a statement as this Python would write it.
+
+    Versions differ in the brackets that they leave out.
+    """
+    try:
+        (statement,) = ast.parse(f"{text} pass" if text.endswith(":") else text).body
+    except (SyntaxError, ValueError):  # nothing, or a part like "else:"
+        return text
+    return _head(statement)
 
 
 def _lines(statement: ast.stmt) -> range:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a module on a mutant of it, each in a process of its own.
 
 The processes are forked from one that has imported what is not ours. In them a mutant
@@ -8,6 +9,7 @@ kernel nor compiled bytecode can stand in for it.
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import functools
 import gc
@@ -17,7 +19,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,6 +31,7 @@ import traceback
 import types
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,14 +39,23 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
-_KERNEL = "pulsar_spark.wire.messages"
+_KERNEL = (
+    "pulsar_spark.wire.deliveries",
+    "pulsar_spark.wire.messages",
+    "pulsar_spark.wire.sends",
+)
 
-#: A run is given this many times what the tests take without a mutant, and some more.
-_SLOWER = 5
-_MORE_S = 20.0
+#: Each test is given this many times the CPU time that it takes without a mutant and
+#: with its lines counted, and some more, which is what the imports are given. Only
+#: what is computed counts: a machine that is busy with other things kills nothing.
+_SLOWER = 3
+_MORE_S = 4.0
+
+#: And all of them this many times that by the clock, which ends what waits for ever.
+_BUSY = 8
 
 #: Calls of a function in each test whose lines are counted, which takes long.
 _CALLS_WATCHED = 100
@@ -51,6 +65,10 @@ _ROOM_BYTES = 4 << 30
 
 # How a run ended.
 SURVIVED, KILLED, NOT_RUN = 0, 1, 2
+
+
+#: In front of the name of the test that failed.
+_KILLER = "killed by: "
 
 
 class MutantsError(RuntimeError):
@@ -64,10 +82,12 @@ class Target:
     Attributes:
         module: Its path below ``pulsar_spark/``, without ``.py``.
         tests: Files below ``tests/``, or tests in them.
+        but: Parts of the names of tests in these that would take too long.
     """
 
     module: str
     tests: tuple[str, ...]
+    but: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -90,21 +110,40 @@ class Baseline:
     """What the tests of a module do when it is as it is.
 
     Attributes:
-        seconds: How long each test takes, with the lines counted.
+        seconds: CPU time that each test takes, with the lines counted.
         runs: Tests that run a line.
+        kills: How many mutants each test has killed.
     """
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    runs: dict[int, list[str]] = field(default_factory=dict)
+    seconds: dict[str, float]
+    runs: dict[int, list[str]]
+    kills: Counter[str] = field(default_factory=Counter)
 
-    def tests_of(self, lines: range) -> list[str]:
-        """The tests that run one of these lines, the quickest first."""
+    def tests_of(self, lines: range) -> dict[str, float]:
+        """The tests that run one of these lines; all, where none does."""
         found = {test for line in lines for test in self.runs.get(line, ())}
-        return sorted(found, key=lambda test: self.seconds[test])
+        return self._in_order(found or self.seconds.keys())
+
+    def others(self, tests: Collection[str]) -> dict[str, float]:
+        """All tests but these."""
+        return self._in_order(self.seconds.keys() - set(tests))
+
+    def _in_order(self, tests: Collection[str]) -> dict[str, float]:
+        """With their seconds: the quickest first, those that kill often even before."""
+
+        def turn(test: str) -> tuple[float, str]:
+            return self.seconds[test] / (1 + self.kills[test]), test
+
+        return {test: self.seconds[test] for test in sorted(tests, key=turn)}
 
 
 def preload() -> None:
     """Import what takes long, and forget what is ours again."""
+    # What is ours is imported by each process: compiled once, whatever the environment
+    # says of bytecode, and in a place of its own.
+    cache = tempfile.mkdtemp(prefix="mutants-bytecode-")
+    atexit.register(shutil.rmtree, cache)
+    sys.dont_write_bytecode, sys.pycache_prefix = False, cache
     importlib.import_module("pulsar_spark")
     importlib.import_module("tests.conftest")
     for name in [name for name in sys.modules if _is_ours(name)]:
@@ -125,11 +164,19 @@ def _is_ours(name: str) -> bool:
 
 @dataclass
 class Run:
-    """A forked process that runs tests; :meth:`over` tells when and how it ended."""
+    """A forked process that runs tests; :meth:`over` tells when and how it ended.
+
+    Attributes:
+        pid: Of the process.
+        output: What it writes.
+        deadline: By the monotonic clock.
+        killer: The test that failed, once it is over.
+    """
 
     pid: int
     output: Path
     deadline: float
+    killer: str | None = None
 
     def over(self) -> int | None:
         """None while it runs; it is ended where it takes too long."""
@@ -142,6 +189,8 @@ class Run:
             self._forget()
             return KILLED
         text = self._forget()
+        if found := re.search(rf"^{_KILLER}(.*)$", text, re.MULTILINE):
+            self.killer = found[1]
         code = os.waitstatus_to_exitcode(status)
         if code not in (SURVIVED, KILLED) and code >= 0:
             raise MutantsError(f"a run of tests ended with {code}:\n{text}")
@@ -153,20 +202,19 @@ class Run:
         return text
 
 
-def start(
-    target: Target, tree: ast.Module, tests: Sequence[str], seconds: float
-) -> Run:
+def start(target: Target, tree: ast.Module, tests: Mapping[str, float]) -> Run:
     """Run tests on a mutant.
 
     Args:
         target: Of which module.
         tree: The mutant.
-        tests: Ids of those to run, in this order; none for all.
-        seconds: What they take without a mutant.
+        tests: Ids of those to run, in this order, with the CPU time that each takes
+            without a mutant.
     """
     finder = _Finder(target, tree)  # a mistake of ours fails here, not there
 
     def child() -> int:
+        _limit_cpu(0)
         code = _pytest(target, finder, _Chosen(tests))
         if finder.given is None:
             raise MutantsError(f"nothing imported {target.name}")
@@ -174,7 +222,7 @@ def start(
             return SURVIVED
         return KILLED
 
-    return _fork(child, seconds * _SLOWER + _MORE_S)
+    return _fork(child, (sum(tests.values()) * _SLOWER + _MORE_S) * _BUSY)
 
 
 def baseline(target: Target) -> Baseline:
@@ -252,22 +300,31 @@ def _pytest(target: Target, finder: _Finder, plugin: object) -> int:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     hypothesis.settings.load_profile("mutants")
-    if target.name == _KERNEL:
-        _only_the_kernel_in_python(finder)
+    if target.name in _KERNEL:
+        _only_the_kernel_in_python(finder, target.name)
     os.chdir(ROOT)
     quiet = ["-x", "-q", "--tb=short", "--durations=0", "-p", "no:cacheprovider"]
     quiet += ["-m", "not slow"]
     # It was imported before, for all of the runs.
     quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    return pytest.main([*quiet, *target.files], plugins=[plugin])
+    return pytest.main([*quiet, *target.files], plugins=[_But(target), plugin])
 
 
-def _only_the_kernel_in_python(finder: _Finder) -> None:
+def _limit_cpu(usual: float) -> None:
+    """Let this process end with a signal, as a crash does, where it takes longer."""
+    end = time.process_time() + usual * _SLOWER + _MORE_S
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(end), resource.RLIM_INFINITY))
+
+
+def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
     kernels = importlib.import_module("tests.support.kernels")
+    load_as_it_is = kernels.load
 
     @functools.cache
-    def load(form: str) -> types.ModuleType:
-        module = types.ModuleType(_KERNEL)
+    def load(form: str, name: str = "messages") -> types.ModuleType:
+        if not mutated.endswith(f".{name}"):
+            return load_as_it_is(form, name)
+        module = types.ModuleType(mutated)
         finder.exec_module(module)
         return module
 
@@ -300,17 +357,36 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self._code, module.__dict__)  # noqa: S102
 
 
-class _Chosen:
-    """Keeps the tests that were chosen, in their order."""
+class _But:
+    """Leaves out what takes too long."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        self._order = {test: number for number, test in enumerate(tests)}
+    def __init__(self, target: Target) -> None:
+        self._names = target.but
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drop them."""
+        items[:] = [i for i in items if not any(n in i.nodeid for n in self._names)]
+
+
+class _Chosen:
+    """Keeps the tests that were chosen, in their order, each to its time."""
+
+    def __init__(self, tests: Mapping[str, float]) -> None:
+        self._seconds = tests
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop the others."""
-        if self._order:
-            kept = [item for item in items if item.nodeid in self._order]
-            items[:] = sorted(kept, key=lambda item: self._order[item.nodeid])
+        found = {item.nodeid: item for item in items}
+        items[:] = [found[test] for test in self._seconds if test in found]
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """See to it that a mutant does not compute for ever."""
+        _limit_cpu(self._seconds[item.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Say which of them failed."""
+        if report.failed:
+            sys.stdout.write(f"\n{_KILLER}{report.nodeid}\n")
 
 
 class _Watching:
@@ -327,7 +403,7 @@ class _Watching:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Count for one test."""
         self._now, self._calls = set(), Counter()
-        before = time.monotonic()
+        before = time.process_time()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         try:
@@ -335,7 +411,7 @@ class _Watching:
         finally:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
-        self.seconds[item.nodeid] = time.monotonic() - before
+        self.seconds[item.nodeid] = time.process_time() - before
         self.lines[item.nodeid] = sorted(self._now)
 
     def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mistakes that are made, and what is known of those that survive."""
 
 from __future__ import annotations
@@ -104,6 +105,17 @@ def test_a_survivor_has_a_reason(text: str):
     """And all else that names it."""
     with pytest.raises(ValueError, match="not a survivor and its reason"):
         read_known(text)
+
+
+def test_mistakes_in_a_statement_may_share_a_reason():
+    """Each of them is a mutant of its own, one that leaves the statement out, too."""
+    known = read_known("plan f\n- a += 1\n+ a += 2\n+ a -= 1\n+\n# why\n# that is\n")
+    assert [one.key for one in known] == [
+        ("f", "a += 1", "a += 2"),
+        ("f", "a += 1", "a -= 1"),
+        ("f", "a += 1", ""),
+    ]
+    assert {one.module for one in known} == {"plan"}
 
 
 def test_a_run():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The face towards Spark, without Spark running and without a broker."""
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from pyspark.sql.types import (
 import pulsar_spark
 from pulsar_spark import OptionError, PulsarDataSource, SchemaError
 from pulsar_spark.arrow.schema import COLUMN_TYPES
+from pulsar_spark.client.pool import BrokerAddress
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
-from pulsar_spark.plan import TopicRange
-from pulsar_spark.spark import reader as reader_module
+from pulsar_spark.source import batch_plan, pulsar_source
+from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.spark.reader import PulsarInputPartition, PulsarReader
 from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
 
@@ -40,6 +43,7 @@ OPTIONS = {"service.url": "pulsar://127.0.0.1:1", "topic": "my-topic"}
 RANGE = TopicRange(
     "persistent://public/default/my-topic", MessageId(5, 3), MessageId(6, 0, 2, -1, 9)
 )
+TASK = ReadTask((RANGE,), {RANGE.topic_partition: BrokerAddress("broker:6650")})
 PICKLERS = [pickle, cloudpickle]
 
 
@@ -199,7 +203,7 @@ def test_reader_travels(pickler: Any):
     """A reader goes to executors: it opens nothing, and comes out as it was."""
     made = reader(metadataColumns="__topic", failOnDataLoss="false")
     copy = travelled(made, pickler)
-    assert copy._options == made._options
+    assert copy._source == made._source
     assert copy._schema == made._schema
     assert list(copy.read(InputPartition(None))) == []
 
@@ -207,10 +211,10 @@ def test_reader_travels(pickler: Any):
 @pytest.mark.parametrize("pickler", PICKLERS)
 def test_input_partition_travels(pickler: Any):
     """An input partition goes to executors; two of one range are equal in text."""
-    copy = travelled(PulsarInputPartition(RANGE), pickler)
+    copy = travelled(PulsarInputPartition(TASK), pickler)
     assert isinstance(copy, PulsarInputPartition)
-    assert copy.value == RANGE
-    assert repr(copy) == repr(PulsarInputPartition(RANGE))
+    assert copy.value == TASK
+    assert repr(copy) == repr(PulsarInputPartition(TASK))
 
 
 @pytest.mark.parametrize("pickler", PICKLERS)
@@ -278,11 +282,11 @@ def test_every_error_is_in_the_list():
 
 
 def test_partitions(monkeypatch: pytest.MonkeyPatch):
-    """Spark insists on a list; each range of the plan is one input partition."""
-    monkeypatch.setattr(reader_module, "shared_pool", lambda options: None)
-    for plan in ([], [RANGE], [RANGE, RANGE]):
+    """Spark insists on a list; each task of the plan is one input partition."""
+    monkeypatch.setattr(pulsar_source, "shared_pool", lambda options: None)
+    for plan in ([], [TASK], [TASK, TASK]):
         monkeypatch.setattr(
-            reader_module, "plan_batch", lambda pool, options, pruning, plan=plan: plan
+            batch_plan, "plan_batch", lambda pool, options, pruning, plan=plan: plan
         )
         found = reader().partitions()
         assert type(found) is list
@@ -316,13 +320,13 @@ def test_no_secret_is_shown(options: dict[str, str]):
     except OptionError as error:
         shown += [str(error), repr(error), repr(vars(error))]
     else:
-        shown += [repr(found), repr(vars(found)), repr(found._options)]
+        shown += [repr(found), repr(vars(found)), repr(found._source)]
     assert "SECRET" not in "".join(shown)
 
 
 def test_repr_of_an_input_partition():
     """It names the topic and the range, which Spark prints in its plans."""
-    text = repr(PulsarInputPartition(RANGE))
+    text = repr(PulsarInputPartition(TASK))
     assert "my-topic" in text
     assert "PulsarInputPartition" in text
 
@@ -341,6 +345,28 @@ def test_import_starts_nothing():
         "import threading, sys, pulsar_spark; "
         "assert threading.active_count() == 1; "
         "assert 'pandas' not in sys.modules"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("module", "others"),
+    [
+        ("pulsar_spark", ["google.protobuf", "pulsar_spark.client"]),
+        ("pulsar_spark.spark.reader", ["pulsar_spark.source.task", "pyarrow.compute"]),
+        (
+            "pulsar_spark.spark.stream_reader",
+            ["pulsar_spark.source.task", "pyarrow.compute"],
+        ),
+        ("pulsar_spark.source.task", ["pulsar_spark.source.batch_plan"]),
+    ],
+)
+def test_processes_import_what_they_need(module: str, others: list[str]):
+    """Each query waits for several new processes, one after the other."""
+    code = (
+        f"import sys, {module}; found = set({others}) & set(sys.modules); "
+        "assert not found, found"
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=120)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user reads in the exception that Spark raises, whatever went wrong.
 
 Each text holds the condition in brackets, names the thing, and says what to change.
@@ -5,7 +6,6 @@ Each text holds the condition in brackets, names the thing, and says what to cha
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.client.scripted_broker import (
+from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     StoredFrame,
@@ -27,7 +27,7 @@ from tests.client.scripted_broker import (
     silence,
     single,
 )
-from tests.support.standing import SITE
+from tests.support.session import SHORT_LIVED, environment, start_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +47,6 @@ IMPATIENT = {
     "pulsar.client.lookupTimeoutMs": "700",
     "pulsar.client.operationTimeoutMs": "500",
 }
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    from pulsar_spark import PulsarDataSource
-
-    spark.dataSource.register(PulsarDataSource)
-    return spark
 
 
 @pytest.fixture
@@ -352,7 +343,7 @@ class TestSecrets:
             [sys.executable, __file__, scripted.url],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}"},
+            env=environment(),
             cwd=tmp_path,
             timeout=600,
             check=False,
@@ -381,26 +372,12 @@ def main(url: str) -> None:
     """One read that goes well and one that fails, in a Spark that logs a lot."""
     import logging
 
-    from pyspark.sql import SparkSession
-
-    from pulsar_spark import PulsarDataSource
-
     logging.basicConfig()
     logging.getLogger("pulsar_spark").setLevel(logging.DEBUG)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config(
-            "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            f"-Dlog4j2.configurationFile={Path('log4j2.properties').absolute()}",
-        )
-        .getOrCreate()
-    )
-    spark.dataSource.register(PulsarDataSource)
+    java = "spark.driver.extraJavaOptions"
+    log4j = f"-Dlog4j2.configurationFile={Path('log4j2.properties').absolute()}"
+    settings = {java: f"{SHORT_LIVED[java]} {log4j}"}
+    spark = start_spark(Path.cwd(), settings, log_level="")
 
     def read(**secrets: Any) -> None:
         options = {"service.url": url, "topic": "t", **secrets}

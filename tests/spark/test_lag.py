@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of `pulsar_spark.spark.lag`."""
 
 # ruff: noqa: N802 - Spark names the methods
@@ -23,10 +24,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pulsar_spark import PulsarLagListener
-from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.offsets import topic_tree
+from pulsar_spark.options.offsets import topic_tree
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.spark.lag import PartitionLag, StreamLag, lag_of
-from pulsar_spark.stream_offsets import StreamOffset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ T0, T1, T2, T10 = (f"{T}-partition-{i}" for i in (0, 1, 2, 10))
 QUERY_ID = "00000000-0000-0000-0000-000000000001"
 RUN_ID = "00000000-0000-0000-0000-000000000002"
 
-END = StreamOffset("s", {T0: MessageId(12, 94), T1: MessageId(15, 3, 4)})
+END = StreamOffset("s", {T0: LastRead(12, 94), T1: LastRead(15, 3, 4)})
 LATEST = {T0: "12:99", T1: "15:3:4"}
 BACKLOG = {T0: 5, T1: 0}
 
@@ -142,7 +143,7 @@ def test_query_without_a_name() -> None:
 def test_topics_of_any_kind() -> None:
     """Topics without partitions and with misleading names; in natural order."""
     names = [T, T0, T2, T10, f"{T0}-partition-1"]
-    place = dict.fromkeys(names, MessageId(1, 2))
+    place = dict.fromkeys(names, LastRead(1, 2))
     end = StreamOffset("s", place).to_json()
     tree = reported(dict.fromkeys(names, 3), dict.fromkeys(names, "1:5"))
     (found,) = lag_of(progress(source(tree, end)))
@@ -156,7 +157,7 @@ def test_topics_of_any_kind() -> None:
 def test_nothing_read_yet() -> None:
     """A place is empty where nothing was read, and where nothing is there."""
     tree = reported({T0: 5, T1: 0, T2: 4}, {T0: "12:99", T1: "-1:-1", T2: "12:9"})
-    end = StreamOffset("s", {T0: EARLIEST, T1: EARLIEST}).to_json()
+    end = StreamOffset("s", {T0: NOTHING_READ, T1: NOTHING_READ}).to_json()
     (found,) = lag_of(progress(source(tree, end)))
     assert found.partitions == (
         PartitionLag(T0, "", "12:99", 5),
@@ -346,29 +347,37 @@ def test_what_travels() -> None:
 
 
 class Progresses(StreamingQueryListener):
-    """Waits for micro-batches, in the order in which Spark tells its listeners."""
+    """Waits for micro-batches, in the order in which Spark tells its listeners.
 
-    def __init__(self) -> None:
+    Only for those of one query: what an earlier one did may be told late.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.seen = threading.Semaphore(0)
 
     def onQueryStarted(self, event: object) -> None:
         """Nothing."""
 
-    def onQueryProgress(self, event: object) -> None:
-        """One more."""
-        self.seen.release()
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Count a micro-batch."""
+        if event.progress.name == self._name:
+            self.seen.release()
 
     def onQueryTerminated(self, event: object) -> None:
         """Nothing."""
 
 
 def run(
-    spark: SparkSession, stream: str, folder: Path, micro_batches: int
+    spark: SparkSession, stream: str, folder: Path, micro_batches: int, name: str
 ) -> tuple[list[StreamLag], list[StreamLag]]:
-    """What the listener gave in some micro-batches of a stream, and the last one's."""
+    """What the listener gave in some micro-batches of a stream, and the last one's.
+
+    The query has a name of its own.
+    """
     found: list[StreamLag] = []
     # Ours first: when the other one has heard of a micro-batch, ours has, too.
-    listeners = PulsarLagListener(found.append), Progresses()
+    listeners = PulsarLagListener(found.append), Progresses(name)
     for listener in listeners:
         spark.streams.addListener(listener)
     try:
@@ -376,7 +385,7 @@ def run(
             spark.readStream.format(stream)
             .load()
             .writeStream.format("noop")
-            .queryName("lagging")
+            .queryName(name)
             .option("checkpointLocation", str(folder))
             .start()
         )
@@ -396,7 +405,7 @@ def test_spark_passes_over_other_sources(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A query that reads from elsewhere runs on, and has no lag."""
-    assert run(spark, "rate", tmp_path, 2) == ([], [])
+    assert run(spark, "rate", tmp_path, 2, "not ours") == ([], [])
     assert caplog.messages == []
 
 
@@ -438,7 +447,7 @@ def test_what_a_python_source_reports_arrives(
             return Reader()
 
     spark.dataSource.register(Source)
-    lags, last = run(spark, "lag_test", tmp_path, 1)
+    lags, last = run(spark, "lag_test", tmp_path, 1, "lagging")
     found = lags[0]
     assert found.query_name == "lagging"
     assert (found.batch_id, found.source_index, found.input_rows) == (0, 0, 2)

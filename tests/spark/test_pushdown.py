@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
@@ -23,7 +24,8 @@ from pyspark.sql.datasource import (
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.plan import Pruning, TopicRange
+from pulsar_spark.source.pruning import Pruning
+from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.spark.pushdown import PulsarPushdownReader, pruning_of
 
 if TYPE_CHECKING:

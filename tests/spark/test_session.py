@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session that the other tests use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user reads when a write fails, and that nothing is stored then.
 
 Each text holds the condition in brackets, names the thing, and says what to change.
@@ -12,8 +13,8 @@ import pulsar
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.client.scripted_broker import ScriptedBroker, refuse
 from tests.support import official
+from tests.support.scripted_broker import ScriptedBroker, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,15 +35,6 @@ IMPATIENT = {
     "pulsar.client.keepAliveIntervalSeconds": "1",
     "pulsar.client.maxBackoffIntervalNanos": "200000000",
 }
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Spark that knows our source."""
-    from pulsar_spark import PulsarDataSource
-
-    spark.dataSource.register(PulsarDataSource)
-    return spark
 
 
 @pytest.fixture

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writers as Spark makes and uses them on its driver, without Spark."""
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client.exactly_once import Progress
 from pulsar_spark.client.producers import Producers
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
-    CheckpointError,
     IdempotenceError,
     OptionError,
+    QueryConflictError,
 )
+from pulsar_spark.sink.driver import TaskResult
+from pulsar_spark.sink.exactly_once import CommitProgress
+from pulsar_spark.sink.task import Task, WriteSummary
 from pulsar_spark.spark import writer as writer_module
-from pulsar_spark.spark.task_writer import Task, Written
 from pulsar_spark.spark.writer import TaskCommit
 from tests.broker.test_write_guarantees import Context
-from tests.client.scripted_broker import ScriptedBroker, refuse
+from tests.support.scripted_broker import ScriptedBroker, refuse
 
 #: Rows that name their topics.
 NAMING = StructType(
@@ -71,12 +72,14 @@ class Write:
         make = source.streamWriter if streaming else source.writer
         self._writer = pickle.dumps(make(VALUES, overwrite=False))
 
-    def task(self, rows: Iterable[str], query: str = "", batch_id: int = 0) -> Written:
+    def task(
+        self, rows: Iterable[str], query: str = "", batch_id: int = 0
+    ) -> WriteSummary:
         """What a task does with some rows."""
         Context.mine.context = Context(query, batch_id, 0)
         writer: Any = pickle.loads(self._writer)  # noqa: S301
         batch = pa.record_batch({"value": list(rows)})
-        written: Written = writer.write(iter([batch])).written
+        written: WriteSummary = writer.write(iter([batch])).result.written
         return written
 
 
@@ -150,7 +153,7 @@ def test_a_topic_that_another_write_has_for_itself(
 ) -> None:
     """What is tried out before waits for as long as the tasks would have waited."""
     monkeypatch.setattr(
-        Producers, "_opening_retry", lambda self: Retry(self._options, 0.05)
+        Producers, "_opening_retry", lambda self: self._pool.retry(0.05)
     )
     scripted.partitions[COORDINATORS] = 1
     busy = refuse("ProducerBusy", "Topic has an existing exclusive producer: a-1")
@@ -178,11 +181,12 @@ def test_visible_parts_that_are_cut_anew(scripted: ScriptedBroker) -> None:
     writer: Any = PulsarDataSource(options).streamWriter(VALUES, overwrite=False)
     # Four tasks wrote micro-batch 7; of the rows of 0 and 1 it is known that they are
     # visible. Now it has two, and each of them takes its rows for these.
-    progress = Progress("q", "run", 6, 7, tasks=4)
+    progress = CommitProgress("q", "run", 6, 7, tasks=4)
     messages = [
-        TaskCommit(Task(n), Written(duplicate_rows=8), None, progress) for n in (0, 1)
+        TaskCommit(TaskResult(Task(n), WriteSummary(duplicate_rows=8), None, progress))
+        for n in (0, 1)
     ]
-    with pytest.raises(CheckpointError, match=r"4 tasks\. Now it was cut into 2"):
+    with pytest.raises(QueryConflictError, match=r"4 tasks\. Now it was cut into 2"):
         writer.commit(messages, 7)
     writer.commit(messages, 8)
     writer.commit([], 8)

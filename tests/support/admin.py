@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pulsar's admin REST calls that the tests need, over the standard library.
 
 Topics are full names, ``persistent://tenant/namespace/topic``; namespaces are
@@ -149,6 +150,10 @@ class Admin:
         """Close a topic on its broker. Clients look it up anew; a new ledger begins."""
         self._call("PUT", f"{_path(topic)}/unload")
 
+    def unload_namespace(self, namespace: str) -> None:
+        """Let the broker give away all topics; it takes them back when looked up."""
+        self._call("PUT", f"namespaces/{namespace}/unload")
+
     def terminate(self, topic: str) -> str:
         """End a topic for good: no more messages. Returns its last ``ledger:entry``."""
         last = self._call("POST", f"{_path(topic)}/terminate")
@@ -221,6 +226,22 @@ class Admin:
         return cast(
             "dict[str, Any]", self._call("GET", f"{_path(topic)}/internalStats")
         )
+
+    def add_schema(self, topic: str, kind: str, definition: str) -> int:
+        """Register a schema, and return its version.
+
+        Args:
+            topic: Its name.
+            kind: ``AVRO``, ``JSON``, ``STRING``, ...
+            definition: What the kind calls its schema, "" for a primitive one.
+
+        Raises:
+            AdminError: The schema is wrong, or not compatible with the last one.
+        """
+        path = _path(topic).partition("/")[2]
+        schema = {"type": kind, "schema": definition, "properties": {}}
+        answer = self._call("POST", f"schemas/{path}/schema", schema)
+        return int(answer["version"]["version"])
 
     # -- one call ----------------------------------------------------------------------
 

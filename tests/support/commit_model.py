@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A world for the commit protocol that can be explored exhaustively.
 
 Drivers, tasks, a coordinator, the log and the markers, as one small value that never
@@ -6,7 +7,7 @@ by one step, and one of the faults may strike that are left. Whoever is not chos
 stands still, and may go on at any time, or never: that is how a process is stopped, and
 how it dies.
 
-The drivers run the real steps of ``pulsar_spark.commit_protocol``. What such a
+The drivers run the real steps of ``pulsar_spark.sink.commit_protocol``. What such a
 generator does next follows from the results it was sent so far; so a driver's state is
 the number of a node in a tree of results, and each node is computed once.
 
@@ -27,8 +28,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pulsar_spark import commit_protocol
-from pulsar_spark.commit_log import (
+from pulsar_spark.errors import (
+    PulsarSparkError,
+    QueryConflictError,
+    TransactionLostError,
+)
+from pulsar_spark.sink import commit_protocol
+from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
     Opened,
@@ -37,21 +43,21 @@ from pulsar_spark.commit_log import (
     dump_marker,
     dump_probe,
 )
-from pulsar_spark.commit_protocol import (
+from pulsar_spark.sink.commit_protocol import (
     Append,
+    CommitProgress,
     CutLog,
     End,
     ForgetMarkers,
     KeepMarkers,
     LastMarker,
     Probe,
-    Progress,
     ReadLog,
     ReadMarkers,
     Recovered,
     Wait,
 )
-from pulsar_spark.errors import CheckpointError, PulsarSparkError, TransactionLostError
+from pulsar_spark.txn import TxnId
 
 QUERY = "q"
 TASKS = 2
@@ -77,7 +83,7 @@ class Driver(NamedTuple):
     node: int = -1
     ended: int = 0
     over: tuple[Any, ...] = ()
-    progress: Progress | None = None
+    progress: CommitProgress | None = None
     reports: tuple[Any, ...] = ()
 
 
@@ -343,7 +349,7 @@ class Model:
                 state = world.txns[txns[part][1]].state
                 if state != EXPIRED and not self._is_overtaken(world, driver):
                     raise BrokenError(f"{error}: of a driver that nobody overtook")
-        elif isinstance(error, CheckpointError):
+        elif isinstance(error, QueryConflictError):
             if not (self._is_overtaken(world, driver) or world.runs > BATCHES):
                 raise BrokenError(f"{error}: there was no other driver")
         else:
@@ -367,7 +373,7 @@ class Model:
             for part in range(TASKS):
                 is_there = progress.has(batch_id, part)
                 reports.append(SKIPPED if is_there else None)
-        except CheckpointError:
+        except QueryConflictError:
             node = self.tree.begin("abort", None)
             return _with_driver(world, index, Driver("abort", batch_id, node))
         tasks = [
@@ -417,7 +423,7 @@ class Model:
         before, behind = world.tasks[:index], world.tasks[index + 1 :]
         if task.txn < 0:
             number = len(world.txns)
-            record = Opened(task.batch_id, task.part, (0, number), task.term)
+            record = Opened(task.batch_id, task.part, TxnId(0, number), task.term)
             opened = world._replace(
                 txns=(*world.txns, Txn(OPEN, task.batch_id, task.part)),
                 tasks=(*before, task._replace(txn=number), *behind),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program on Spark Connect, as a user would write it. It sees no checkout.
 
 Arguments: the service URL, a source and a sink, and a folder. It reads the source,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Pulsar broker on this machine, for the tests, the benchmarks and the demo.
 
 ``EmbeddedBroker`` starts Pulsar's own standalone class (broker, bookie and metadata in
@@ -13,6 +14,7 @@ runs one in the foreground, to play with.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import random
@@ -32,7 +34,7 @@ from typing import IO, TYPE_CHECKING, TextIO
 from tests.support.admin import Admin, AdminError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     from tests.support.link_proxy import LinkProxy
@@ -529,7 +531,7 @@ def resolve_classpath(
 
     Args:
         version: Pulsar release.
-        progress: Where the number of downloads so far is shown.
+        progress: Where it says how far the downloads are.
 
     Returns:
         A class path of absolute paths that all exist.
@@ -540,24 +542,32 @@ def resolve_classpath(
     key = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     remembered = cache / "pulsar-spark" / f"broker-{version}-{key}.classpath"
-    if remembered.exists():
-        class_path = remembered.read_text().strip()
-        if class_path and all(Path(j).exists() for j in class_path.split(os.pathsep)):
-            return class_path
     remembered.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=remembered.parent) as work:
-        answer = Path(work, "classpath")
-        _run_maven(version, answer, progress)
-        class_path = answer.read_text().strip()
-        answer.replace(remembered)
+    # Of processes that begin at the same time, one downloads and the others wait.
+    with remembered.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if class_path := _remembered(remembered):
+            return class_path
+        with tempfile.TemporaryDirectory(dir=remembered.parent) as work:
+            answer = Path(work, "classpath")
+            _run_maven(version, answer, progress)
+            class_path = answer.read_text().strip()
+            answer.replace(remembered)
     return class_path
+
+
+def _remembered(file: Path) -> str:
+    """Return the class path of an earlier run, or "" if a jar of it is missing."""
+    class_path = file.read_text().strip() if file.exists() else ""
+    is_whole = all(Path(jar).exists() for jar in class_path.split(os.pathsep))
+    return class_path if is_whole else ""
 
 
 def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerStartError("No mvn found. Install Maven 3.6 or newer.")
-    _note(progress, f"Resolving the jars of Pulsar {version} (about 230 MB, once) ...")
+    _note(progress, f"Fetching Pulsar {version} with Maven (once, {_ALL}) ...")
     command = [
         maven,
         "--batch-mode",
@@ -567,8 +577,9 @@ def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
         f"-Dmdep.outputFile={answer}",
         "dependency:build-classpath",
     ]
-    last: list[str] = []
-    jars, shown = 0, time.monotonic()
+    last: deque[str] = deque(maxlen=25)
+    downloads = Downloads()
+    shown = time.monotonic()
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -579,20 +590,67 @@ def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(("Downloading", "Progress")):
-                continue
-            if line.startswith("Downloaded") or "] Downloaded" in line:
-                jars += ".jar" in line
-                if time.monotonic() - shown > 2:
-                    shown = time.monotonic()
-                    _note(progress, f"  {jars} jars downloaded")
-                continue
-            last = [*last[-25:], line]
+            if not downloads.count(line):
+                last.append(line)
+            elif time.monotonic() - shown > 2:
+                shown = time.monotonic()
+                _note(progress, f"  {downloads}")
     if process.returncode != 0 or not answer.exists():
         raise BrokerStartError(
             f"Maven could not resolve the jars of Pulsar {version}:\n{''.join(last)}"
         )
-    _note(progress, f"Resolved: {jars} jars downloaded, the others were here.")
+    _note(progress, f"  done: {downloads.megabytes:.0f} MB; the rest was here.")
+
+
+#: What ``pom.xml`` asks for where nothing of it is there: 250 jars, and for each some
+#: small files that say what it needs.
+_ALL_FILES = 800
+_ALL_MEGABYTES = 100
+_ALL = f"about {_ALL_MEGABYTES} MB"
+_DOWNLOADED = re.compile(r"Downloaded from \S+ \S+ \(([\d.]+) ([kMG]?)B at")
+_UNITS = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3}
+
+
+class Downloads:
+    """How far Maven is, from what it prints.
+
+    It first asks for the small files, each a round trip. How long the rest takes can be
+    said when large ones come.
+
+    Args:
+        clock: What tells the time, in seconds.
+
+    Attributes:
+        files: How many files it fetched.
+        megabytes: How much there was in them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.files = 0
+        self.megabytes = 0.0
+        self._clock = clock
+        self._large_since: tuple[float, float] | None = None
+
+    def count(self, line: str) -> bool:
+        """Take notice of a line, and return whether it is about downloads."""
+        found = _DOWNLOADED.search(line)
+        if found is None:
+            return "Downloading from " in line
+        megabytes = float(found[1]) * _UNITS[found[2]]
+        self.files += 1
+        self.megabytes += megabytes
+        if megabytes >= 1 and self._large_since is None:
+            self._large_since = self._clock(), self.megabytes
+        return True
+
+    def __str__(self) -> str:
+        text = f"{self.megabytes:5.1f} MB of {_ALL}, {self.files} files of {_ALL_FILES}"
+        if self._large_since is None or self.megabytes == self._large_since[1]:
+            return text
+        began, before = self._large_since
+        seconds = (self._clock() - began) / (self.megabytes - before)
+        left_s = max(0.0, _ALL_MEGABYTES - self.megabytes) * seconds
+        return f"{text}, about {left_s:.0f} s left"
 
 
 def _note(progress: TextIO | None, text: str) -> None:

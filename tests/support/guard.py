@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run one command that must not outlive the process that wanted it.
 
 ::

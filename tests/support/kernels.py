@@ -1,8 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms of the kernel side by side: Python, compiled, compiled with checks."""
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -11,12 +14,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-_NAME = "pulsar_spark.wire.messages"
-_SOURCE = ROOT / "pulsar_spark" / "wire" / "messages.py"
+_FOLDER = ROOT / "pulsar_spark" / "wire"
+MODULES = ("deliveries", "messages", "sends")
+BUILT = ROOT / "build" / "kernels"
 
 #: Without a compiler only the form that needs none can be tested.
 CAN_COMPILE = (
@@ -27,26 +32,50 @@ FORMS = ("python", "compiled", "checked")
 
 
 @functools.cache
-def load(form: str) -> ModuleType:
-    """The kernel as a module of its own; what is installed stays as it is.
+def load(form: str, name: str = "messages") -> ModuleType:
+    """A module of the kernel as one of its own; what is installed stays as it is.
 
     Fails where there is no compiler: a form that was not tested must be seen.
+
+    Args:
+        form: One of FORMS.
+        name: One of MODULES.
     """
     if form == "python":
-        loader = importlib.machinery.SourceFileLoader(_NAME, str(_SOURCE))
-        return _module(loader)
+        path = str(_FOLDER / f"{name}.py")
+        return _module(importlib.machinery.SourceFileLoader(_full(name), path))
     assert CAN_COMPILE, f"no C compiler, or no Python.h: {form} cannot be tested"
-    with tempfile.TemporaryDirectory(prefix=f"pulsar-spark-kernel-{form}-") as folder:
-        built = _build(form, Path(folder))
-        # What is loaded may be deleted.
-        return _module(importlib.machinery.ExtensionFileLoader(_NAME, str(built)))
+    # Built once for all processes and runs, as long as it is made of the same.
+    built = BUILT / f"{form}-{_fingerprint()}"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / f"{form}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+                _build(form, Path(folder)).rename(built)
+    (path,) = map(str, built.glob(f"{name}.*.so"))
+    return _module(importlib.machinery.ExtensionFileLoader(_full(name), path))
+
+
+def _full(name: str) -> str:
+    return f"pulsar_spark.wire.{name}"
+
+
+def _fingerprint() -> str:
+    parts = [f"{metadata.version('cython')} {sys.implementation.cache_tag}".encode()]
+    sources = [path for name in MODULES for path in _FOLDER.glob(f"{name}.p*")]
+    for path in (ROOT / "setup.py", *sorted(sources)):
+        parts.append(path.read_bytes())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def _module(
     loader: importlib.machinery.SourceFileLoader
     | importlib.machinery.ExtensionFileLoader,
 ) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_NAME, loader.path, loader=loader)
+    spec = importlib.util.spec_from_file_location(
+        loader.name, loader.path, loader=loader
+    )
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
@@ -54,6 +83,7 @@ def _module(
 
 
 def _build(form: str, folder: Path) -> Path:
+    """Build all of its modules; return the folder that has them, and nothing else."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(
@@ -68,5 +98,9 @@ def _build(form: str, folder: Path) -> Path:
         env={**os.environ, "PULSAR_SPARK_KERNEL": form},
         check=True,
     )
-    (found,) = (folder / "pulsar_spark" / "wire").glob("messages.*.so")
-    return found
+    built = folder / "built"
+    built.mkdir()
+    for name in MODULES:
+        (found,) = (folder / "pulsar_spark" / "wire").glob(f"{name}.*.so")
+        found.rename(built / found.name)
+    return built

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP proxy on loopback that misbehaves on demand, for fault tests.
 
 ``LinkProxy`` passes bytes between clients and a broker. At any moment a test can make

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The official Python client as the judge of ours: writes topics, and reads them back.
 
 Both readers give :class:`Row`, so that a test is one comparison of two lists.
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+#: Seconds that it waits for an answer. Bounds a failure; says nothing about how long a
+#: busy broker should take.
+PATIENCE_S = 120
 
 CODECS = {
     "NONE": pulsar.CompressionType.NONE,
@@ -93,7 +98,7 @@ class Row:
 @contextlib.contextmanager
 def client(service_url: str) -> Iterator[pulsar.Client]:
     """The official client, closed at the end."""
-    one = pulsar.Client(service_url, operation_timeout_seconds=20, logger=QUIET)
+    one = pulsar.Client(service_url, operation_timeout_seconds=PATIENCE_S, logger=QUIET)
     try:
         yield one
     finally:

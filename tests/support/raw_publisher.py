@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes any entry at all, over a bare socket.
 
 The official client writes what its API allows. Readers meet more: other clients' forms,
@@ -14,7 +15,6 @@ mistake in its client or its decoding cannot hide itself.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import select
 import socket
@@ -24,11 +24,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.compression import compress
 from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
 #: For one reply, whatever else comes meanwhile. A broker gives itself 30 s for what it
@@ -359,101 +357,6 @@ class RawPublisher(RawConnection):
             if now > last and now[1] >= 0:  # a new ledger has no entry yet
                 self._last = now
                 return now
-
-
-def message(
-    value: bytes | None,
-    *,
-    key: str | bytes | None = None,
-    properties: dict[str, str] | None = None,
-    compression: int = 0,
-    **fields: Any,
-) -> tuple[pb.MessageMetadata, bytes]:
-    """An entry that is one message, not a batch.
-
-    Args:
-        value: None for a null value.
-        key: Bytes travel as base64, as the Java client's ``keyBytes`` does.
-        properties: Key-value pairs.
-        compression: A CompressionType.
-        **fields: Further fields of MessageMetadata.
-    """
-    metadata = pb.MessageMetadata(**fields)
-    _describe(metadata, value, key, properties)
-    payload = value or b""
-    if compression:
-        metadata.compression = compression
-        metadata.uncompressed_size = len(payload)
-        payload = compress(compression, payload)
-    return metadata, payload
-
-
-def member(
-    value: bytes | None,
-    *,
-    key: str | bytes | None = None,
-    properties: dict[str, str] | None = None,
-    **fields: Any,
-) -> bytes:
-    """One message as a batch holds it; arguments as for :func:`message`."""
-    single = pb.SingleMessageMetadata(payload_size=len(value or b""), **fields)
-    _describe(single, value, key, properties)
-    described = single.SerializeToString()
-    return struct.pack(">I", len(described)) + described + (value or b"")
-
-
-def batch(
-    members: Sequence[bytes], *, compression: int = 0, **fields: Any
-) -> tuple[pb.MessageMetadata, bytes]:
-    """An entry that is a batch of what :func:`member` gave."""
-    payload = b"".join(members)
-    metadata = pb.MessageMetadata(num_messages_in_batch=len(members), **fields)
-    if compression:
-        metadata.compression = compression
-        metadata.uncompressed_size = len(payload)
-        payload = compress(compression, payload)
-    return metadata, payload
-
-
-def chunks(
-    value: bytes, pieces: int, uuid: str, **fields: Any
-) -> list[tuple[pb.MessageMetadata, bytes]]:
-    """The entries of a chunked message, in order; send whichever, whenever.
-
-    All of them carry the publish time of this call, as a producer's do.
-    """
-    size = -(-len(value) // pieces)
-    fields.setdefault("publish_time", time.time_ns() // 1_000_000)
-    return [
-        (
-            pb.MessageMetadata(
-                uuid=uuid,
-                chunk_id=i,
-                num_chunks_from_msg=pieces,
-                total_chunk_msg_size=len(value),
-                **fields,
-            ),
-            value[i * size : (i + 1) * size],
-        )
-        for i in range(pieces)
-    ]
-
-
-def _describe(
-    metadata: pb.MessageMetadata | pb.SingleMessageMetadata,
-    value: bytes | None,
-    key: str | bytes | None,
-    properties: dict[str, str] | None,
-) -> None:
-    if value is None:
-        metadata.null_value = True
-    if isinstance(key, bytes):
-        metadata.partition_key = base64.b64encode(key).decode()
-        metadata.partition_key_b64_encoded = True
-    elif key is not None:
-        metadata.partition_key = key
-    for name, text in (properties or {}).items():
-        metadata.properties.add(key=name, value=text)
 
 
 def _completed(

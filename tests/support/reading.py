@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics read by our batch reader as Spark drives it, but in this process.
 
 Spark's own part is the same for all topics, so most tests leave it out and are fast;
@@ -9,13 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark import PulsarDataSource, decode_message_id
-from pulsar_spark.plan import TopicRange
+from pulsar_spark.source.read_task import ReadTask
 from tests.support.official import Row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
+    from pulsar_spark.source.ranges import TopicRange
     from pulsar_spark.spark.reader import PulsarReader
+
 
 #: What fills a Row.
 COLUMNS = (
@@ -35,9 +40,14 @@ def reader_of(service_url: str, options: dict[str, str]) -> PulsarReader:
 
 def plan(service_url: str, options: dict[str, str]) -> list[TopicRange]:
     """What a read with these options would cover."""
-    ranges = [part.value for part in reader_of(service_url, options).partitions()]
-    assert all(isinstance(one, TopicRange) for one in ranges)
-    return ranges
+    tasks = [part.value for part in reader_of(service_url, options).partitions()]
+    assert all(isinstance(one, ReadTask) for one in tasks)
+    return ranges_of(tasks)
+
+
+def ranges_of(tasks: Iterable[ReadTask]) -> list[TopicRange]:
+    """All that some tasks read, in order."""
+    return [range_ for task in tasks for range_ in task.ranges]
 
 
 def read(service_url: str, options: dict[str, str]) -> list[Row]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Spark standalone cluster: a master and workers, each a process of its own.
 
 ::
@@ -44,7 +45,7 @@ _REGISTERED = "Successfully registered with master"
 
 
 def install(folder: Path, *others: str) -> Path:
-    """Makes a Python environment as the README says, and returns its interpreter.
+    """Make a Python environment as docs/cluster.md says, and return its interpreter.
 
     It has the project by its wheel alone, and sees whatever else the tests' own has.
 
@@ -61,9 +62,11 @@ def install(folder: Path, *others: str) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     # Without PYTHONPATH: pip would find the checkout there and install nothing.
     clean = environment(Path(sys.executable))
+    # Nothing is compiled, nor fetched for that: what is asked here is where code runs.
+    clean["PULSAR_SPARK_KERNEL"] = "python"
     run = partial(subprocess.run, check=True, env=clean, timeout=600)
     build = ["wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), str(source)]
-    run([*pip, *build, "--build-constraint", str(ROOT / "constraints.txt")])
+    run([*pip, *build, "--no-build-isolation"])
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
     (packages,) = home.glob("lib/python*/site-packages")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A driver on a standalone cluster, as a user would write it. It sees no checkout.
 
 Arguments: the master's URL, and a JSON object::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's commit of an exactly-once stream stands still where a test wants.
 
 The commit runs in a Python process that Spark starts, so this comes into it by way of
@@ -31,8 +32,8 @@ SITE = Path(__file__).parent / "site"
 
 def install(exactly_once: ModuleType) -> None:
     """Makes the commit of this process stand where it should."""
-    from pulsar_spark.client.journal import Journal
     from pulsar_spark.client.transactions import TransactionClient
+    from pulsar_spark.sink.journal import Journal
     from pulsar_spark.wire.commands import TxnAction
 
     place, _, file = os.environ[STAND].partition("@")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streaming queries of a process of their own, which a test may kill, and their traces.
 
 ::
@@ -29,9 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pulsar_spark.stream_offsets import StreamOffset
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from tests.support.official import produce
-from tests.support.standing import SITE, STAND
+from tests.support.session import environment, start_spark
+from tests.support.standing import STAND
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -78,9 +82,6 @@ class Query:
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Starts it, or goes on with it."""
-        from pulsar_spark import PulsarDataSource
-
-        spark.dataSource.register(PulsarDataSource)
         frame = (
             spark.readStream.format("pulsar")
             .options(**{"metadataColumns": "__partition", **self.options})
@@ -161,10 +162,10 @@ class Query:
         compacted = [int(path.stem) for path in log.glob("[0-9]*.compact")]
         return sorted([*_numbers_in(log), *compacted])
 
-    def offset(self, batch: int) -> StreamOffset:
+    def offset(self, batch: int) -> StreamOffset[LastRead]:
         """The end of a micro-batch, as logged."""
         lines = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        return StreamOffset.from_json(json.loads(lines[2]))
+        return read_offset(json.loads(lines[2]))
 
     def rows(self) -> dict[int, list[int]]:
         """The numbers of each topic partition that has rows, in the order written."""
@@ -270,14 +271,7 @@ class Job:
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
-            env={
-                **os.environ,
-                **stand,
-                "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
+            env={**environment(), **stand},
             cwd=self._log.parent,
             start_new_session=True,
         )
@@ -407,29 +401,10 @@ def end_with_parent() -> threading.Event:
 
 def main(*specifications: str) -> None:
     """Runs queries until they end."""
-    from pyspark.sql import SparkSession
-
     may_go = end_with_parent()
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        # It lives for seconds: whatever makes a JVM start faster.
-        .config(
-            "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        )
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.session.timeZone", "UTC")
-    )
     given: list[dict[str, Any]] = [json.loads(one) for one in specifications]
-    for name, value in given[0].get("conf", {}).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    small = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+    spark = start_spark(Path.cwd(), {**small, **given[0].get("conf", {})})
     may_go.wait()
     queries = []
     for one in given:

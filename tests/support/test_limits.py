@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test that hangs fails, says where, and the run goes on or ends."""
 
 from __future__ import annotations
@@ -94,3 +95,13 @@ def test_every_test_has_a_limit(pytestconfig: pytest.Config) -> None:
     assert 0 < float(pytestconfig.getini("timeout")) <= 600
     assert 0 < float(pytestconfig.getini("faulthandler_timeout")) <= 1800
     assert pytestconfig.getini("faulthandler_exit_on_timeout")
+
+
+def test_a_run_ends_in_time_and_names_what_it_left_out(tmp_path: Path) -> None:
+    """No failure, and no silence."""
+    done = run(tmp_path, "pass", "--until=0")
+    assert done.returncode == pytest.ExitCode.OK, done.stdout
+    assert "2 left out for want of time" in done.stdout
+    assert "went on" not in done.stdout
+    for name in ("test_stuck.py::test_stuck", "test_stuck.py::test_next"):
+        assert name in done.stdout, name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proxy does to connections what a test asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pulsar transactions over a bare socket; the official Python client has none.
 
 ::

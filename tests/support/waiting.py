@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for what a broker does in its own time."""
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ def await_true(
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen in {timeout} s"
         time.sleep(0.02)
+
+
+def await_subscriptions(admin: Admin, topic: str, *names: str) -> None:
+    """Wait until a topic has these subscriptions only: readers do not wait for theirs.
+
+    Args:
+        admin: Of the broker.
+        topic: Full name of a topic partition.
+        names: What is to be left.
+    """
+    left = sorted(names)
+    await_true(lambda: sorted(admin.subscriptions(topic)) == left, "the end of readers")
 
 
 def join(thread: threading.Thread, what: str, timeout: float = 120.0) -> None:

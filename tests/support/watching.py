@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer of the official client that watches topics all the time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames and entries as a broker would send them, written without our own code.
 
 Protobuf fields are laid out byte by byte here, so that neither the generated classes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decoded entry says of each of its messages, as plain Python values."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from typing import Any
 
 from pulsar_spark.wire import messages
 from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.messages import MessageTable, Texts
+from pulsar_spark.wire.messages import BinaryColumn, MessageTable
 
 
 def fields_of(entry: Entry) -> list[dict[str, Any]]:
@@ -25,10 +26,10 @@ def column_of(entry: Entry, name: str) -> list[Any]:
     return [fields[name] for fields in fields_of(entry)]
 
 
-def text_of(texts: Texts | None, row: int) -> bytes:
+def text_of(column: BinaryColumn | None, row: int) -> bytes:
     """A row of a column of bytes."""
-    assert texts is not None
-    return bytes(texts.data[texts.offsets[row] : texts.offsets[row + 1]])
+    assert column is not None
+    return bytes(column.data[column.offsets[row] : column.offsets[row + 1]])
 
 
 def fields_of_row(table: MessageTable, row: int) -> dict[str, Any]:

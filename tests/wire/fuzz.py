@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any bytes, all the way from the socket to a RecordBatch: rows, or one clear error.
 
     python -m tests.wire.fuzz --seconds 600 --seed 1
@@ -30,12 +31,14 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
+from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.entries import Entry, EntryDecoder, read_stored_entry
-from pulsar_spark.wire.protocol import ClientProtocol, Delivery
+from pulsar_spark.wire.protocol import ClientProtocol, Delivery, delivery_of
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, command, frame, proto
 
@@ -63,15 +66,26 @@ KINDS = (
 SCHEMA = arrow_schema(tuple(COLUMN_TYPES))
 
 
-def read(stream: bytes, cuts: list[int]) -> Counter[str]:
-    """Reads a stream that is cut in pieces; counts what came of it."""
+def read(stream: bytes, cuts: list[int], *, in_bulk: bool = False) -> Counter[str]:
+    """Reads a stream that is cut in pieces; counts what came of it.
+
+    Args:
+        stream: The bytes.
+        cuts: Where they are cut.
+        in_bulk: Whether ordinary entries come together, which changes nothing else.
+    """
     found: Counter[str] = Counter()
     protocol = ClientProtocol(b"")
+    if in_bulk:
+        protocol.in_bulk.add(1)
     chunks = ChunkAssembler(MAX_ENTRY_BYTES, max_pending=3)
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     try:
         for first, last in itertools.pairwise(edges):
             for event in protocol.receive_data(stream[first:last]):
+                if isinstance(event, Deliveries):
+                    _read_together(event, chunks, found)
+                    continue
                 found[type(event).__name__] += 1
                 if isinstance(event, Delivery):
                     _read_entry(event, chunks, found)
@@ -80,6 +94,29 @@ def read(stream: bytes, cuts: list[int]) -> Counter[str]:
     except ProtocolError:
         found["ProtocolError"] += 1
     return found
+
+
+def _read_together(
+    deliveries: Deliveries, chunks: ChunkAssembler, found: Counter[str]
+) -> None:
+    """Reads ordinary entries, each into a table of its own as the others are."""
+    for number in range(len(deliveries)):
+        found["Delivery"] += 1
+        run = _decoder().take(deliveries, number, number + 1)
+        if run is None:
+            _read_entry(delivery_of(deliveries, number), chunks, found)
+            continue
+        try:
+            for entry in run.entries:
+                found["rows"] += _check_entry(entry)
+        except CorruptEntryError:  # a value that does not fit its column
+            found["CorruptEntryError"] += 1
+
+
+def _decoder() -> EntryDecoder:
+    return EntryDecoder(
+        MAX_ENTRY_BYTES, table_rows=MAX_ROWS, table_bytes=MAX_BATCH_BYTES
+    )
 
 
 def _read_entry(event: Delivery, chunks: ChunkAssembler, found: Counter[str]) -> None:
@@ -95,10 +132,7 @@ def _read_entry(event: Delivery, chunks: ChunkAssembler, found: Counter[str]) ->
                 found[type(whole).__name__] += 1
                 return
             stored = whole
-        decoder = EntryDecoder(
-            MAX_ENTRY_BYTES, table_rows=MAX_ROWS, table_bytes=MAX_BATCH_BYTES
-        )
-        for entry in decoder.pieces(stored):
+        for entry in _decoder().pieces(stored):
             found["rows"] += _check_entry(entry)
     except CorruptEntryError:
         found["CorruptEntryError"] += 1
@@ -114,7 +148,12 @@ def _check_entry(entry: Entry) -> int:
     sides = entry.between(MessageId(0, 0), middle), entry.between(middle, middle)
     assert len(sides[1]) <= len(sides[0]) <= len(entry)
     builder = RecordBatchBuilder(
-        SCHEMA, "topic", -1, max_rows=MAX_ROWS, max_bytes=MAX_BATCH_BYTES
+        SCHEMA,
+        COLUMN_SOURCES,
+        "topic",
+        -1,
+        max_rows=MAX_ROWS,
+        max_bytes=MAX_BATCH_BYTES,
     )
     rows = 0
     for record_batch in _record_batches(builder, entry):
@@ -360,6 +399,9 @@ def run(seed: int, go_on: Callable[[int], bool]) -> Counter[str]:
             outcome = read(stream, cuts)
             if number % 10 == 0:
                 assert read(stream, []) == outcome, "cuts changed the outcome"
+            if number % 2 == 0:
+                together = read(stream, cuts, in_bulk=True)
+                assert together == outcome, "together they gave something else"
         except Exception as error:
             raise AssertionError(
                 f"case {number} of seed {seed}: {stream.hex()}"

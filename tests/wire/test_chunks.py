@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chunks: what is put together, what is put aside, and that nobody is left unaware."""
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands: golden bytes, what a reader must never ask for, and what is refused."""
 
 from __future__ import annotations
 
 import inspect
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,14 +13,15 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import (
     InitialPosition,
     ProducerAccessMode,
+    Request,
     SubType,
     TxnAction,
-    TxnId,
     ack_set_words,
     command_name,
     decode_command,
@@ -41,10 +44,10 @@ def golden(text: str) -> bytes:
     return bytes.fromhex(text.replace(" ", ""))
 
 
-def sent(frame: bytes) -> pb.BaseCommand:
+def sent(built: Request[Any] | bytes, request_id: int = 5) -> pb.BaseCommand:
     """Return the one command in a frame that was built."""
     reader = FrameReader()
-    reader.receive_data(frame)
+    reader.receive_data(built if isinstance(built, bytes) else built.encode(request_id))
     read = reader.next_frame()
     assert read is not None
     assert read.payload == b""
@@ -58,11 +61,10 @@ def subscribe(**changes: object) -> pb.CommandSubscribe:
         "topic": TOPIC,
         "subscription": "reader-1",
         "consumer_id": 7,
-        "request_id": 3,
         "durable": False,
     }
-    frame = commands.subscribe(**(arguments | changes))  # type: ignore[arg-type]
-    return sent(frame).subscribe
+    request = commands.subscribe(**(arguments | changes))  # type: ignore[arg-type]
+    return sent(request, 3).subscribe
 
 
 # -- golden bytes: the fact sheet's worked examples ------------------------------------
@@ -89,10 +91,8 @@ def test_ping_and_pong_to_the_byte():
 
 def test_cumulative_ack_inside_a_batch_to_the_byte():
     """Message 0 of 2 done: the bit of message 1 is set."""
-    frame = commands.ack_cumulative(
-        7, MessageId(33, 5, batch_index=0, batch_size=2), request_id=9
-    )
-    assert frame == golden(
+    request = commands.ack_cumulative(7, MessageId(33, 5, batch_index=0, batch_size=2))
+    assert request.encode(9) == golden(
         "00000016 00000012 080a 520e 0807 1001 1a06 0821 1005 2802 4009"
     )
 
@@ -268,11 +268,11 @@ def test_auth_response_has_both_inner_fields():
 
 def test_lookup():
     """A Redirect's word is passed on; the listener is named only if there is one."""
-    body = sent(commands.lookup(TOPIC, 4)).lookupTopic
+    body = sent(commands.lookup(TOPIC), 4).lookupTopic
     assert (body.topic, body.request_id, body.authoritative) == (TOPIC, 4, False)
     assert not body.HasField("advertised_listener_name")
     body = sent(
-        commands.lookup(TOPIC, 5, authoritative=True, advertised_listener_name="in")
+        commands.lookup(TOPIC, authoritative=True, advertised_listener_name="in")
     ).lookupTopic
     assert body.authoritative
     assert body.advertised_listener_name == "in"
@@ -280,7 +280,7 @@ def test_lookup():
 
 def test_asking_for_partitions_never_creates_a_topic():
     """The flag is sent, for its default is true."""
-    body = sent(commands.partitioned_metadata(TOPIC, 4)).partitionMetadata
+    body = sent(commands.partitioned_metadata(TOPIC), 4).partitionMetadata
     assert (body.topic, body.request_id) == (TOPIC, 4)
     assert body.HasField("metadata_auto_creation_enabled")
     assert not body.metadata_auto_creation_enabled
@@ -288,15 +288,15 @@ def test_asking_for_partitions_never_creates_a_topic():
 
 def test_a_writer_may_let_partitions_be_created():
     """The broker's policy decides then; the flag is sent, too."""
-    frame = commands.partitioned_metadata(TOPIC, 4, auto_creation=True)
-    body = sent(frame).partitionMetadata
+    request = commands.partitioned_metadata(TOPIC, auto_creation=True)
+    body = sent(request).partitionMetadata
     assert body.HasField("metadata_auto_creation_enabled")
     assert body.metadata_auto_creation_enabled
 
 
 def test_topics_of_namespace():
     """Persistent topics of one namespace, no filter of the broker's."""
-    body = sent(commands.topics_of_namespace("public/default", 6)).getTopicsOfNamespace
+    body = sent(commands.topics_of_namespace("public/default")).getTopicsOfNamespace
     assert body.namespace == "public/default"
     assert body.mode == pb.CommandGetTopicsOfNamespace.PERSISTENT
     assert not body.HasField("topics_pattern")
@@ -325,7 +325,6 @@ def test_subscribe_of_a_plain_reader():
         "read_compacted",
         "replicate_subscription_state",
         "start_message_rollback_duration_sec",
-        "consumer_epoch",
         "schema",
     ):
         assert not body.HasField(name)
@@ -339,7 +338,6 @@ def test_subscribe_with_everything():
         sub_type=SubType.FAILOVER,
         consumer_name="c",
         start_message_rollback_duration_s=60,
-        consumer_epoch=0,
     )
     assert not body.HasField("start_message_id")
     assert body.initialPosition == pb.CommandSubscribe.Earliest
@@ -347,7 +345,6 @@ def test_subscribe_with_everything():
     assert body.subType == pb.CommandSubscribe.Failover
     assert body.consumer_name == "c"
     assert body.start_message_rollback_duration_sec == 60
-    assert body.HasField("consumer_epoch")
 
 
 def test_subscribe_starts_at_the_first_chunk():
@@ -418,10 +415,10 @@ def test_flow_refuses_what_would_cut_the_connection(permits: int):
     [MessageId(3, 4), MessageId(3, 4, batch_index=9, batch_size=10, partition=2)],
 )
 def test_ack_of_a_whole_entry_has_no_ack_set(message_id: MessageId):
-    """Single messages and the last one of a batch; without reply unless asked for."""
+    """Single messages and the last one of a batch; the reply is asked for."""
     body = sent(commands.ack_cumulative(1, message_id)).ack
     assert body.ack_type == pb.CommandAck.Cumulative
-    assert not body.HasField("request_id")
+    assert body.request_id == 5
     [data] = body.message_id
     assert (data.ledgerId, data.entryId, list(data.ack_set)) == (3, 4, [])
 
@@ -432,28 +429,9 @@ def test_ack_inside_a_batch_of_unknown_size_is_refused():
         commands.ack_cumulative(1, MessageId(3, 4, batch_index=2))
 
 
-@pytest.mark.parametrize(
-    ("message_id", "expected"),
-    [
-        (MessageId(3, 4), (3, 4, [])),
-        (MessageId(3, 4, batch_index=0, batch_size=5), (3, 4, [])),
-        (MessageId(3, 4, batch_index=2, batch_size=5), (3, 4, [0b11100])),
-        (MessageId(3, 4, batch_index=2), (3, 4, [])),
-        (MessageId(3, 4, first_chunk=MessageId(2, 9)), (2, 9, [])),
-        (EARLIEST, (NONE_U64, NONE_U64, [])),
-    ],
-)
-def test_seek_to_message_id(message_id: MessageId, expected: tuple[object, ...]):
-    """The named message is the next one, inside of a batch by its pending bits."""
-    body = sent(commands.seek_to_message_id(1, 2, message_id)).seek
-    data = body.message_id
-    assert (data.ledgerId, data.entryId, list(data.ack_set)) == expected
-    assert not body.HasField("message_publish_time")
-
-
 def test_seek_to_publish_time():
     """A time, and no id beside it."""
-    body = sent(commands.seek_to_publish_time(1, 2, 1_700_000_000_000)).seek
+    body = sent(commands.seek_to_publish_time(1, 1_700_000_000_000)).seek
     assert body.message_publish_time == 1_700_000_000_000
     assert not body.HasField("message_id")
 
@@ -470,7 +448,7 @@ def test_seek_to_publish_time():
 )
 def test_commands_with_two_ids(build, command_type: str, body: str):
     """Whom it is about, also when that is 0, and which request it is."""
-    command = sent(build(0, 5))
+    command = sent(build(0))
     assert command_name(command.type) == command_type
     whose = "producer_id" if "producer" in body else "consumer_id"
     assert getattr(command, body).HasField(whose)
@@ -479,23 +457,27 @@ def test_commands_with_two_ids(build, command_type: str, body: str):
     assert getattr(command, body).request_id == 5
 
 
-def test_redeliver():
-    """Everything is asked for, under a new epoch if there is one."""
-    name = "redeliverUnacknowledgedMessages"
-    body = getattr(sent(commands.redeliver_unacknowledged_messages(4)), name)
-    assert not body.message_ids
-    assert not body.HasField("consumer_epoch")
-    body = getattr(sent(commands.redeliver_unacknowledged_messages(4, 2)), name)
-    assert body.consumer_epoch == 2
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (commands.SubType, pb.CommandSubscribe.SubType),
+        (ProducerAccessMode, pb.CommandProducer.ProducerAccessMode),
+    ],
+)
+def test_numbers_of_words(ours: type[IntEnum], theirs: Any):
+    """An enum has the protocol's numbers."""
+    numbers = {name.replace("_", "").lower(): value for name, value in theirs.items()}
+    assert {one.name.replace("_", "").lower(): one.value for one in ours} == numbers
 
 
 def test_a_plain_producer():
     """The broker names it; nothing that was not asked for."""
-    body = sent(commands.producer(topic=TOPIC, producer_id=0, request_id=5)).producer
+    body = sent(commands.producer(topic=TOPIC, producer_id=0)).producer
     assert (body.topic, body.producer_id, body.request_id) == (TOPIC, 0, 5)
     assert body.HasField("producer_id")
     assert body.user_provided_producer_name
     assert body.producer_access_mode == pb.CommandProducer.Shared
+    assert body.epoch == 0
     assert not body.metadata
     for name in ("producer_name", "topic_epoch", "txn_enabled", "schema", "encrypted"):
         assert not body.HasField(name)
@@ -507,7 +489,6 @@ def test_a_producer_with_everything():
         commands.producer(
             topic=TOPIC,
             producer_id=8,
-            request_id=5,
             producer_name="p",
             user_provided_producer_name=False,
             epoch=3,
@@ -529,21 +510,21 @@ def test_a_producer_with_everything():
 
 def test_connecting_to_a_coordinator():
     """The first one has the number 0."""
-    body = sent(commands.tc_client_connect(0, 5)).tcClientConnectRequest
+    body = sent(commands.tc_client_connect(0)).tcClientConnectRequest
     assert body.HasField("tc_id")
     assert (body.tc_id, body.request_id) == (0, 5)
 
 
 def test_new_txn():
     """The time to live is in milliseconds."""
-    body = sent(commands.new_txn(0, 5, 60_000)).newTxn
+    body = sent(commands.new_txn(0, 60_000)).newTxn
     assert body.HasField("tc_id")
     assert (body.tc_id, body.request_id, body.txn_ttl_millis) == (0, 5, 60_000)
 
 
 def test_new_txn_to_the_byte():
     """Coordinator 3, 100 ms: the shortest life that is one."""
-    assert commands.new_txn(3, 5, 100) == golden(
+    assert commands.new_txn(3, 100).encode(5) == golden(
         "0000000f 0000000b 0832 920306 0805 1064 1803"
     )
 
@@ -552,14 +533,14 @@ def test_new_txn_to_the_byte():
 def test_a_transaction_that_would_end_at_once(ttl_ms: int):
     """Seconds taken for milliseconds are noticed before a broker aborts it."""
     with pytest.raises(ValueError, match=f"live for {ttl_ms} ms"):
-        commands.new_txn(0, 5, ttl_ms)
+        commands.new_txn(0, ttl_ms)
 
 
 @pytest.mark.parametrize("txn", [TxnId(0, 0), TxnId(3, 2**64 - 1)])
 def test_add_partitions_to_txn(txn: TxnId):
     """All of them in one request; 0:0 is a transaction."""
     topics = [TOPIC, f"{TOPIC}1"]
-    body = sent(commands.add_partitions_to_txn(txn, topics, 5)).addPartitionToTxn
+    body = sent(commands.add_partitions_to_txn(txn, topics)).addPartitionToTxn
     assert TxnId(body.txnid_most_bits, body.txnid_least_bits) == txn
     assert body.HasField("txnid_most_bits")
     assert body.HasField("txnid_least_bits")
@@ -570,7 +551,7 @@ def test_add_partitions_to_txn(txn: TxnId):
 @pytest.mark.parametrize("action", TxnAction)
 def test_end_txn(action: TxnAction):
     """The action is set, also the one that is 0."""
-    body = sent(commands.end_txn(TxnId(0, 0), action, 5)).endTxn
+    body = sent(commands.end_txn(TxnId(0, 0), action)).endTxn
     assert (body.txnid_most_bits, body.txnid_least_bits) == (0, 0)
     assert body.HasField("txnid_most_bits")
     assert body.HasField("txnid_least_bits")
@@ -584,7 +565,7 @@ def test_end_txn(action: TxnAction):
 )
 def test_end_txn_to_the_byte(action: TxnAction, number: str):
     """What makes rows visible and what drops them must not be mixed up."""
-    assert commands.end_txn(TxnId(3, 7), action, 5) == golden(
+    assert commands.end_txn(TxnId(3, 7), action).encode(5) == golden(
         f"00000011 0000000d 0838 c20308 0805 1007 1803 20{number}"
     )
 
@@ -672,7 +653,7 @@ def outcome(data: bytes | memoryview) -> object:
         return str(error)
 
 
-def requests() -> dict[str, bytes]:
+def requests() -> dict[str, Request[Any]]:
     """Every command that is answered, by the name of its builder."""
     given: dict[str, Any] = {
         "topic": "t",
@@ -681,7 +662,7 @@ def requests() -> dict[str, bytes]:
         "durable": False,
         "ttl_ms": 1000,
         "message_id": MessageId(1, 2),
-        "txn": commands.TxnId(0, 1),
+        "txn": TxnId(0, 1),
         "topics": ["t"],
         "action": commands.TxnAction.COMMIT,
     }
@@ -689,22 +670,30 @@ def requests() -> dict[str, bytes]:
     for name, build in vars(commands).items():
         if not (inspect.isfunction(build) and build.__module__ == commands.__name__):
             continue
-        parameters = inspect.signature(build).parameters
-        if "request_id" in parameters:
+        signature = inspect.signature(build)
+        if str(signature.return_annotation).startswith("Request["):
             wanted = {
                 key: given.get(key, 7)
-                for key, parameter in parameters.items()
-                if parameter.default is parameter.empty or key == "request_id"
+                for key, parameter in signature.parameters.items()
+                if parameter.default is parameter.empty
             }
             built[name] = build(**wanted)
     return built
 
 
-@pytest.mark.parametrize(("name", "frame"), requests().items())
-def test_every_request_knows_its_answer(name: str, frame: bytes):
+def test_no_other_command_has_a_reply():
+    """What is built as a frame has no request id that a broker could answer."""
+    assert len(requests()) == 16
+    for built in (commands.connect("v"), commands.ping(), commands.flow(1, 1)):
+        command = sent(built)
+        field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
+        assert "request_id" not in field.message_type.fields_by_name
+
+
+@pytest.mark.parametrize(("name", "request_"), requests().items())
+def test_every_request_knows_its_answer(name: str, request_: Request[Any]):
     """The class of the reply's body, which carries the number of the request."""
-    answer = commands.answer_to(frame)
-    assert answer is not None
+    answer = request_.reply_type
     assert "request_id" in answer.DESCRIPTOR.fields_by_name
     own = {
         "lookup": "CommandLookupTopicResponse",
@@ -722,10 +711,26 @@ def test_every_request_knows_its_answer(name: str, frame: bytes):
     assert answer.DESCRIPTOR.name == own.get(name, "CommandSuccess")
 
 
-def test_what_has_no_reply():
-    """Nothing answers these."""
-    assert commands.answer_to(commands.flow(1, 1)) is None
-    assert commands.answer_to(commands.pong()) is None
+@pytest.mark.parametrize("request_", requests().values(), ids=requests())
+def test_a_request_may_be_encoded_again(request_: Request[Any]):
+    """Each frame has its own request id, and nothing else differs."""
+    field = pb.BaseCommand.DESCRIPTOR.fields_by_number[request_.command.type].name
+    seen = []
+    for request_id in (0, 2**63):
+        command = sent(request_, request_id)
+        body = getattr(command, field)
+        assert body.HasField("request_id")
+        assert body.request_id == request_id
+        body.ClearField("request_id")
+        seen.append(command)
+    assert seen == [request_.command] * 2
+
+
+def test_the_names_of_requests():
+    """They are the protocol's, as errors name them."""
+    assert commands.lookup("t").name == "LOOKUP"
+    assert commands.get_last_message_id(1).name == "GET_LAST_MESSAGE_ID"
+    assert commands.tc_client_connect(0).name == "TC_CLIENT_CONNECT"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries: three forms of payload, what each message gets, and every kind of lie."""
 
 from __future__ import annotations

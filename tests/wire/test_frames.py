@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames: golden bytes, every split of the input, limits, checksums and cost."""
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ def test_reads_the_golden_message():
 def test_simple_command_has_an_empty_payload():
     """A frame that ends with its command has nothing to split."""
     assert read_all(PONG) == [(PONG[8:], b"")]
+    assert read_all(encode_frame(b"x")) == [(b"x", b"")]
 
 
 def test_every_split_of_two_frames_gives_the_same():
@@ -161,11 +163,13 @@ def test_what_is_read_into_its_buffers(
     """However much of a buffer is filled at a time, frames are whole and stay so.
 
     Also where those before them are not held any more, so that buffers are used again.
+    Long streams do not come byte by byte.
     """
     payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
     rest = memoryview(
         b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
     )
+    least = len(rest) // 5000
     reader = FrameReader(new_buffer=BufferPool().take)
     frames: deque[Frame] = deque()
     holds = itertools.cycle(held)
@@ -180,7 +184,7 @@ def test_what_is_read_into_its_buffers(
             break
         buffer = reader.buffer()
         assert len(buffer) > 0
-        size = min(len(buffer), len(rest), step)
+        size = min(len(buffer), len(rest), max(step, least))
         buffer[:size] = rest[:size]
         rest = rest[size:]
         reader.received(size)
@@ -318,7 +322,7 @@ def test_buffers_are_small_while_frames_are(total: int, room: int):
     reader.receive_data(encode_frame(bytes(60 * KIB - 8)) + total.to_bytes(4, "big"))
     assert reader.next_frame() is not None
     assert reader.next_frame() is None
-    assert len(reader.buffer()) == room
+    assert len(reader.buffer()) == room - 4  # the size moves there, too
     assert rooms == [64 * KIB, room]
 
 
@@ -345,6 +349,29 @@ def test_room_is_earned_by_what_arrives(piece_bytes: int):
     for size, had in rooms:
         assert size <= max(512 * 1024, 2 * had)
     assert len(rooms) < 10
+
+
+def test_a_buffer_is_filled_before_its_frame_gets_another():
+    """What remains of it is as large as the room that was asked for."""
+    reader, rooms = reader_with_rooms()
+    reader.receive_data((4 * MIB).to_bytes(4, "big"))
+    assert reader.next_frame() is None
+    assert len(reader.buffer()) == 512 * KIB - 4
+    reader.receive_data(bytes(496 * KIB - 4))
+    assert len(reader.buffer()) == 16 * KIB
+    assert rooms == [64 * KIB, 512 * KIB]
+
+
+def test_bytes_before_an_error_are_not_kept():
+    """A stream that is lost lets its buffer go."""
+    room = bytearray(64 * KIB)
+    reader = FrameReader(new_buffer=lambda size: memoryview(room)[:size])
+    reader.receive_data(b"\xff" * 8)
+    with pytest.raises(BufferError):
+        room.clear()  # it is viewed
+    with pytest.raises(ProtocolError):
+        reader.next_frame()
+    room.clear()
 
 
 def test_bytes_after_an_error_are_not_kept():
@@ -479,6 +506,7 @@ def test_an_entry_without_checksum_is_read(front: bytes):
 def test_an_empty_payload_is_a_payload():
     """An entry may end with its metadata."""
     assert split_entry(entry(SIZED_METADATA)).payload == b""
+    assert split_entry(entry(bytes(4))) == (None, b"", b"")
 
 
 def test_parts_share_the_memory_of_the_frame():
@@ -521,3 +549,22 @@ def test_every_truncation_is_a_corrupt_entry():
     for end in range(len(whole)):
         with pytest.raises(CorruptEntryError, match=r"ends|are left"):
             split_entry(memoryview(whole[:end]), verify_checksum=False)
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        (b"", "ends before the size of its metadata"),
+        (b"\x0e", "ends before the size of its metadata"),
+        (b"\x0e\x02", "ends before the size of its broker entry metadata"),
+        (BROKER_PART, "ends before the size of its metadata"),
+        (b"\x0e\x01", "ends inside of its checksum"),
+        (b"\x0e\x01\0\0\0", "ends inside of its checksum"),
+        (b"\x0e\x01\0\0\0\0", "ends before the size of its metadata"),
+        (b"\0\0\0\1", "metadata should have 1 bytes, only 0 are left"),
+    ],
+)
+def test_where_an_entry_ends_too_early(part: bytes, problem: str):
+    """The error names the part that is not whole."""
+    with pytest.raises(CorruptEntryError, match=problem):
+        split_entry(memoryview(part))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any bytes from the socket to a RecordBatch: rows, or one clear error."""
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from tests.wire.builders import CODECS, Outer, Sent
 CASES = 4_000
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2, 3))]
+)
 def test_damaged_streams(seed: int):
     """Thousands of damaged streams give what ``fuzz`` allows, and each kind of it."""
     found = fuzz.run(seed, lambda number: number < CASES)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any bytes: frames or one ProtocolError, the same however the bytes are cut."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real broker sent, decoded to exactly what the official Java client read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel in all of its forms, beside protobuf's own parser, on any bytes."""
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def test_batches_one_after_the_other(kernel: Any):
             assert fields["ordering_key"] == b"o"
             assert fields["properties"] == {"n": "1"}
             assert fields["event_time"] == 7
-        table = table.another()
+        table = table.empty_like()
         assert (table.rows, table.pairs, table.any_flags) == (0, 0, 0)
 
 
@@ -223,12 +224,12 @@ def test_views_stay_as_they_are(kernel: Any):
         assert after == before
 
 
-@pytest.mark.parametrize("text", messages.TEXTS)
+@pytest.mark.parametrize("text", messages.BINARY_COLUMNS)
 def test_texts_that_are_not_wanted(kernel: Any, text: str):
     """A column of bytes that is not wanted is not there; nothing else differs."""
     sent = [Sent(b"v", key="k", ordering_key=b"o", properties=[("a", "b")])]
     whole, part = kernel.MessageTable(), kernel.MessageTable([text])
-    for table in (whole, part, part.another()):
+    for table in (whole, part, part.empty_like()):
         table.append_batch(batch_payload(sent), 1, None, 3, 4, 1)
     wanted = {
         "values": ["values"],
@@ -248,11 +249,11 @@ def test_texts_that_are_not_wanted(kernel: Any, text: str):
 
 def test_numbered_rows(kernel: Any):
     """Rows of a head, a varint and a tail, behind those that are kept."""
-    texts = kernel.Texts(kernel.new_bytes)
+    texts = kernel.BinaryColumn(kernel.new_bytes)
     numbers = memoryview(array("i", [5, 0, 127, 128, 16383, 16384, 2**31 - 1]))
-    texts.gather(0, b"kept dropped", memoryview(array("i", [0, 4, 5, 12])), 2)
-    texts.number(1, b"head ", numbers, 1, 7, b" tail")
-    texts.number(7, b"", numbers, 0, 1, b"")
+    texts.append(0, b"kept dropped", memoryview(array("i", [0, 4, 5, 12])), 2)
+    texts.append_numbered(1, b"head ", numbers, 1, 7, b" tail")
+    texts.append_numbered(7, b"", numbers, 0, 1, b"")
     assert [text_of(texts, row) for row in range(8)] == [
         b"kept",
         *(b"head " + encode_varint(number) + b" tail" for number in numbers[1:]),
@@ -367,7 +368,7 @@ def in_pieces(
     tables = []
     number = position = 0
     while True:
-        table = tables[-1].another() if tables else kernel.MessageTable()
+        table = tables[-1].empty_like() if tables else kernel.MessageTable()
         number = table.append_batch(
             payload, count, None, 7, 40, 1, number, position, most_rows, most_bytes
         )
@@ -427,7 +428,7 @@ def test_a_table_ends_before_too_many_properties(kernel: Any):
     table.max_pairs = 9
     assert table.append_batch(payload, 5, None, 0, 0, 0) == 2
     assert (table.rows, table.pairs) == (2, 8)
-    another = table.another()
+    another = table.empty_like()
     assert another.max_pairs == 9
     assert another.append_batch(payload, 5, None, 0, 0, 0, 2, table.next_position) == 4
 
@@ -634,15 +635,15 @@ def test_texts_after_a_failed_allocation(kernel: Any):
     numbers = memoryview(array("i", [2**31 - 1] * 100))
     bounds = memoryview(array("i", [0, 9] * 100))
     for left in (0, 1):
-        for fill in ("gather", "number"):
+        for fill in ("append", "append_numbered"):
             scarce = Scarce(kernel, 1000)
-            texts = kernel.Texts(scarce)
+            texts = kernel.BinaryColumn(scarce)
 
             def take(texts: Any = texts, fill: str = fill) -> None:
-                if fill == "gather":
-                    texts.gather(0, b"some text", bounds, 100)
+                if fill == "append":
+                    texts.append(0, b"some text", bounds, 100)
                 else:
-                    texts.number(0, b"head", numbers, 0, 100, b"tail")
+                    texts.append_numbered(0, b"head", numbers, 0, 100, b"tail")
 
             scarce.left = left
             with pytest.raises(MemoryError):
@@ -650,4 +651,4 @@ def test_texts_after_a_failed_allocation(kernel: Any):
             scarce.left = 1000
             take()
             wanted = b"head" + encode_varint(2**31 - 1) + b"tail"
-            assert text_of(texts, 99) == (b"some text" if fill == "gather" else wanted)
+            assert text_of(texts, 99) == (b"some text" if fill == "append" else wanted)

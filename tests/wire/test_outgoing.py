@@ -1,9 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames to send: what they say, how large they are, and that our reader reads them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -12,21 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.chunks import ChunkAssembler
-from pulsar_spark.wire.commands import TxnId, decode_command
-from pulsar_spark.wire.compression import CompressionType
+from pulsar_spark.wire.commands import decode_command
+from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.entries import (
     StoredEntry,
     decode_entry,
     read_stored_entry,
 )
 from pulsar_spark.wire.frames import FrameReader
-from pulsar_spark.wire.outgoing import (
-    EntryEncoder,
-    SendFrame,
-    unbatched,
-)
+from pulsar_spark.wire.outgoing import EntryEncoder, as_single
+from pulsar_spark.wire.sends import Messages, Packer, SendFrame
+from tests.support.entries import member
 from tests.wire.fields import column_of
 
 MIB = 1 << 20
@@ -44,14 +46,30 @@ def encoder(**changes: Any) -> EntryEncoder:
     return EntryEncoder(**{**settings, **changes})
 
 
-def batch_of(values: Sequence[bytes], **fields: Any) -> bytes:
-    """The payload of a batch, by protobuf."""
-    parts = []
-    for value in values:
-        single = pb.SingleMessageMetadata(payload_size=len(value), **fields)
-        head = single.SerializeToString()
-        parts += [struct.pack(">I", len(head)), head, value]
-    return b"".join(parts)
+def batch(
+    one: EntryEncoder, members: Sequence[bytes], ids: tuple[int, int]
+) -> SendFrame | None:
+    """The frame of a batch of the same producer; None if it is too large."""
+    packer = Packer(
+        producer_id=one.producer_id,
+        producer_name=one.producer_name,
+        max_entry_bytes=one.max_entry_bytes,
+        max_rows=len(members),
+        max_bytes=100 * MIB,
+        max_alone_bytes=0,
+        txn=one.txn,
+        codec=one.compression,
+        compress=partial(compress, one.compression),
+        now_ms=lambda: NOW_MS,
+        first_number=0,
+    )
+    ends = [0, *accumulate(map(len, members))]
+    offsets = memoryview(struct.pack(f"{len(ends)}q", *ends)).cast("q")
+    rows = Messages(memoryview(b"".join(members)), offsets)
+    numbers = [ids[0]] * (len(members) - 1) + [ids[1]]
+    frames: list[SendFrame] = []
+    packer.add(rows, numbers, 0, len(members), frames, 1)
+    return frames[0] if frames else None
 
 
 def frame_of(send: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes) -> bytes:
@@ -87,35 +105,6 @@ def entry_bytes(stored: StoredEntry) -> int:
 # -- what a frame says -----------------------------------------------------------------
 
 
-def test_golden_batch():
-    """Command and metadata say the same; nothing is said that was not asked for."""
-    payload = batch_of([b"a", b"bc"])
-    frame = encoder().batch(payload, 2, (7, 8), NOW_MS)
-    assert frame is not None
-    assert (frame.sequence_id, frame.highest_sequence_id, frame.rows) == (7, 8, 2)
-    assert frame.data == frame_of(
-        pb.CommandSend(
-            producer_id=3, sequence_id=7, highest_sequence_id=8, num_messages=2
-        ),
-        pb.MessageMetadata(
-            producer_name="p",
-            sequence_id=7,
-            highest_sequence_id=8,
-            publish_time=NOW_MS,
-            num_messages_in_batch=2,
-        ),
-        payload,
-    )
-    assert frame.data.hex() == (
-        "0000003a"  # so many bytes follow
-        "0000000c080632080803100718023008"  # SEND
-        "0e01a04c1903"  # checksum of all that follows
-        "000000110a0170100718fb80b3c19c335802c00108"  # MessageMetadata
-        "00000002180161"  # size, SingleMessageMetadata, value
-        "0000000218026263"
-    )
-
-
 def test_golden_single():
     """Not a batch: neither place counts messages."""
     metadata = pb.MessageMetadata(partition_key="k", event_time=5)
@@ -137,13 +126,11 @@ def test_golden_single():
 
 def test_keys_of_a_batch():
     """Those of its first row, by which brokers choose a consumer."""
-    ((_, stored),) = read_batch(
-        encoder(), partition_key="AP8=", key_is_base64=True, ordering_key=b"o"
-    )
+    ((_, stored),) = read_batch(encoder(), key=b"\x00\xff", ordering_key=b"o")
     assert stored.metadata.partition_key == "AP8="
     assert stored.metadata.partition_key_b64_encoded
     assert stored.metadata.ordering_key == b"o"
-    ((_, stored),) = read_batch(encoder(), partition_key="", key_is_base64=False)
+    ((_, stored),) = read_batch(encoder(), key="")
     assert stored.metadata.HasField("partition_key")
     assert not stored.metadata.HasField("partition_key_b64_encoded")
     assert not stored.metadata.HasField("ordering_key")
@@ -153,7 +140,7 @@ def read_batch(
     encoder: EntryEncoder, **keys: Any
 ) -> list[tuple[pb.CommandSend, StoredEntry]]:
     """One batch of two rows, read."""
-    frame = encoder.batch(batch_of([b"a", b"b"]), 2, (0, 1), NOW_MS, **keys)
+    frame = batch(encoder, [member(b"a", **keys), member(b"b")], (0, 1))
     assert frame is not None
     return read([frame])
 
@@ -185,7 +172,7 @@ def test_compressed(codec: CompressionType):
     """
     one = encoder(compression=codec)
     values = [b"", b"same " * 100, b"x"]
-    frame = one.batch(batch_of(values), 3, (0, 2), NOW_MS)
+    frame = batch(one, [*map(member, values)], (0, 2))
     assert frame is not None
     ((_, stored),) = read([frame])
     assert decode_entry(stored).payloads == values
@@ -241,14 +228,19 @@ def test_the_limit_of_a_single(limit: int):
 
 
 def test_the_limit_of_a_batch():
-    """Likewise, but the answer is None: it can be sent in another way."""
+    """Likewise, but the answer is no frame: it can be sent in another way."""
     one = encoder(max_message_size_bytes=1000)
-    keys = {"partition_key": "k" * 50, "ordering_key": b"o" * 50}
-    ((_, stored),) = read_batch(one, **keys)
-    room = one.max_entry_bytes - stored.metadata_bytes
-    frame = one.batch(b"x" * room, 2, (0, 1), NOW_MS, **keys)
+    keys: dict[str, Any] = {"key": "k" * 50, "ordering_key": b"o" * 50}
+    frame = batch(one, [member(b"x" * 200, **keys)], (1, 1))
     assert frame is not None
-    assert one.batch(b"x" * (room + 1), 2, (0, 1), NOW_MS, **keys) is None
+    ((_, stored),) = read([frame])
+    most = 200 + one.max_entry_bytes - entry_bytes(stored)
+    assert most > 200
+    frame = batch(one, [member(b"x" * most, **keys)], (1, 1))
+    assert frame is not None
+    ((_, stored),) = read([frame])
+    assert entry_bytes(stored) == one.max_entry_bytes
+    assert batch(one, [member(b"x" * (most + 1), **keys)], (1, 1)) is None
 
 
 def test_metadata_alone_are_too_large():
@@ -367,16 +359,17 @@ def test_any_message_in_chunks(
 def test_any_batch(values: list[bytes], codec: CompressionType, first: int, gap: int):
     """Our reader gives what went in, and numbers rows where no number is left out."""
     last = first + len(values) - 1 + gap
-    frame = encoder(compression=codec).batch(
-        batch_of(values), len(values), (first, last), NOW_MS
-    )
+    if len(values) == 1:
+        last = first
+    frame = batch(encoder(compression=codec), [*map(member, values)], (first, last))
     assert frame is not None
     ((command, stored),) = read([frame])
     assert (command.sequence_id, command.highest_sequence_id) == (first, last)
     entry = decode_entry(stored)
     assert entry.payloads == values
     assert entry.metadata.publish_time == NOW_MS
-    ids = range(first, last + 1) if not gap else [first] * len(values)
+    has_gap = last - first >= len(values)
+    ids = [first] * len(values) if has_gap else range(first, last + 1)
     assert column_of(entry, "sequence_id") == list(ids)
 
 
@@ -390,14 +383,17 @@ def test_any_batch(values: list[bytes], codec: CompressionType, first: int, gap:
         {"partition_key": "", "ordering_key": b"", "event_time": 0},
         {"partition_key": "AP8=", "partition_key_b64_encoded": True},
         {"null_value": True, "ordering_key": b"o", "event_time": 7},
-        {"properties": [pb.KeyValue(key="a", value=""), pb.KeyValue(key="ä")]},
+        {"properties": [("a", "x"), ("ä", "x"), ("a", "")]},
     ],
 )
-def test_unbatched(fields: dict[str, Any]):
+def test_as_single(fields: dict[str, Any]):
     """A message says the same by itself as in a batch."""
-    for properties in fields.get("properties", ()):
-        properties.value = properties.value or "x"
-    message = memoryview(batch_of([b"value"], **fields))
-    metadata, payload = unbatched(message)
-    assert metadata == pb.MessageMetadata(**fields)
+    message = memoryview(member(b"value", **fields))
+    metadata, payload = as_single(message)
+    expected = pb.MessageMetadata(
+        **{k: v for k, v in fields.items() if k != "properties"}
+    )
+    for key, value in fields.get("properties", ()):
+        expected.properties.add(key=key, value=value)
+    assert metadata == expected
     assert payload == b"value"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flow accounting, against a model of the broker's side."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
-from pulsar_spark.wire.permits import Permits, as_broker_counts
+from pulsar_spark.wire.permits import Learnt, Permits, as_broker_counts
 
 MIB = 1024 * 1024
 
@@ -69,6 +70,39 @@ def test_starts_small(queue: int, window_bytes: int, grant: int):
     assert permits.initial_grant() == grant
     assert permits.balance == grant
     assert permits.next_grant() == 0
+
+
+@pytest.mark.parametrize(
+    ("learnt", "grant"),
+    [
+        (Learnt(300, 100.0), 300),
+        (Learnt(1, 100.0), 12),  # never fewer than without
+        (Learnt(10**12, 100.0), 1000),  # nor more than the queue has room for
+        (Learnt(300, 1.0 * MIB), 64),
+        (Learnt(300, 1e12), 1),
+        (Learnt(300, 0.0), 300),
+    ],
+)
+def test_starts_with_what_was_learnt(learnt: Learnt, grant: int):
+    """As many as came before, if so many of that size fit."""
+    assert Permits(1000, 64 * MIB, learnt).initial_grant() == grant
+
+
+def test_what_is_learnt():
+    """All that came, and how large the last of it was; nothing where nothing came."""
+    permits = started()
+    assert permits.learnt is None
+    permits.entry_arrived(-5, 100)
+    permits.messages_taken(-5, 100)
+    assert permits.learnt is None
+    for _ in range(3):
+        permits.entry_arrived(100, 10_000)
+        permits.messages_taken(100, 10_000)
+    assert permits.learnt == Learnt(300, 100.0)
+    permits.reset()
+    assert permits.learnt == Learnt(300, 100.0)
+    again = Permits(1000, 64 * MIB, permits.learnt)
+    assert again.learnt is None
 
 
 @pytest.mark.parametrize(("queue", "window_bytes"), [(0, 1), (1, 0), (-1, 5)])
@@ -253,6 +287,9 @@ def test_a_new_connection_starts_at_zero():
 
 # -- whole streams ---------------------------------------------------------------------
 
+anything_learnt = st.none() | st.builds(
+    Learnt, st.integers(1, 2**40), st.just(0.0) | st.floats(1e-9, 1e9)
+)
 entries = st.lists(
     st.tuples(st.integers(1, 300), st.integers(0, 20_000)), min_size=1, max_size=60
 )
@@ -265,6 +302,7 @@ entries = st.lists(
     window_bytes=st.integers(1, 200_000),
     read_entries=st.integers(1, 100),
     takes=st.lists(st.integers(0, 40), min_size=1, max_size=20),
+    learnt=anything_learnt,
 )
 def test_every_schedule_delivers_everything(
     entries: list[Entry],
@@ -272,10 +310,11 @@ def test_every_schedule_delivers_everything(
     window_bytes: int,
     read_entries: int,
     takes: list[int],
+    learnt: Learnt | None,
 ):
     """However slow, and however the broker overshoots: no stall, both sides agree."""
     broker = Broker(entries, read_entries)
-    permits = Permits(queue, window_bytes)
+    permits = Permits(queue, window_bytes, learnt)
     broker.flow(permits.initial_grant())
     held: deque[list[int]] = deque()
     taken = 0
@@ -381,6 +420,7 @@ lying = st.lists(
     window_bytes=st.integers(1, 200_000),
     read_entries=st.integers(1, 100),
     at_a_time=st.integers(1, 20),
+    learnt=anything_learnt,
 )
 def test_entries_that_lie_stall_nobody(
     entries: list[Entry],
@@ -388,10 +428,11 @@ def test_entries_that_lie_stall_nobody(
     window_bytes: int,
     read_entries: int,
     at_a_time: int,
+    learnt: Learnt | None,
 ):
     """Billions of messages, or fewer than none: all comes, and both sides agree."""
     broker = Broker(entries, read_entries)
-    permits = Permits(queue, window_bytes)
+    permits = Permits(queue, window_bytes, learnt)
     broker.flow(permits.initial_grant())
     arrived: deque[Entry] = deque()
     for _ in range(1000):

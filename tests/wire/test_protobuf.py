@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that is no text, and which types could have any."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection as a value: what each command becomes, in and out of the handshake."""
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pulsar_spark.wire.protocol import (
     Event,
     ProducerClosed,
     Queued,
-    Receipt,
     Refusal,
     Reply,
     SendRefused,
+    State,
 )
+from pulsar_spark.wire.sends import Receipt
 from tests.wire import builders
 from tests.wire.builders import CONNECTED, U64_MAX, Sent, command, frame, proto
 
@@ -207,6 +209,15 @@ def test_anything_else_in_the_handshake(data: bytes, name: str):
         list(ClientProtocol(CONNECT).receive_data(data))
 
 
+def test_nothing_comes_in_bulk_in_the_handshake():
+    """Nor behind a challenge, whoever was told to expect it."""
+    protocol = ClientProtocol(CONNECT)
+    protocol.in_bulk.add(1)
+    one(protocol, frame(command(36, (2, proto((1, "token"), (2, b"data"))))))
+    with pytest.raises(ProtocolError, match="answered CONNECT with MESSAGE"):
+        none(protocol, builders.message(builders.single(Sent())) * 2)
+
+
 # -- after it --------------------------------------------------------------------------
 
 
@@ -217,6 +228,17 @@ def test_ping_is_answered():
     assert protocol.data_to_send() == commands.pong() * 2
     assert protocol.data_to_send() == b""
     none(protocol, frame(command(19)))
+    assert protocol.data_to_send() == b""
+
+
+def test_an_answer_goes_out_with_the_others():
+    """In its turn, and once."""
+    protocol = ready()
+    none(protocol, frame(command(18)))
+    protocol.answer(b"credentials")
+    none(protocol, frame(command(18)))
+    expected = commands.pong() + b"credentials" + commands.pong()
+    assert protocol.data_to_send() == expected
     assert protocol.data_to_send() == b""
 
 
@@ -420,13 +442,16 @@ def test_frames_before_garbage_count():
         next(events)
 
 
+@pytest.mark.parametrize("garbage", [frame(b"\xff\xff\xff\xff"), bytes(8)])
 @pytest.mark.parametrize("before", [b"", builders.connected()], ids=["new", "ready"])
-def test_a_failure_lasts(before: bytes):
+def test_a_failure_lasts(before: bytes, garbage: bytes):
     """Nothing that follows means anything, not even CONNECTED; nothing is kept."""
     protocol = ClientProtocol(CONNECT)
     list(protocol.receive_data(before))
+    assert protocol.state is (State.READY if before else State.HANDSHAKE)
     with pytest.raises(ProtocolError) as first:
-        list(protocol.receive_data(frame(b"\xff\xff\xff\xff")))
+        list(protocol.receive_data(garbage))
+    assert protocol.state is State.FAILED
     for data in (builders.connected(), frame(command(18)), b""):
         with pytest.raises(ProtocolError) as again:
             list(protocol.receive_data(data))

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site of these pages: ``make docs`` builds it."""
+
+from pulsar_spark import __version__
+
+project = "pulsar-spark"
+version = release = __version__
+html_title = f"{project} {version}"
+html_show_copyright = False
+language = "en"
+
+extensions = ["myst_parser"]
+# Headings are linked to by the anchors that GitHub has for them.
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "source_repository": "https://github.com/pulsar-spark/pulsar-spark/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+html_copy_source = False

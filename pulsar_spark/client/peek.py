@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that look at a few stored entries and leave no trace.
+
+They are not durable: they acknowledge nothing, keep nothing from being trimmed, and
+brokers forget them as they are closed. So look the survey of ledgers, the guard of
+chunked messages, and whoever asks whether a row is visible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from typing import TypeVar
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import Request
+from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
+from pulsar_spark.wire.protocol import Delivery
+
+
+class Peeker(TopicConsumer):
+    """A reader of the entries from some message id on. Subclasses say what to keep.
+
+    Args:
+        topic: Full name of the topic partition.
+        connection: To its broker.
+        start: Where it begins, inclusive.
+        arrived: Notified when no more will come; ``deliver`` is to notify it as well.
+
+    Attributes:
+        positions: What the broker said of it when it was asked last, see
+            ``ask_positions``.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        connection: Connection,
+        start: MessageId,
+        arrived: threading.Condition,
+    ) -> None:
+        super().__init__(topic, connection)
+        self.positions = TopicPositions(EARLIEST, None)
+        self._start = start
+        self._arrived = arrived
+
+    def attach(self, prefix: str) -> Request[pb.CommandSuccess]:
+        """Build SUBSCRIBE. Never of the compacted form, which has no dense numbers.
+
+        Args:
+            prefix: Beginning of the subscription's name.
+        """
+        name = f"{prefix}-{uuid.uuid4()}"
+        return self.subscribe(name, durable=False, start=self._start)
+
+    def grant(self, permits: int) -> None:
+        """Let the broker send entries. A broken connection closes its readers."""
+        with contextlib.suppress(PulsarSparkError):
+            self.connection.grant(self.consumer_id, permits)
+
+    # What follows is called by the connection's reading thread.
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Notify who waits for entries that no more will come."""
+        with self._arrived:
+            super().closed(error)
+            self._arrived.notify_all()
+
+
+P = TypeVar("P", bound=Peeker)
+
+
+def begin(peekers: ConsumerSet[P], prefix: str) -> None:
+    """Subscribe all members, and ask for their positions.
+
+    Those whose request fails are no longer members.
+
+    Args:
+        peekers: Connected already.
+        prefix: Beginning of the names of their subscriptions.
+    """
+    peekers.step(lambda peeker: peeker.attach(prefix))
+    ask_positions(peekers)
+
+
+def ask_positions(peekers: ConsumerSet[P]) -> None:
+    """Ask what each member has before it, and where its topic partition ends.
+
+    Those whose request fails are no longer members.
+    """
+    for name, reply in peekers.step(lambda peeker: peeker.get_last()).items():
+        peekers.members[name].positions = read_positions(reply)
+
+
+def entry_of(delivery: Delivery) -> StoredEntry | None:
+    """Return the entry; None where it is damaged, which its rows' reader reports."""
+    try:
+        return read_stored_entry(
+            delivery.ledger_id, delivery.entry_id, delivery.headers_and_payload
+        )
+    except CorruptEntryError:
+        return None

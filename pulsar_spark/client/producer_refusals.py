@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about a broker's refusal of a producer or an entry.
+
+The codes are those of Pulsar 4.0.7.
+"""
+
+from __future__ import annotations
+
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.wire.refusals import has_exclusive_producer
+
+#: The code for an entry that arrived damaged. Attaching again may cure it, although the
+#: code is a final one: the bytes we keep are right.
+DAMAGED = "ChecksumError"
+
+#: Another producer holds the name, or has the topic to itself: its sentence tells.
+_BUSY = "ProducerBusy"
+
+#: Another producer has exclusive access, or exclusive access was refused because others
+#: are attached.
+_FENCED = "ProducerFenced"
+
+_QUOTA = (
+    "The rows that its subscriptions have not acknowledged have reached the backlog "
+    "quota: let these catch up, or raise the quota."
+)
+
+#: What to do about a refusal, by its code.
+_CURES = {
+    _FENCED: (
+        "Only one producer at a time writes to a topic partition unless all of them "
+        "set `pulsar.producer.accessMode` to Shared: end the other one, or wait for it "
+        "by WaitForExclusive; and let a single task write."
+    ),
+    "TopicTerminatedError": "It takes no more rows, ever: write to another topic.",
+    "ProducerBlockedQuotaExceededError": _QUOTA,
+    "ProducerBlockedQuotaExceededException": _QUOTA,
+}
+
+
+def explained(error: BrokerError, name: str) -> BrokerError:
+    """Return the error with what to do about it, where that is known.
+
+    Args:
+        error: A broker's refusal.
+        name: The producer's.
+    """
+    cure = _CURES.get(error.code)
+    if has_exclusive_producer(error):
+        cure = _CURES[_FENCED]
+    elif error.code == _BUSY:
+        cure = (
+            f"The name {name!r} is held by another producer of this topic: end the job "
+            "that uses it, or choose another `idempotenceId` or "
+            "`pulsar.producer.producerName`. A name of your own serves one task at a "
+            "time."
+        )
+    if cure is None:
+        return error
+    # A name, or a topic, may come free before the task's patience ends.
+    return error.saying(
+        f"{error.message.rstrip('. ')}. {cure}",
+        retriable=error.retriable or error.code == _BUSY,
+    )

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer of one topic partition: its state, and what reading threads tell it.
+
+Nothing is sent here: ``client.producers`` does that, in the task's own thread. The two
+meet under one lock, ``Shared.changed``::
+
+         PRODUCER              PRODUCER_SUCCESS
+    NEW ----------> ATTACHING ------------------> ATTACHED
+     ^                |  | ^                         |
+     |  refused, or   |  | |  PRODUCER               |  closed, connection broke,
+     |  no answer     |  | +------------+            |  entry refused, no receipts
+     +----------------+  |              |            |
+                         +---------> BROKEN <--------+
+                           closed, connection broke
+
+ATTACHING may last: a broker lets a producer queue for exclusive access. A BROKEN one
+waits in ``Shared.broken`` until the task's thread attaches it again and resends what
+has no receipt; if the broker refuses that for now, it is BROKEN again. An error that
+another try cannot cure is final for all producers of the task: ``Shared.fatal``.
+
+Each attachment speaks for itself alone. A reading thread may still be about to report
+on a connection that the producer has left; none of that may harm the next attachment.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pulsar_spark.client.connection import Connection, new_producer_id
+from pulsar_spark.client.producer_refusals import DAMAGED, explained
+from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import CompressionType
+from pulsar_spark.wire.outgoing import EntryEncoder
+from pulsar_spark.wire.protocol import SendRefused
+from pulsar_spark.wire.sends import Receipt, SendFrame
+
+#: An entry may arrive damaged this many times in a row.
+_MAX_DAMAGED = 3
+
+#: An attachment that lasted this long, in seconds, worked: its end is a new problem,
+#: not the last one again.
+_STEADY_S = 10.0
+
+
+class State(enum.Enum):
+    """Where a producer stands in the drawing above."""
+
+    NEW = "new"
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    BROKEN = "broken"
+
+
+@dataclass
+class Trouble:
+    """What went wrong since the last receipt, which replaces it by a new one.
+
+    Attributes:
+        waited_s: Seconds that ended attachments waited for receipts in vain.
+        silences: How often it attached again because no receipts came.
+        tries: How often it attached again for any reason.
+        damages: How often it attached again because an entry arrived damaged.
+        began: When the problem that it tries to get over was new.
+    """
+
+    waited_s: float = 0.0
+    silences: int = 0
+    tries: int = 0
+    damages: int = 0
+    began: float = field(default=0.0, compare=False)
+
+
+class Shared:
+    """What a task's thread and reading threads share, under one lock.
+
+    Attributes:
+        changed: The lock. It is notified of every change that somebody waits for.
+        in_flight_bytes: Bytes of all entries without a receipt.
+        awaited_bytes: What they must have come down to for the task's thread to go on.
+        broken: Producers that are to be attached again, in order, and why.
+        fatal: The error that every call raises from now on; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.in_flight_bytes = 0
+        self.awaited_bytes = 0
+        self.broken: dict[TopicProducer, PulsarSparkError] = {}
+        self.fatal: PulsarSparkError | None = None
+
+
+class TopicProducer:
+    """The producer of one topic partition. Made by ``client.producers.Producers``.
+
+    Args:
+        topic: Full name of the topic partition.
+        name: Name to attach by; "" for one that the broker makes up.
+        shared: What all producers of the task share.
+
+    Attributes:
+        topic: Full name of the topic partition.
+        producer_id: Unique in the process.
+        name: As the broker knows it.
+        last_sequence_id: The highest that the broker knew of under this name when the
+            producer attached first; -1 for none, or where it does not deduplicate.
+        max_message_size_bytes: The broker's limit for an entry.
+        stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
+        duplicate_rows: Rows that the broker had already, and dropped.
+        last_receipt: The last one that named an entry; None for none.
+        state: Where it stands. The methods below change it, and nothing else does.
+        attachment: The current one, or the one that ended last; None where NEW.
+        pending: Entries without a receipt, in order.
+        trouble: What went wrong since the last receipt.
+        damaged: Refusals of entries that arrived damaged since it attached, by sequence
+            id.
+        epoch: How often it has attached.
+        topic_epoch: What a broker that gives exclusive access wants to see again.
+        queued_at: Since when it waits for exclusive access; None if it does not.
+    """
+
+    def __init__(self, topic: str, name: str, shared: Shared) -> None:
+        self.topic = topic
+        self.producer_id = new_producer_id()
+        self.name = name
+        self.last_sequence_id = -1
+        self.max_message_size_bytes = 0
+        self.stored_rows = 0
+        self.stored_bytes = 0
+        self.duplicate_rows = 0
+        self.last_receipt: Receipt | None = None
+        self.state = State.NEW
+        self.attachment: Attachment | None = None
+        self.pending: deque[SendFrame] = deque()
+        self.trouble = Trouble()
+        self.damaged: dict[int, BrokerError] = {}
+        self.epoch = 0
+        self.topic_epoch: int | None = None
+        self.queued_at: float | None = None
+        self._shared = shared
+
+    @property
+    def connection(self) -> Connection | None:
+        """Where it is attached, or was to be; None where NEW."""
+        return None if self.attachment is None else self.attachment.connection
+
+    @property
+    def last_stored(self) -> MessageId | None:
+        """Message id of the last entry whose receipt named one."""
+        receipt = self.last_receipt
+        return receipt and MessageId(receipt.ledger_id, receipt.entry_id)
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows of the entries without a receipt."""
+        return sum(frame.rows for frame in self.pending)
+
+    def encoder(
+        self,
+        *,
+        txn: TxnId | None = None,
+        compression: CompressionType = CompressionType.NONE,
+        chunk_bytes: int = 0,
+    ) -> EntryEncoder:
+        """Return an encoder of entries of this producer, which has attached.
+
+        Args:
+            txn: Transaction that the entries are part of.
+            compression: Of payloads.
+            chunk_bytes: As ``EntryEncoder.chunk_bytes``.
+        """
+        return EntryEncoder(
+            self.producer_id,
+            self.name,
+            self.max_message_size_bytes,
+            compression,
+            txn,
+            chunk_bytes,
+        )
+
+    def plain_entry(
+        self,
+        message: bytes,
+        *,
+        metadata: pb.MessageMetadata | None = None,
+        txn: TxnId | None = None,
+    ) -> SendFrame:
+        """Make an entry of one message, the bytes as they are: no codec, no chunks.
+
+        Args:
+            message: The bytes.
+            metadata: What to say of it; completed here.
+            txn: Transaction that it is part of.
+
+        Raises:
+            MessageTooLargeError: It does not fit into an entry.
+        """
+        (frame,) = self.encoder(txn=txn).single(
+            metadata or pb.MessageMetadata(),
+            message,
+            self.last_sequence_id + 1,
+            time.time_ns() // 1_000_000,
+        )
+        return frame
+
+    # -- changes of state, by the task's thread but for ``broke`` ----------------------
+
+    def attach(self, connection: Connection) -> Attachment:
+        """Begin an attachment, right before PRODUCER is sent: NEW, BROKEN -> ATTACHING.
+
+        Returns:
+            What the connection's reading thread is to call.
+        """
+        with self._shared.changed:
+            self.attachment = Attachment(self, connection, self._shared)
+            self._shared.broken.pop(self, None)
+            self.state = State.ATTACHING
+            return self.attachment
+
+    def attached(self, success: pb.CommandProducerSuccess) -> None:
+        """Take in PRODUCER_SUCCESS: ATTACHING -> ATTACHED, or still BROKEN."""
+        with self._shared.changed:
+            attachment = self.attachment
+            assert attachment is not None
+            attachment.heard_at = time.monotonic()
+            if not self.epoch:
+                self.last_sequence_id = success.last_sequence_id
+            self.epoch += 1
+            self.queued_at = None
+            self.name = success.producer_name
+            self.max_message_size_bytes = attachment.connection.max_message_size_bytes
+            if success.HasField("topic_epoch"):
+                self.topic_epoch = success.topic_epoch
+            if self.state is State.ATTACHING:
+                self.state = State.ATTACHED
+
+    def not_attached(self) -> None:
+        """Take in that PRODUCER failed: the attachment never was, so this is NEW."""
+        with self._shared.changed:
+            self.attachment = None
+            self._shared.broken.pop(self, None)
+            self.state = State.NEW
+
+    def broke(self, reason: PulsarSparkError) -> None:
+        """Have the task's thread attach it again: any state -> BROKEN."""
+        with self._shared.changed:
+            self._shared.broken[self] = reason
+            self.state = State.BROKEN
+            self._shared.changed.notify_all()
+
+    def count_try(self) -> bool:
+        """Count a try to attach again; return whether its reason is a new problem."""
+        lasted_s = 0.0
+        if self.attachment is not None and self.attachment.heard_at is not None:
+            lasted_s = time.monotonic() - self.attachment.heard_at
+            self.attachment.heard_at = None
+        is_new = not self.trouble.tries or lasted_s > _STEADY_S
+        if is_new:
+            self.trouble.began = time.monotonic()
+        self.trouble.tries += 1
+        if self.pending:
+            self.trouble.waited_s += lasted_s
+        return is_new
+
+    def drop_pending(self) -> int:
+        """Give up the entries without a receipt; return how many rows they hold."""
+        with self._shared.changed:
+            rows = self.pending_rows
+            self._shared.in_flight_bytes -= sum(len(one.data) for one in self.pending)
+            self.pending.clear()
+            self.trouble = Trouble()
+        return rows
+
+
+class Attachment:
+    """A producer's time on one connection: what its reading thread calls.
+
+    Attributes:
+        connection: The connection.
+        heard_at: When the producer attached, or when its last receipt came, by the
+            monotonic clock. None before that, and after its end was counted.
+    """
+
+    def __init__(
+        self, producer: TopicProducer, connection: Connection, shared: Shared
+    ) -> None:
+        self.connection = connection
+        self.heard_at: float | None = None
+        self._producer = producer
+        self._shared = shared
+
+    def receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Take in that the oldest entries in flight are stored."""
+        producer, shared = self._producer, self._shared
+        with shared.changed:
+            if producer.attachment is not self:
+                return
+            pending = producer.pending
+            stored: list[tuple[SendFrame, Receipt]] = []
+            for receipt in receipts:
+                if not pending:
+                    break
+                awaited = pending[0].sequence_id
+                if receipt.sequence_id == awaited:
+                    stored.append((pending.popleft(), receipt))
+                elif receipt.sequence_id > awaited:
+                    what = f"acknowledged entry {receipt.sequence_id} before {awaited}"
+                    self._broke(self._lost(what))
+                # A lower one is of an entry that was sent twice.
+            if stored:
+                self._stored(stored)
+            if shared.in_flight_bytes <= shared.awaited_bytes:
+                shared.changed.notify_all()
+
+    def _stored(self, stored: Sequence[tuple[SendFrame, Receipt]]) -> None:
+        producer = self._producer
+        if self.heard_at is not None:
+            self.heard_at = time.monotonic()
+        producer.trouble = Trouble()
+        for frame, receipt in stored:
+            size_bytes = len(frame.data)
+            self._shared.in_flight_bytes -= size_bytes
+            if receipt.entry_id < 0:
+                producer.duplicate_rows += frame.rows
+            else:
+                producer.last_receipt = receipt
+                producer.stored_rows += frame.rows
+                producer.stored_bytes += size_bytes
+
+    def refused(self, refusal: SendRefused, error: BrokerError) -> None:
+        """Take in that an entry is not stored; those after it may not be either."""
+        producer, shared = self._producer, self._shared
+        with shared.changed:
+            if producer.attachment is not self:
+                return
+            error = explained(error.about(producer.topic), producer.name)
+            if refusal.code == DAMAGED:
+                producer.trouble.damages += producer.state is not State.BROKEN
+                producer.damaged[refusal.sequence_id] = error
+                is_bearable = producer.trouble.damages <= _MAX_DAMAGED
+                error = error.saying(error.message, retriable=is_bearable)
+            if error.retriable:
+                self._broke(error)
+            else:
+                shared.fatal = shared.fatal or error
+            shared.changed.notify_all()
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Take in that the broker closed the producer, or that the connection broke."""
+        with self._shared.changed:
+            if self._producer.attachment is self:
+                self._broke(error or self._lost("let go of the producer"))
+
+    def fell_silent(self, silent_s: float) -> None:
+        """Take in that no receipt came for that long. From the task's thread."""
+        self.closed(self._lost(f"has acknowledged nothing for {silent_s:.3g} s"))
+
+    def _broke(self, error: PulsarSparkError) -> None:
+        # What follows the first reason is mostly its consequence.
+        if self._producer.state is not State.BROKEN:
+            self._producer.broke(error)
+
+    def _lost(self, what: str) -> TransportError:
+        broker = self.connection.broker
+        return TransportError(
+            f"{self._producer.topic}: the broker {broker} {what}.", broker=broker
+        )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many requests at once: all of them are sent, then all the replies are awaited.
+
+So a question about a thousand topic partitions costs one round trip, and not a
+thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.wire.commands import ReplyT, Request
+
+K = TypeVar("K")
+
+#: Resolution of the silence timeout: it is checked this many times.
+_STEPS = 10
+
+
+def fan_out(
+    connections: Mapping[K, Connection | PulsarSparkError],
+    requests: Mapping[K, Request[ReplyT]],
+    timeout_s: float,
+) -> dict[K, ReplyT | PulsarSparkError]:
+    """Send a request to each connection and return a reply or an error for each.
+
+    Args:
+        connections: Whom to ask, or why that cannot be done, which is the answer then.
+        requests: What to ask; needed where there is a connection.
+        timeout_s: Longest time without any reply, in seconds.
+    """
+    return gather(send_all(connections, requests), timeout_s)
+
+
+def send_all(
+    connections: Mapping[K, Connection | PulsarSparkError],
+    requests: Mapping[K, Request[ReplyT]],
+) -> dict[K, Pending[ReplyT] | PulsarSparkError]:
+    """Send many requests, those to one broker together, without waiting for replies.
+
+    Args:
+        connections: Whom to ask, or why that cannot be done, which is passed on.
+        requests: What to ask; needed where there is a connection.
+    """
+    sent: dict[K, Pending[ReplyT] | PulsarSparkError] = {}
+    by_connection: dict[Connection, list[K]] = {}
+    for key, connection in connections.items():
+        if isinstance(connection, Connection):
+            by_connection.setdefault(connection, []).append(key)
+        else:
+            sent[key] = connection
+    for connection, keys in by_connection.items():
+        pending = connection.request_all([requests[key] for key in keys])
+        sent.update(zip(keys, pending, strict=True))
+    return sent
+
+
+def gather(
+    sent: Mapping[K, Pending[ReplyT] | PulsarSparkError], timeout_s: float
+) -> dict[K, ReplyT | PulsarSparkError]:
+    """Wait for many replies together and return a reply or an error for each.
+
+    Args:
+        sent: The requests, or why they were not sent.
+        timeout_s: Longest time without any reply, in seconds: thousands of topics that
+            a broker has to load first take their time.
+    """
+    _await_all([one for one in sent.values() if isinstance(one, Pending)], timeout_s)
+    answers: dict[K, ReplyT | PulsarSparkError] = {}
+    for key, pending in sent.items():
+        if isinstance(pending, PulsarSparkError):
+            answers[key] = pending
+        elif not pending.done():
+            answers[key] = pending.connection.give_up(pending, timeout_s)
+        else:
+            answers[key] = pending.outcome()
+    return answers
+
+
+def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
+    """Wait until all are done, or none became so for ``timeout_s``."""
+    futures = list(futures)
+    step_s = timeout_s / _STEPS
+    # The last reply most often comes last, and a wait for one is cheaper than for all.
+    wait(futures[-1:], step_s)
+    pending = {future for future in futures if not future.done()}
+    silent_steps = int(len(pending) == len(futures))
+    while pending and silent_steps < _STEPS:
+        done, pending = wait(pending, step_s)
+        silent_steps = 0 if done else silent_steps + 1

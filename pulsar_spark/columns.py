@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of columns: what a read can give and what a write can take.
+
+Schemas, checks, options and the documentation follow from it. To add a column, add its
+row to ``COLUMNS``, and say how it is made: for a read in ``arrow.message_columns``, for
+a write in ``arrow.encode``.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+# The columns that other modules name.
+VALUE = "value"
+KEY = "__key"
+TOPIC = "__topic"
+PARTITION = "__partition"
+PUBLISH_TIME = "__publishTime"
+
+
+class ColumnType(enum.Enum):
+    """A type of columns, by its name in Spark's SQL."""
+
+    BINARY = "BINARY"
+    STRING = "STRING"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    TIMESTAMP = "TIMESTAMP"
+    STRING_MAP = "MAP<STRING, STRING>"
+
+    @property
+    def simple_string(self) -> str:
+        """The name as Spark's ``DataType.simpleString()`` has it."""
+        return self.value.lower().replace(" ", "")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a read gives.
+
+    Attributes:
+        type: Type of the column.
+        doc: What it holds, in Markdown.
+        default: Whether a read gives it unless ``metadataColumns`` says otherwise.
+        never_null: Whether every message has a value for it.
+    """
+
+    type: ColumnType
+    doc: str = ""
+    default: bool = False
+    never_null: bool = False
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a write takes.
+
+    Attributes:
+        order: Where the column stands in lists of what can be written.
+        types: Types that it may have. INT and BIGINT stand for all types of integers.
+        doc: What becomes of it, in Markdown.
+    """
+
+    order: int
+    types: tuple[ColumnType, ...]
+    doc: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: Its name.
+        read: What a read gives; None where it can only be written.
+        write: What a write takes; None where it can only be read.
+    """
+
+    name: str
+    read: Read | None
+    write: Write | None = None
+
+
+#: All columns of a topic without a schema: the value, those of the Scala connector in
+#: its order, and the others.
+COLUMNS = (
+    Column(
+        VALUE,
+        Read(
+            ColumnType.BINARY,
+            "the payload; NULL for a null value, empty for an empty one",
+            default=True,
+        ),
+        Write(
+            1,
+            (ColumnType.BINARY, ColumnType.STRING),
+            "required; the payload. NULL is a null value (a tombstone for its key,"
+            " which compaction removes), an empty one is empty",
+        ),
+    ),
+    Column(
+        KEY,
+        Read(
+            ColumnType.BINARY,
+            "the key, decoded where it was sent as base64; NULL without one",
+            default=True,
+        ),
+        Write(
+            2,
+            (ColumnType.STRING, ColumnType.BINARY),
+            "the key: text as it is, bytes as base64, as the Java client has it."
+            " Chooses the topic partition. NULL for none",
+        ),
+    ),
+    Column(
+        TOPIC,
+        Read(
+            ColumnType.STRING,
+            "full name of the topic partition",
+            default=True,
+            never_null=True,
+        ),
+        Write(
+            8,
+            (ColumnType.STRING,),
+            "the topic, where the option `topic` is not set; that option wins",
+        ),
+    ),
+    Column(
+        "__messageId",
+        Read(
+            ColumnType.BINARY,
+            "what the Java client's `MessageId.toByteArray()` gives",
+            default=True,
+            never_null=True,
+        ),
+    ),
+    Column(
+        PUBLISH_TIME,
+        Read(
+            ColumnType.TIMESTAMP,
+            "the producer's clock; one for all messages of a batch",
+            default=True,
+            never_null=True,
+        ),
+    ),
+    Column(
+        "__eventTime",
+        Read(ColumnType.TIMESTAMP, "NULL where none was set", default=True),
+        Write(
+            4,
+            (ColumnType.TIMESTAMP,),
+            "rounded down to the millisecond; NULL for none, which the first one of"
+            " 1970 is, too",
+        ),
+    ),
+    Column(
+        "__messageProperties",
+        Read(
+            ColumnType.STRING_MAP,
+            "empty where there are none",
+            default=True,
+            never_null=True,
+        ),
+        Write(5, (ColumnType.STRING_MAP,), "NULL or empty for none"),
+    ),
+    Column(
+        PARTITION,
+        Read(
+            ColumnType.INT,
+            "number of the topic partition; NULL where the topic has none",
+        ),
+        Write(
+            7,
+            (ColumnType.INT,),
+            "the topic partition; NULL leaves it to the key, or to turns",
+        ),
+    ),
+    Column(
+        "__orderingKey",
+        Read(ColumnType.BINARY, "NULL without one"),
+        Write(
+            3,
+            (ColumnType.BINARY, ColumnType.STRING),
+            "what Key_Shared subscriptions go by, instead of the key",
+        ),
+    ),
+    Column("__producerName", Read(ColumnType.STRING, never_null=True)),
+    Column("__sequenceId", Read(ColumnType.BIGINT, never_null=True)),
+    Column(
+        "__schemaVersion", Read(ColumnType.BIGINT, "NULL where the topic had no schema")
+    ),
+    Column("__redeliveryCount", Read(ColumnType.INT, never_null=True)),
+    Column(
+        "__brokerPublishTime",
+        Read(ColumnType.TIMESTAMP, "where brokers store and expose it"),
+    ),
+    Column("__index", Read(ColumnType.BIGINT, "likewise")),
+    Column(
+        "__replicatedFrom", Read(ColumnType.STRING, "cluster of a replicated message")
+    ),
+    Column(
+        "__deliverAtTime",
+        Read(ColumnType.TIMESTAMP, "of a delayed message"),
+        Write(
+            6,
+            (ColumnType.TIMESTAMP,),
+            "when consumers of shared subscriptions get it; such a message has an entry"
+            " of its own",
+        ),
+    ),
+)
+
+#: What a read can give, by name, in the order of ``metadataColumns=all``.
+READ = {column.name: column.read for column in COLUMNS if column.read}
+
+#: What a write can take, by name.
+WRITE = dict(
+    sorted(
+        ((column.name, column.write) for column in COLUMNS if column.write),
+        key=lambda pair: pair[1].order,
+    )
+)
+
+#: Every metadata column that a read can give, and those that it gives by default.
+METADATA_COLUMNS_ALL = tuple(name for name in READ if name != VALUE)
+METADATA_COLUMNS_DEFAULT = tuple(
+    name for name in METADATA_COLUMNS_ALL if READ[name].default
+)

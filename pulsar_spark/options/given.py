@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that a user gives, checked against those that are known.
+
+All problems are reported together, so that a set of options is mended in one go. Values
+of options that may hold a secret are not kept, printed or logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
+from pulsar_spark.options.values import nearest
+
+_ModelT = TypeVar("_ModelT", bound=Model)
+
+logger = logging.getLogger("pulsar_spark.options")
+
+
+class KnownOptions:
+    """Every option that a protocol knows.
+
+    Args:
+        specs: The options, no two with a name in common.
+        ignored_prefix: Beginning of further names, which are accepted without effect.
+    """
+
+    def __init__(
+        self, specs: Iterable[OptionSpec[Any]], *, ignored_prefix: str | None = None
+    ) -> None:
+        self._names: dict[str, str] = {}  # as documents spell them, by plain key
+        self._by_key: dict[str, OptionSpec[Any]] = {}
+        for spec in specs:
+            self._names[_plain(spec.name)] = spec.name
+            for key in map(_plain, (spec.name, *spec.aliases)):
+                assert self._by_key.get(key, spec) is spec, key
+                self._by_key[key] = spec
+        self._ignored_prefix = ignored_prefix and _plain(ignored_prefix)
+
+    def __getitem__(self, key: str) -> OptionSpec[Any]:
+        return self._by_key[_plain(key)]
+
+    def get(self, key: str) -> OptionSpec[Any] | None:
+        """Return the option of this name or alias, case and dots apart."""
+        return self._by_key.get(_plain(key))
+
+    def ignores(self, key: str) -> bool:
+        """Return whether a name that no option has is accepted all the same."""
+        prefix = self._ignored_prefix
+        return prefix is not None and _plain(key).startswith(prefix)
+
+    def nearest(self, key: str) -> str:
+        """Return a question after the option whose name is most similar, or ""."""
+        return nearest(_plain(key), self._names)
+
+
+def _plain(key: str) -> str:
+    """Return a name as it is compared: without case and dots."""
+    return key.lower().replace(".", "")
+
+
+class Given:
+    """The options given: their values, and all problems so far.
+
+    Args:
+        options: The map that Spark hands over; keys in any case.
+        known: The options there are.
+        use: What they are given for: one kind of read or write.
+
+    Attributes:
+        use: What they are given for.
+        problems: What is wrong, in sentences. Checks of values that depend on each
+            other add theirs.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], known: KnownOptions, use: Scope
+    ) -> None:
+        self.use = use
+        self.problems: list[str] = []
+        self._known = known
+        self._ignored: list[str] = []
+        self._keys: dict[str, tuple[str, str]] = {}  # key and text, by name
+        # By name. None where there is a problem, so that it does not count as missing.
+        self._values: dict[str, Any] = {}
+        for key, text in options.items():
+            spec = known.get(key)
+            if spec is not None:
+                self._admit(spec, key, text)
+            elif known.ignores(key):
+                self._ignored.append(key)
+            else:
+                self.problems.append(self._unknown(key))
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether an option was given, be it with a problem."""
+        return self._known[name].name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an option, or else of its default."""
+        spec = self._known[name]
+        value = self._values.get(spec.name)
+        return spec.default_value if value is None else value
+
+    def fill(self, model: type[_ModelT], **others: Any) -> _ModelT:
+        """Make a model from the values given.
+
+        Args:
+            model: Its type, whose fields say which options set them.
+            others: Values of fields, instead of what options or defaults would say.
+        """
+        chosen = dict(others)
+        for field, specs in specs_by_field(model).items():
+            values = (self._values.get(spec.name) for spec in specs)
+            value = next((value for value in values if value is not None), None)
+            if value is not None:
+                chosen.setdefault(field, value)
+        return model(**chosen)
+
+    def leave_out(self, name: str) -> None:
+        """Ignore an option that has no effect beside others."""
+        if name in self:
+            del self._values[self._known[name].name]
+            self._ignored.append(self._known[name].name)
+
+    def finish(self, *, quiet: bool) -> None:
+        """Report the problems, or else what was ignored.
+
+        Args:
+            quiet: Whether to say nothing of what was ignored.
+
+        Raises:
+            OptionError: With every problem found.
+        """
+        if self.problems:
+            raise OptionError(*self.problems)
+        if not quiet:
+            _warn_ignored(self._ignored, "write" if self._is_write else "read")
+
+    @property
+    def _is_write(self) -> bool:
+        return self.use in Scope.WRITE
+
+    def _admit(self, spec: OptionSpec[Any], key: str, text: str) -> None:
+        first_key, first_text = self._keys.setdefault(spec.name, (key, text))
+        if first_key != key:
+            if first_text != text:
+                self.problems.append(
+                    f"{spec.name} is given twice with different values, as {first_key}"
+                    f" and as {key}."
+                )
+            return
+        if not spec.scope & self.use:
+            self._misplaced(spec)
+        elif spec.support is Support.REFUSED:
+            if text.strip().lower() not in spec.harmless:
+                hint = f" {spec.hint}" if spec.hint else ""
+                self.problems.append(
+                    f"{spec.name} is not supported yet by this version.{hint}"
+                )
+        elif spec.support is Support.IGNORED:
+            self._ignored.append(spec.name)
+        else:
+            self._values[spec.name] = self._parsed(spec, text)
+
+    def _parsed(self, spec: OptionSpec[Any], text: str) -> Any:
+        if not text.strip():
+            self.problems.append(f"{spec.name} is empty: set it or leave it out.")
+            return None
+        try:
+            return spec.parse(text, spec.name)
+        except OptionError as error:
+            self.problems.extend(error.problems)
+            return None
+
+    def _misplaced(self, spec: OptionSpec[Any]) -> None:
+        if spec.scope in Scope.WRITE and not self._is_write:
+            self.problems.append(
+                f"{spec.name} is an option of writing: leave it out of a read."
+            )
+        elif spec.scope in Scope.READ and self._is_write:
+            self.problems.append(
+                f"{spec.name} is an option of reading: {spec.in_writes}."
+            )
+        elif spec.scope is Scope.BATCH:
+            self.problems.append(
+                f"{spec.name} is an option of batch reads: a stream has no end."
+            )
+        else:
+            # One set of options often serves a stream and its backfill.
+            self._ignored.append(spec.name)
+
+    def _unknown(self, key: str) -> str:
+        if key.lower() in ("path", "paths"):
+            calls = "save() or start()" if self._is_write else "load()"
+            return f"Topics are no paths: use .option('topic', ...) and {calls}."
+        return f"There is no option {key!r}.{self._known.nearest(key)}"
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn_ignored(names: Iterable[str], use: str) -> None:
+    """Warn once a process: Spark reads the same options many times."""
+    new = sorted({(use, name) for name in names} - _warned)
+    if new:
+        _warned.update(new)
+        logger.warning(
+            "These options have no effect on this %s, and are ignored: %s",
+            use,
+            ", ".join(name for _, name in new),
+        )

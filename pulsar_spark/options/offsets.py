@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positions and times as users write them in options: words, JSON, message ids."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import (
+    EARLIEST,
+    LATEST,
+    MessageId,
+    decode_message_id,
+    encode_message_id,
+)
+from pulsar_spark.text import Pairs, load_pairs, shorten
+from pulsar_spark.topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_T = TypeVar("_T")
+
+_MAX_INT32 = 2**31 - 1
+
+
+class Edge(enum.Enum):
+    """One of the two ends of a topic partition, as the word that options use."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+#: Where one topic partition starts or ends.
+Position = Edge | MessageId
+
+# The numbers are those of Kafka's JSON, which users bring along.
+_EDGES_BY_NUMBER = {-2: Edge.EARLIEST, -1: Edge.LATEST}
+_EDGES_BY_ID = {EARLIEST.position: Edge.EARLIEST, LATEST.position: Edge.LATEST}
+
+
+@dataclass(frozen=True)
+class OffsetsSpec:
+    """Positions as an option gives them, before the topics are known.
+
+    Attributes:
+        default: Where topic partitions start or end that ``topics`` does not name.
+        topics: Position by full topic name. A name without partition suffix is a
+            non-partitioned topic. Where it turns out to be partitioned, an `Edge`
+            counts for all its partitions, and a `MessageId` for the one it carries.
+    """
+
+    default: Edge
+    topics: Mapping[str, Position] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TimesSpec:
+    """Publish times as an option gives them, before the topics are known.
+
+    Attributes:
+        default_ms: Time for topics that ``topics`` does not name, in milliseconds since
+            1970 UTC; None where only some topics have one.
+        topics: Time in milliseconds by full topic name: a whole topic or one partition,
+            which beats its topic.
+    """
+
+    default_ms: int | None
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+_OFFSETS_EXAMPLE = (
+    'Write earliest, latest, or JSON such as {"my-topic":{"0":"12:3","1":"earliest"}}.'
+)
+_TIMES_EXAMPLE = (
+    "Write epoch milliseconds, ISO-8601 such as 2024-03-01T01:00:00Z, or JSON such as"
+    ' {"my-topic":"2024-03-01T01:00:00Z"}.'
+)
+
+
+def parse_offsets(text: str, option: str, default: Edge = Edge.EARLIEST) -> OffsetsSpec:
+    """Read the positions of topic partitions.
+
+    Args:
+        text: ``earliest``, ``latest``, or a JSON object by topic, whose names may have
+            any form. A value is an object by partition number, or directly a position:
+            a word, ``"ledger:entry[:batchIndex]"``, the bytes of a serialised message
+            id as an array of signed or unsigned numbers, -2 (earliest) or -1 (latest).
+        option: The option that errors name.
+        default: Position of partitions that a JSON object does not name.
+
+    Raises:
+        OptionError: With every problem found in the text.
+    """
+    word = _edge_word(text)
+    if word is not None:
+        return OffsetsSpec(word)
+    topics = _parse_topics(text, _parse_position, option, _OFFSETS_EXAMPLE)
+    return OffsetsSpec(default, topics)
+
+
+def dump_offsets(offsets: Mapping[str, Position]) -> str:
+    """Write positions as JSON that `parse_offsets` reads back.
+
+    The text is canonical: topics and then partitions are in natural order. An id's own
+    partition and batch size are left out, because the place does not depend on them.
+    Only a chunked message is written as bytes, since it needs two places.
+
+    Args:
+        offsets: Position by topic name, partition suffix included.
+
+    Returns:
+        Such as ``{"persistent://public/default/t":{"0":"12:3:4","1":"latest"}}``.
+    """
+    tree = topic_tree({name: _dump_position(at) for name, at in offsets.items()})
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+
+
+def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
+    """Values of topic partitions as a tree: by topic, then by partition number.
+
+    Canonical: topics and then partitions are in natural order.
+
+    Args:
+        values: By full name, partition suffix included.
+
+    Returns:
+        Such as ``{"persistent://public/default/t": {"0": value, "1": value}}``; the
+        value itself where a topic has no partitions.
+    """
+    by_topic = {TopicName.parse(name): value for name, value in values.items()}
+    tree: dict[str, Any] = {}
+    for topic in sorted(by_topic):
+        index, base = topic.partition_index, topic.base
+        # A partition stands alone where its topic's key is taken or misleading.
+        if index is None or base in by_topic or base.partition_index is not None:
+            tree[topic.full_name] = by_topic[topic]
+        else:
+            tree.setdefault(base.full_name, {})[str(index)] = by_topic[topic]
+    return tree
+
+
+def parse_times(text: str, option: str) -> TimesSpec:
+    """Read publish times.
+
+    Args:
+        text: Milliseconds since 1970 UTC, or ISO-8601 (UTC where it names no zone;
+            digits below a millisecond are cut off), or a JSON object of these by topic,
+            and by partition number below that.
+        option: The option that errors name.
+
+    Raises:
+        OptionError: With every problem found in the text.
+    """
+    if text.strip().startswith("{"):
+        return TimesSpec(None, _parse_topics(text, _parse_time, option, _TIMES_EXAMPLE))
+    try:
+        return TimesSpec(_parse_time(text))
+    except ValueError as error:
+        raise OptionError(f"{option}: {error}. {_TIMES_EXAMPLE}") from None
+
+
+def _parse_topics(
+    text: str, parse: Callable[[object], _T], option: str, example: str
+) -> dict[str, _T]:
+    """Read a JSON object by topic, and by partition below it where it has objects."""
+    found: dict[TopicName, _T] = {}
+    meant: set[TopicName] = set()
+    problems: list[str] = []
+
+    def add(topic_text: str, value: object) -> None:
+        for topic, position in _flatten(topic_text, value, parse):
+            partition = _partition_meant(topic, position)
+            if topic in found or partition in meant:
+                raise ValueError(f"{partition} is named twice, perhaps in two forms")
+            found[topic] = position
+            meant.add(partition)
+
+    for topic_text, value in _load_object(text, option, example):
+        try:
+            add(topic_text, value)
+        except OptionError as error:
+            problems.extend(f"{option}: {problem}" for problem in error.problems)
+        except ValueError as error:
+            problems.append(f"{option}: {error}.")
+    if problems:
+        raise OptionError(*problems)
+    return {topic.full_name: found[topic] for topic in sorted(found)}
+
+
+def _flatten(
+    topic_text: str, value: object, parse: Callable[[object], _T]
+) -> Iterator[tuple[TopicName, _T]]:
+    topic = TopicName.parse(topic_text)
+    if not isinstance(value, Pairs):
+        yield topic, _parse_at(topic, value, parse)
+        return
+    if topic.partition_index is not None:
+        raise ValueError(
+            f"{topic_text!r} is one partition already and cannot have"
+            " partitions below it"
+        )
+    for number, position in value:
+        if not _PARTITION_NUMBER.fullmatch(number) or int(number) > _MAX_INT32:
+            raise ValueError(
+                f"{shorten(number)} below {topic_text!r} is not a partition number;"
+                ' a topic without partitions is written {"topic":"ledger:entry"}'
+            )
+        partition = topic.partition(int(number))
+        yield partition, _parse_at(partition, position, parse)
+
+
+_PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+def _parse_at(topic: TopicName, value: object, parse: Callable[[object], _T]) -> _T:
+    try:
+        position = parse(value)
+    except ValueError as error:
+        raise ValueError(f"{topic.full_name}: {error}") from None
+    index = topic.partition_index
+    carried = position.partition if isinstance(position, MessageId) else -1
+    if index is not None and carried not in (-1, index):
+        raise ValueError(f"{topic.full_name}: the message id is of partition {carried}")
+    return position
+
+
+def _partition_meant(topic: TopicName, position: object) -> TopicName:
+    # A serialised id may carry its partition under the name of the whole topic.
+    if isinstance(position, MessageId) and position.partition >= 0:
+        return topic.base.partition(position.partition)
+    return topic
+
+
+def _load_object(text: str, option: str, example: str) -> Pairs:
+    try:
+        loaded = load_pairs(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(
+            f"{option} is not valid JSON: {error.msg} at line {error.lineno},"
+            f" column {error.colno}. {example}"
+        ) from None
+    except (ValueError, RecursionError):
+        # Numbers of thousands of digits, and thousands of brackets.
+        raise OptionError(f"{option} is not usable JSON. {example}") from None
+    if not isinstance(loaded, Pairs):
+        raise OptionError(f"{option} must be a JSON object by topic. {example}")
+    return loaded
+
+
+def _edge_word(text: str) -> Edge | None:
+    word = text.strip().lower()
+    return Edge(word) if word in ("earliest", "latest") else None
+
+
+def _parse_position(value: object) -> Position:
+    if isinstance(value, str):
+        word = _edge_word(value)
+        message_id = MessageId.parse_text(value) if word is None else None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        word, message_id = _EDGES_BY_NUMBER.get(value), None
+    elif isinstance(value, list) and not isinstance(value, Pairs):
+        word, message_id = None, decode_message_id(_signed_bytes(value))
+    else:
+        word = message_id = None
+    if message_id is not None:
+        return _EDGES_BY_ID.get(message_id.position, message_id)
+    if word is not None:
+        return word
+    raise ValueError(
+        f'{shorten(value)} is not a position: write "earliest", "latest",'
+        ' "ledger:entry" or "ledger:entry:batchIndex"'
+    )
+
+
+def _signed_bytes(numbers: list[Any]) -> bytes:
+    for number in numbers:
+        if type(number) is not int or not -128 <= number <= 255:
+            raise ValueError(f"{shorten(number)} is not a byte of a message id")
+    return bytes(number & 0xFF for number in numbers)
+
+
+def _dump_position(position: Position) -> str | list[int]:
+    if isinstance(position, MessageId):
+        if position.first_chunk is not None:
+            # Signed, as the Scala connector's JSON writes them.
+            data = encode_message_id(position)
+            return [byte - 256 if byte > 127 else byte for byte in data]
+        edge = _EDGES_BY_ID.get(position.position)
+        return str(position) if edge is None else edge.value
+    return position.value
+
+
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
+    r"(?: ?([Zz]|[-+][0-9]{2}(?::?[0-9]{2})?))?)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# The last millisecond that a datetime can hold, and so what Spark can show.
+_MAX_TIME_MS = 253402300799999
+
+
+def _parse_time(value: object) -> int:
+    """Milliseconds since 1970 UTC."""
+    if isinstance(value, str):
+        text = value.strip()
+        digits = re.fullmatch(r"-?[0-9]{1,18}", text)
+        time_ms = int(text) if digits else _parse_iso(text)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        time_ms = value
+    else:
+        raise ValueError(f"{shorten(value)} is not a time")
+    if not 0 <= time_ms <= _MAX_TIME_MS:
+        raise ValueError(f"{shorten(value)} is not a time between 1970 and 9999")
+    return time_ms
+
+
+def _parse_iso(text: str) -> int:
+    # Not datetime.fromisoformat: before Python 3.11 it knows neither "Z" nor every
+    # length of a fraction.
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{shorten(text)} is not a time")
+    date = [int(match[i] or 0) for i in range(1, 7)]
+    micros = int((match[7] or "").ljust(6, "0")[:6])
+    try:
+        moment = datetime(
+            date[0],
+            date[1],
+            date[2],
+            date[3],
+            date[4],
+            date[5],
+            micros,
+            tzinfo=_zone(match[8] or "Z"),
+        )
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{shorten(text)} is not a time: {error}") from None
+
+
+def _zone(text: str) -> timezone:
+    if text in "Zz":
+        return timezone.utc
+    hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if text[0] == "-" else offset)

@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a read: what to read, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pulsar_spark.columns import METADATA_COLUMNS_ALL, METADATA_COLUMNS_DEFAULT
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import names
+from pulsar_spark.options.client import TOPIC, ClientOptions, client_options
+from pulsar_spark.options.given import Given
+from pulsar_spark.options.offsets import (
+    Edge,
+    OffsetsSpec,
+    TimesSpec,
+    parse_offsets,
+    parse_times,
+)
+from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
+from pulsar_spark.options.values import (
+    DAY_S,
+    MAX_INT,
+    MAX_LONG,
+    MILLI,
+    boolean,
+    duration,
+    integer,
+    nearest,
+    plain_text,
+    seconds,
+    size,
+    word,
+)
+from pulsar_spark.topics import TopicName, TopicsPattern
+
+# Values that only a read has.
+
+
+@dataclass(frozen=True)
+class FilterPushdown:
+    """Filters may prune a plan: each loaded frame serves one query.
+
+    See ``spark.pushdown`` for why.
+
+    Attributes:
+        clocks_within_s: How far, at most, a publish time is from the time at which its
+            message was stored, in seconds.
+    """
+
+    clocks_within_s: float
+
+
+#: How far publish times may be off where nothing is said of it, in seconds. Far more
+#: than clocks that are kept in step, and a producer's longest try to send.
+_CLOCKS_WITHIN_S = 300.0
+
+
+def _filter_pushdown(text: str, option: str) -> FilterPushdown | None:
+    """Read ``false``, or ``true`` and perhaps the accuracy of publish times."""
+    switch, comma, accuracy = text.strip().lower().partition(",")
+    if boolean(switch.strip(), option):
+        within = duration(max_days=365)(accuracy, option) if comma else _CLOCKS_WITHIN_S
+        return FilterPushdown(within)
+    if comma:
+        raise OptionError(f"{option} must be false or true, such as true,10m.")
+    return None
+
+
+def _metadata_columns(text: str, option: str) -> tuple[str, ...]:
+    """Read names of metadata columns by comma, or ``all``, or ``none``."""
+    words = {"all": METADATA_COLUMNS_ALL, "none": ()}
+    if (word := text.strip().lower()) in words:
+        return words[word]
+    known = {name.lower(): name for name in METADATA_COLUMNS_ALL}
+    columns: dict[str, None] = {}
+    problems = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        if part.lower() in known:
+            columns[known[part.lower()]] = None
+            continue
+        hint = nearest(part.lower(), known)
+        problems.append(f"{option}: there is no metadata column {part!r}.{hint}")
+    if problems:
+        problems[-1] += f" The columns are {', '.join(METADATA_COLUMNS_ALL)}."
+        raise OptionError(*problems)
+    return tuple(columns)
+
+
+# What the word ``subscription`` becomes, known by identity: where the subscription
+# stands, and at latest where it is new.
+_AT_SUBSCRIPTION = OffsetsSpec(Edge.LATEST)
+
+
+def _starting_offsets(text: str, option: str) -> OffsetsSpec:
+    if text.strip().lower() == "subscription":
+        return _AT_SUBSCRIPTION
+    return parse_offsets(text, option)
+
+
+_TOPICS = OptionSpec(
+    "topics",
+    None,
+    names.topics,
+    Scope.READ,
+    "Several topics and partitions by comma.",
+    in_writes=names.OF_WRITES,
+)
+_TOPICS_PATTERN = OptionSpec(
+    "topicsPattern",
+    None,
+    names.topics_pattern,
+    Scope.READ,
+    "A Python regular expression for whole topic names of one namespace, such as"
+    " `public/default/events-.*`. Logs of exactly-once streams (`spark-commits-...`)"
+    " never match; one that `commitTopic` names does.",
+    in_writes=names.OF_WRITES,
+)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read and how. Durations are seconds."""
+
+    client: ClientOptions
+    #: Topics and single partitions in the order given; empty with a pattern.
+    topics: tuple[TopicName, ...] = field(default=(), metadata=set_by(TOPIC, _TOPICS))
+    topics_pattern: TopicsPattern | None = field(
+        default=None, metadata=set_by(_TOPICS_PATTERN)
+    )
+    starting_offsets: OffsetsSpec = option(
+        "startingOffsets",
+        "earliest",
+        _starting_offsets,
+        Scope.READ,
+        "First messages, inclusive: `earliest`, or JSON by topic and partition such as"
+        ' `{"t":{"0":"12:3:4","1":"earliest"}}`. Also, for streams only, `latest`'
+        " (their default) and `subscription`: where `predefinedSubscription` stands.",
+    )
+    #: Whether a new stream starts where the subscription stands, instead of at
+    #: `starting_offsets`.
+    start_at_subscription: bool = False
+    ending_offsets: OffsetsSpec = option(
+        "endingOffsets",
+        "latest",
+        partial(parse_offsets, default=Edge.LATEST),
+        Scope.BATCH,
+        "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`."
+        " `latest` is looked up once, when the read is planned.",
+    )
+    starting_times: TimesSpec | None = option(
+        "startingTime",
+        None,
+        parse_times,
+        Scope.READ,
+        "First publish time, instead of `startingOffsets`: epoch milliseconds,"
+        " ISO-8601 (UTC unless it names a zone), or JSON of these by topic.",
+        "startingTimestamp",
+    )
+    ending_times: TimesSpec | None = option(
+        "endingTime",
+        None,
+        parse_times,
+        Scope.BATCH,
+        "Last publish time, instead of `endingOffsets`; written as `startingTime`.",
+        "endingTimestamp",
+    )
+    starting_time_strategy: str = option(
+        "startingTimeStrategy",
+        "latest",
+        word("latest", "error"),
+        Scope.READ,
+        "Where nothing was published since `startingTime`: `latest` reads nothing,"
+        " `error` fails.",
+        "startingOffsetsByTimestampStrategy",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        "true",
+        boolean,
+        Scope.READ,
+        "Whether to fail when wanted messages are gone; else one warning, and reading"
+        " goes on from the first one available.",
+    )
+    waiting_for_non_existed_topic: bool = option(
+        "waitingForNonExistedTopic",
+        "false",
+        boolean,
+        Scope.READ,
+        "Whether to wait for a topic that does not exist, instead of failing at once.",
+    )
+    topic_wait_timeout_s: float = option(
+        "topicWaitTimeoutMs",
+        "300000",
+        seconds(MILLI, 7 * DAY_S, minimum=0),
+        Scope.READ,
+        "Longest such wait, in milliseconds.",
+    )
+    partition_discovery_interval_s: float = option(
+        "partitionDiscoveryIntervalMs",
+        "10000",
+        seconds(MILLI, DAY_S, minimum=0),
+        Scope.STREAM,
+        "Time between two looks for new partitions, and for new topics of a"
+        " `topicsPattern`, in milliseconds; 0 for a look at every planning.",
+    )
+    poll_timeout_s: float = option(
+        "pollTimeoutMs",
+        "120000",
+        seconds(MILLI, DAY_S),
+        Scope.READ,
+        "Longest silence of a topic partition that has messages to come, in"
+        " milliseconds.",
+    )
+    max_rows_per_trigger: int | None = option(
+        "maxRowsPerTrigger",
+        None,
+        integer(1, MAX_LONG),
+        Scope.STREAM,
+        "Most rows of a micro-batch, about: by averages where entries were not looked"
+        " at. Shared among the topic partitions by backlog.",
+        "maxOffsetsPerTrigger",
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        size(1, MAX_LONG),
+        Scope.STREAM,
+        "Most bytes of a micro-batch, as stored, likewise; such as `512m`.",
+    )
+    min_rows_per_trigger: int | None = option(
+        "minRowsPerTrigger",
+        None,
+        integer(1, MAX_LONG),
+        Scope.STREAM,
+        "Rows that a micro-batch waits for, at most `maxTriggerDelay`.",
+        "minOffsetsPerTrigger",
+    )
+    max_trigger_delay_s: float = option(
+        "maxTriggerDelay",
+        "15m",
+        duration(max_days=365),
+        Scope.STREAM,
+        "Longest wait for `minRowsPerTrigger`, such as `30s`, `15m` or `2h`;"
+        " milliseconds without a unit.",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        None,
+        integer(1, MAX_INT),
+        Scope.READ,
+        "Input partitions wanted at least, a hint: where topic partitions are fewer,"
+        " the largest are split between entries.",
+    )
+    max_partitions: int | None = option(
+        "maxPartitions",
+        None,
+        integer(1, MAX_INT),
+        Scope.READ,
+        "Input partitions wanted at most, a hint: where topic partitions, or parts of"
+        " them, are more, several that follow each other are read by one task. Not"
+        " below `minPartitions`.",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition",
+        None,
+        integer(1, MAX_LONG),
+        Scope.READ,
+        "Most rows of an input partition, a hint: by the average of a few entries, and"
+        " never less than one entry.",
+    )
+    filter_pushdown: FilterPushdown | None = option(
+        "filterPushdown",
+        "false",
+        _filter_pushdown,
+        Scope.READ,
+        "Whether filters on `__partition`, `__topic` and `__publishTime` prune the"
+        " plan of a batch read, one query for each `load()`: see"
+        " [Filters](reading.md#filters-that-prune-the-plan). `true,10m` is for publish"
+        " times that are off by up to 10 minutes; `true` alone says 5.",
+    )
+    metadata_columns: tuple[str, ...] = option(
+        "metadataColumns",
+        ",".join(METADATA_COLUMNS_DEFAULT),
+        _metadata_columns,
+        Scope.READ,
+        "Columns beside `value`: a list, `all` or `none`. Further ones are "
+        + ", ".join(f"`{name}`" for name in METADATA_COLUMNS_ALL[6:])
+        + ".",
+    )
+    rows_per_arrow_batch: int = option(
+        "rowsPerArrowBatch",
+        "10000",
+        integer(1, 1_000_000),
+        Scope.READ,
+        "Most rows handed to Spark at a time.",
+    )
+    bytes_per_arrow_batch: int = option(
+        "bytesPerArrowBatch",
+        "4m",
+        size(1024, 1 << 30),
+        Scope.READ,
+        "Bytes after which rows are handed to Spark.",
+    )
+    subscription_prefix: str = option(
+        "subscriptionPrefix",
+        "spark-pulsar",
+        names.subscription,
+        Scope.READ,
+        "Prefix of the names of subscriptions, as topic statistics show them.",
+    )
+    predefined_subscription: str | None = option(
+        "predefinedSubscription",
+        None,
+        names.subscription,
+        Scope.STREAM,
+        "Name of a durable subscription to use instead of one of the stream's own; it"
+        " is never deleted.",
+        "pulsar.reader.subscriptionName",
+    )
+    ack_on_commit: bool = option(
+        "ackOnCommit",
+        "true",
+        boolean,
+        Scope.STREAM,
+        "Whether to acknowledge, on the subscription, what the stream has committed.",
+    )
+    delete_subscription_on_stop: bool = option(
+        "deleteSubscriptionOnStop",
+        "false",
+        boolean,
+        Scope.STREAM,
+        "Whether to delete the stream's own subscription when the stream stops; what a"
+        " restart would read may then be removed from the topics.",
+    )
+    receiver_queue_size: int = option(
+        "pulsar.reader.receiverQueueSize",
+        "10000",
+        integer(1, 1_000_000),
+        Scope.READ,
+        "Messages asked for ahead, for each topic partition; bounded in bytes by"
+        " `pulsar.client.memoryLimitBytes`, too.",
+    )
+    read_compacted: bool = option(
+        "pulsar.reader.readCompacted",
+        "false",
+        boolean,
+        Scope.READ,
+        "Whether to read only the last message of each key, where a topic is"
+        " compacted.",
+    )
+    reader_name: str | None = option(
+        "pulsar.reader.readerName",
+        None,
+        plain_text,
+        Scope.READ,
+        "Name of the reader in topic statistics.",
+    )
+    subscription_role_prefix: str | None = option(
+        "pulsar.reader.subscriptionRolePrefix",
+        None,
+        plain_text,
+        Scope.READ,
+        "Prefix of the reader's own subscription name, instead of"
+        " `subscriptionPrefix`.",
+    )
+    max_pending_chunked_message: int = option(
+        "pulsar.reader.maxPendingChunkedMessage",
+        "10",
+        integer(1, 10_000),
+        Scope.READ,
+        "Most chunked messages put together at a time, for each topic partition.",
+    )
+    expire_incomplete_chunk_s: float = option(
+        "pulsar.reader.expireTimeOfIncompleteChunkedMessageMillis",
+        "60000",
+        seconds(MILLI, 7 * DAY_S, minimum=0),
+        Scope.READ,
+        "Age at which an incomplete chunked message is given up, in milliseconds; 0"
+        " for never.",
+    )
+
+    @property
+    def patience_s(self) -> float:
+        """Return how long a read that has begun goes on without any answer."""
+        return max(self.poll_timeout_s, self.client.lookup_timeout_s)
+
+    @property
+    def reader_subscription_prefix(self) -> str:
+        """Return the prefix of the names under which readers subscribe.
+
+        Their subscriptions are not durable.
+        """
+        return self.subscription_role_prefix or self.subscription_prefix
+
+
+def read_options(given: Given) -> ReadOptions:
+    """Make the options of a read, adding problems to those of `given`."""
+    client = client_options(given)
+    start: OffsetsSpec = given["startingOffsets"]
+    usual = Edge.LATEST if given.use is Scope.STREAM else Edge.EARLIEST
+    if start is _AT_SUBSCRIPTION or "startingOffsets" not in given:
+        starting_offsets = OffsetsSpec(usual)
+    elif start.topics:
+        # Partitions that JSON does not name start where they would without the option.
+        starting_offsets = replace(start, default=usual)
+    else:
+        starting_offsets = start
+    read = given.fill(
+        ReadOptions,
+        client=client,
+        starting_offsets=starting_offsets,
+        start_at_subscription=start is _AT_SUBSCRIPTION,
+    )
+    _check_topics(given)
+    _check_range(given, read)
+    _check_subscription(given, read)
+    _check_trigger(given, read)
+    _check_partitions(given, read)
+    return read
+
+
+def _check_topics(given: Given) -> None:
+    ways = [name for name in ("topic", "topics", "topicsPattern") if name in given]
+    if not ways:
+        given.problems.append("One of topic, topics and topicsPattern is required.")
+    elif len(ways) > 1:
+        given.problems.append(
+            f"{' and '.join(ways)} cannot be used together: choose one."
+        )
+
+
+def _check_range(given: Given, read: ReadOptions) -> None:
+    for one, other in (
+        ("startingOffsets", "startingTime"),
+        ("endingOffsets", "endingTime"),
+    ):
+        if one in given and other in given:
+            given.problems.append(
+                f"{one} and {other} cannot be used together: choose one."
+            )
+    if given.use is Scope.STREAM:
+        return
+    # As the Scala connector: such a read could only be empty, and is a mistake.
+    for name, offsets, edge in (
+        ("startingOffsets", read.starting_offsets, Edge.LATEST),
+        ("endingOffsets", read.ending_offsets, Edge.EARLIEST),
+    ):
+        where = [topic for topic, at in offsets.topics.items() if at is edge]
+        if offsets.default is edge or where:
+            of = f" for {', '.join(where)}" if where else ""
+            given.problems.append(
+                f"{name} cannot be {edge.value}{of} in a batch read: nothing would be"
+                " read."
+            )
+    start = read.starting_times.default_ms if read.starting_times else None
+    end = read.ending_times.default_ms if read.ending_times else None
+    if start is not None and end is not None and start > end:
+        given.problems.append("startingTime must not be later than endingTime.")
+
+
+def _check_subscription(given: Given, read: ReadOptions) -> None:
+    # Spark does not say which kind of read it asks the columns for: the sentence about
+    # batch reads must help with a stream that lacks the name, too.
+    if read.start_at_subscription and given.use is Scope.BATCH:
+        given.problems.append(
+            "startingOffsets cannot be subscription in a batch read: that is for"
+            " streams, together with predefinedSubscription."
+        )
+    elif read.start_at_subscription and "predefinedSubscription" not in given:
+        given.problems.append(
+            "startingOffsets=subscription needs predefinedSubscription: it names the"
+            " subscription."
+        )
+    if read.delete_subscription_on_stop and "predefinedSubscription" in given:
+        given.problems.append(
+            "deleteSubscriptionOnStop cannot be true with predefinedSubscription: a"
+            " predefined subscription is never deleted."
+        )
+
+
+def _check_trigger(given: Given, read: ReadOptions) -> None:
+    fewest, most = read.min_rows_per_trigger, read.max_rows_per_trigger
+    if fewest is not None and most is not None and fewest > most:
+        given.problems.append("maxRowsPerTrigger must not be below minRowsPerTrigger.")
+
+
+def _check_partitions(given: Given, read: ReadOptions) -> None:
+    fewest, most = read.min_partitions, read.max_partitions
+    if fewest is not None and most is not None and fewest > most:
+        given.problems.append("maxPartitions must not be below minPartitions.")

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a write: where to, and how."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import names
+from pulsar_spark.options.client import TOPIC, ClientOptions, client_options
+from pulsar_spark.options.given import Given
+from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
+from pulsar_spark.options.values import (
+    DAY_S,
+    MAX_INT,
+    MAX_LONG,
+    MICRO,
+    MILLI,
+    boolean,
+    choice,
+    integer,
+    plain_text,
+    properties,
+    seconds,
+    size,
+    word,
+)
+from pulsar_spark.topics import TopicName
+
+
+class DeliveryGuarantee(enum.Enum):
+    """What a write promises about each row."""
+
+    #: Sent once; what a broken connection swallows is lost.
+    NONE = "none"
+    #: Stored, perhaps more than once where a task or a micro-batch is repeated.
+    AT_LEAST_ONCE = "at-least-once"
+    #: Stored once: brokers drop what a repeated task sends again, in the same order.
+    IDEMPOTENT = "idempotent"
+    #: Visible once, and together with its micro-batch or its batch write.
+    EXACTLY_ONCE = "exactly-once"
+
+
+_routing_mode = choice(
+    {
+        "RoundRobinPartition": "RoundRobinPartition",
+        "SinglePartition": "SinglePartition",
+    },
+    {"RoundRobin": "RoundRobinPartition"},
+)
+
+
+def _message_routing_mode(text: str, option: str) -> str:
+    """Read how Java's producers route, but for routers that are Java classes."""
+    if text.strip().lower() == "custompartition":
+        raise OptionError(
+            f"{option} cannot be CustomPartition: name the partition of each row in the"
+            " column __partition."
+        )
+    return _routing_mode(text, option)
+
+
+def _chunk_size(text: str, option: str) -> int:
+    """Read a number of bytes, or -1 for what the broker accepts."""
+    return -1 if text.strip() == "-1" else size(1, MAX_INT)(text, option)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to write and how. Durations are seconds unless named otherwise."""
+
+    client: ClientOptions
+    #: Topic, or single partition, of all rows; None where each row names its own.
+    topic: TopicName | None = field(default=None, metadata=set_by(TOPIC))
+    guarantee: DeliveryGuarantee = option(
+        "deliveryGuarantee",
+        "at-least-once",
+        choice({guarantee.value: guarantee for guarantee in DeliveryGuarantee}),
+        Scope.WRITE,
+        "`none`, `at-least-once`, `idempotent` or `exactly-once`.",
+    )
+    #: What names of producers, and of the log of commits, are made from; the same for
+    #: every run of one stream. None where the guarantee needs none, or no option says
+    #: it: then an idempotent stream has the id of its query, and a batch write a new
+    #: one. An exactly-once stream always has one here.
+    idempotence_id: str | None = option(
+        "idempotenceId",
+        None,
+        names.idempotence_id,
+        Scope.WRITE,
+        "What an `idempotent` or `exactly-once` write is known by, the same in every"
+        " run. Without it an `exactly-once` stream makes one from"
+        " `checkpointLocation`, and a batch write is a new one each time. An"
+        " `idempotent` stream adds the query's id.",
+    )
+    transaction_timeout_ms: int = option(
+        "transactionTimeoutMs",
+        "600000",
+        integer(1000, 7 * DAY_S * 1000),
+        Scope.WRITE,
+        "Age at which brokers abort an open transaction of an `exactly-once` write, in"
+        " milliseconds.",
+    )
+    commit_topic: TopicName | None = option(
+        "commitTopic",
+        None,
+        names.commit_topic,
+        Scope.STREAM_WRITE,
+        "Topic in which an `exactly-once` stream keeps its log of commits, instead of"
+        " one named after `idempotenceId`.",
+    )
+    topic_auto_creation: bool = option(
+        "topicAutoCreation",
+        "true",
+        boolean,
+        Scope.WRITE,
+        "Whether a topic that does not exist is left to the broker's policy, which may"
+        " create it; with `false` it is an error.",
+    )
+    batching_enabled: bool = option(
+        "pulsar.producer.batchingEnabled",
+        "true",
+        boolean,
+        Scope.WRITE,
+        "Whether an entry may hold several messages.",
+    )
+    batching_max_publish_delay_s: float = option(
+        "pulsar.producer.batchingMaxPublishDelayMicros",
+        "1000",
+        seconds(MICRO, DAY_S),
+        Scope.WRITE,
+        "Longest wait of a message for others, in microseconds.",
+    )
+    batching_max_messages: int = option(
+        "pulsar.producer.batchingMaxMessages",
+        "1000",
+        integer(1, MAX_INT),
+        Scope.WRITE,
+        "Most messages of an entry.",
+    )
+    batching_max_bytes: int = option(
+        "pulsar.producer.batchingMaxBytes",
+        "131072",
+        size(1, MAX_INT),
+        Scope.WRITE,
+        "Bytes of messages, uncompressed, after which an entry takes no more.",
+    )
+    key_based_batching: bool = option(
+        "pulsar.producer.batcherBuilder",
+        "DEFAULT",
+        choice({"DEFAULT": False, "KEY_BASED": True}, {"KeyBased": True}),
+        Scope.WRITE,
+        "`KEY_BASED` puts only messages of one key into an entry, as subscriptions of"
+        " the type Key_Shared need; `DEFAULT` mixes them.",
+        "pulsar.producer.batchingType",
+    )
+    compression_type: str = option(
+        "pulsar.producer.compressionType",
+        "NONE",
+        word("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"),
+        Scope.WRITE,
+        "`NONE`, `LZ4`, `ZLIB`, `ZSTD` or `SNAPPY`.",
+    )
+    chunking_enabled: bool = option(
+        "pulsar.producer.chunkingEnabled",
+        "false",
+        boolean,
+        Scope.WRITE,
+        "Whether a row too large for an entry is sent in chunks; else it is an error.",
+    )
+    chunk_max_message_size: int = option(
+        "pulsar.producer.chunkMaxMessageSize",
+        "-1",
+        _chunk_size,
+        Scope.WRITE,
+        "Most bytes of a chunk; -1 for as many as the broker accepts.",
+    )
+    send_timeout_s: float = option(
+        "pulsar.producer.sendTimeoutMs",
+        "30000",
+        seconds(MILLI, DAY_S, minimum=0),
+        Scope.WRITE,
+        "Longest wait for the broker's receipt of an entry, in milliseconds; 0 for no"
+        " limit.",
+    )
+    hashing_scheme: str = option(
+        "pulsar.producer.hashingScheme",
+        "JavaStringHash",
+        word("JavaStringHash", "Murmur3_32Hash"),
+        Scope.WRITE,
+        "`JavaStringHash` or `Murmur3_32Hash`: what chooses the partition of a row"
+        " that has a key.",
+    )
+    message_routing_mode: str = option(
+        "pulsar.producer.messageRoutingMode",
+        "RoundRobinPartition",
+        _message_routing_mode,
+        Scope.WRITE,
+        "`RoundRobinPartition` or `SinglePartition`: where rows without a key go.",
+    )
+    access_mode: str = option(
+        "pulsar.producer.accessMode",
+        "Shared",
+        word("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"),
+        Scope.WRITE,
+        "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
+        " `Shared` admit one task at a time to a topic partition. With"
+        " `WaitForExclusive` a task waits ten minutes at most for its turn. It goes to"
+        " the end of the queue each minute, because brokers forget the queue of a"
+        " topic that moves, and if its connection breaks.",
+    )
+    producer_name: str | None = option(
+        "pulsar.producer.producerName",
+        None,
+        plain_text,
+        Scope.WRITE,
+        "Name of the producer in topic statistics and in messages.",
+    )
+    initial_sequence_id: int | None = option(
+        "pulsar.producer.initialSequenceId",
+        None,
+        integer(0, MAX_LONG),
+        Scope.WRITE,
+        "Sequence id before that of the first message, unless a topic that"
+        " deduplicates knows a later one of `producerName`.",
+    )
+    producer_properties: tuple[tuple[str, str], ...] = option(
+        "pulsar.producer.properties",
+        "{}",
+        properties,
+        Scope.WRITE,
+        "Properties of the producer in topic statistics, a JSON object of strings.",
+    )
+    key_encoding: str = option(
+        "pulsar.producer.keyEncoding",
+        "text",
+        word("text", "bytes"),
+        Scope.WRITE,
+        "How the key of a string column is sent: `text` as it is; `bytes` as base64 of"
+        " its UTF-8 bytes, as the Scala connector does.",
+    )
+
+
+#: Options that Spark itself adds to those of a stream; no field is set by them alone.
+OF_SPARK = (
+    OptionSpec(
+        "checkpointLocation",
+        None,
+        names.checkpoint_id,
+        Scope.STREAM_WRITE,
+        "Spark's own. The default `idempotenceId` of an `exactly-once` stream is made"
+        " from it; Spark shows it to the sink only where it is set as an option of the"
+        " stream.",
+    ),
+    OptionSpec(
+        "queryName",
+        None,
+        plain_text,
+        Scope.STREAM_WRITE,
+        "Spark's own, which `queryName(...)` sets. It changes no row.",
+    ),
+)
+
+_IDENTIFIED = (DeliveryGuarantee.IDEMPOTENT, DeliveryGuarantee.EXACTLY_ONCE)
+_ONLY_WITH = {
+    "idempotenceId": _IDENTIFIED,
+    "transactionTimeoutMs": (DeliveryGuarantee.EXACTLY_ONCE,),
+    "commitTopic": (DeliveryGuarantee.EXACTLY_ONCE,),
+}
+
+
+def write_options(given: Given) -> WriteOptions:
+    """Make the options of a write, adding problems to those of `given`."""
+    client = client_options(given)
+    for name, guarantees in _ONLY_WITH.items():
+        if given["deliveryGuarantee"] not in guarantees:
+            given.leave_out(name)
+    topics: tuple[TopicName, ...] | None = given["topic"]
+    write = given.fill(WriteOptions, client=client, topic=topics[0] if topics else None)
+    # Tasks know the id of their query, which is better: a new checkpoint has a new one.
+    # But the driver, which keeps the log of an exactly-once stream, does not.
+    if write.guarantee is DeliveryGuarantee.EXACTLY_ONCE and not write.idempotence_id:
+        write = replace(write, idempotence_id=given["checkpointLocation"])
+    _check_commit_log(given, write)
+    _check_idempotence(given, write)
+    return write
+
+
+def _check_commit_log(given: Given, write: WriteOptions) -> None:
+    if (
+        write.guarantee is not DeliveryGuarantee.EXACTLY_ONCE
+        or given.use is not Scope.STREAM_WRITE
+    ):
+        return
+    if not ("idempotenceId" in given or "checkpointLocation" in given):
+        given.problems.append(
+            "An exactly-once stream needs idempotenceId, or"
+            ' .option("checkpointLocation", ...) on the stream itself: a restart finds'
+            " its log of commits by it."
+        )
+    log, topic = write.commit_topic, write.topic
+    if log is not None and topic is not None and log.base == topic.base:
+        given.problems.append(
+            "commitTopic must not be topic: the log of commits is no place for rows."
+        )
+
+
+def _check_idempotence(given: Given, write: WriteOptions) -> None:
+    if write.guarantee not in _IDENTIFIED:
+        return
+    by = f"deliveryGuarantee={write.guarantee.value}"
+    for name, why in (
+        ("pulsar.producer.producerName", "such a write names its producers itself"),
+        (
+            "pulsar.producer.initialSequenceId",
+            "such a write numbers its messages itself",
+        ),
+    ):
+        if name in given:
+            given.problems.append(f"{name} cannot be set with {by}: {why}.")
+    if write.guarantee is not DeliveryGuarantee.IDEMPOTENT:
+        return
+    if write.key_based_batching:
+        given.problems.append(
+            f"pulsar.producer.batcherBuilder cannot be KEY_BASED with {by}: sequence"
+            " ids would not be in order."
+        )
+    if write.chunking_enabled:
+        given.problems.append(
+            f"pulsar.producer.chunkingEnabled cannot be true with {by}: chunks that are"
+            " sent again would be left over."
+        )

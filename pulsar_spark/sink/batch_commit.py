@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commit of a batch write: the transactions of its tasks, without any log.
+
+Transactions of several tasks cannot be committed in one step. What makes it all or
+nothing as far as that goes:
+
+1. Each transaction is asked about before any is committed. Where one is over, none is.
+2. From the first commit on there is no way back, so all are committed, however long the
+   coordinators take: as long as the transactions live.
+3. A transaction that is over by then was committed, and only the answer was lost, or it
+   had expired. Which of them it was is read off the topic, see ``visibility``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.client.transactions import (
+    TransactionClient,
+    TxnStatus,
+    status_of,
+)
+from pulsar_spark.errors import (
+    CommitInDoubtError,
+    PulsarSparkError,
+    TransactionLostError,
+)
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire.commands import TxnAction
+
+logger = logging.getLogger("pulsar_spark.sink")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task wrote.
+
+    Attributes:
+        txn: The transaction it wrote in.
+        topic_partition: Full name of one that it wrote to.
+        entry: Message id of an entry there; None where no receipt named one.
+    """
+
+    txn: TxnId
+    topic_partition: str
+    entry: MessageId | None = None
+
+
+_REMOVED = "The entry that would have told was removed by retention."
+_NO_ENTRY = (
+    "No entry is known that would tell: the broker had all of a task's rows already "
+    "when they were sent again, and does not say where."
+)
+
+
+@dataclass
+class _Outcome:
+    """What became of the tasks' rows, by the numbers of the tasks; why if unknown."""
+
+    visible: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    unknown: dict[int, str] = field(default_factory=dict)
+
+
+class BatchCommit:
+    """Ends the transactions of a batch write. On the driver.
+
+    Args:
+        pool: The cluster's connections.
+        timeout_ms: Milliseconds that these transactions live.
+    """
+
+    def __init__(self, pool: ConnectionPool, timeout_ms: int) -> None:
+        self._pool = pool
+        self._timeout_ms = timeout_ms
+        self._transactions = TransactionClient(pool)
+
+    def commit(self, parts: Mapping[int, Part]) -> None:
+        """Make the rows of all tasks visible.
+
+        Args:
+            parts: What each task wrote, by its number.
+
+        Raises:
+            TransactionLostError: Transactions had expired. Nothing is visible, unless
+                the message says that a part of the rows is.
+            CommitInDoubtError: Some rows may be visible, and it could not be found out
+                whether all are.
+            PulsarSparkError: The cluster does not answer, or refuses. Nothing is
+                visible.
+        """
+        self._confirm(parts)
+        outcome = self._commit(parts)
+        if outcome.unknown:
+            raise _in_doubt(outcome)
+        if outcome.lost:
+            raise self._partly_lost(outcome)
+
+    def abort(self, txns: Iterable[TxnId]) -> None:
+        """Take back what was not committed, as far as that is possible now.
+
+        What stays open ends by itself. That a transaction is over is no trouble: Spark
+        asks for this as well when a commit has failed.
+        """
+        for error in self._transactions.end(txns, TxnAction.ABORT).values():
+            if status_of(error) is TxnStatus.UNKNOWN:
+                logger.warning("%s It expires by itself.", error)
+
+    def _confirm(self, parts: Mapping[int, Part]) -> None:
+        topics = {part.txn: part.topic_partition for part in parts.values()}
+        answers = self._transactions.confirm(topics)
+        errors = [error for error in answers.values() if error is not None]
+        if not errors:
+            return
+        over = [n for n, p in parts.items() if status_of(answers[p.txn]).is_closed]
+        if not over:
+            raise errors[0]
+        self.abort(topics)
+        raise TransactionLostError(
+            -1,
+            over,
+            f"The transactions of {len(over)} of {len(parts)} tasks were over before "
+            "the write could be committed. They live for `transactionTimeoutMs`, "
+            f"{self._timeout_ms} ms, from the first row of a task to the end of the "
+            "slowest one. Nothing of this write is visible. Raise "
+            "`transactionTimeoutMs`, or let all tasks run at a time.",
+        )
+
+    def _commit(self, parts: Mapping[int, Part]) -> _Outcome:
+        retry = self._patience()
+        outcome = _Outcome()
+        over = []
+        pending = {part.txn: task for task, part in parts.items()}
+        while pending:
+            again: dict[TxnId, PulsarSparkError] = {}
+            for txn, error in self._transactions.end(pending, TxnAction.COMMIT).items():
+                task, status = pending[txn], status_of(error)
+                if error is None:
+                    outcome.visible.append(task)
+                elif status is TxnStatus.OVER:
+                    over.append(task)
+                elif status is TxnStatus.ENDING or error.retriable:
+                    again[txn] = error
+                else:
+                    outcome.unknown[task] = error.message
+            pending = {txn: pending[txn] for txn in again}
+            if pending:
+                reason = next(iter(again.values()))
+                try:
+                    retry.pause(reason.saying(reason.message, retriable=True))
+                except PulsarSparkError:
+                    outcome.unknown |= {pending[t]: e.message for t, e in again.items()}
+                    break
+        if over:
+            logger.info(
+                "whether %d transactions were committed is looked up", len(over)
+            )
+            self._look_up({task: parts[task] for task in over}, outcome)
+        return outcome
+
+    def _look_up(self, parts: Mapping[int, Part], outcome: _Outcome) -> None:
+        """Find out what became of transactions that are over."""
+        retry = self._patience()
+        for task, part in parts.items():
+            if part.entry is None:
+                outcome.unknown[task] = _NO_ENTRY
+                continue
+            try:
+                found = find_out(self._pool, part.topic_partition, part.entry, retry)
+            except PulsarSparkError as error:
+                outcome.unknown[task] = error.message
+                continue
+            match found:
+                case Visibility.VISIBLE:
+                    outcome.visible.append(task)
+                case Visibility.ABORTED:
+                    outcome.lost.append(task)
+                case Visibility.REMOVED:
+                    outcome.unknown[task] = _REMOVED
+
+    def _patience(self) -> Retry:
+        # Nothing of this write is open for longer, and holds back what is looked up.
+        timeout_s = self._timeout_ms / 1000 + self._pool.options.operation_timeout_s
+        return self._pool.retry(timeout_s)
+
+    def _partly_lost(self, outcome: _Outcome) -> TransactionLostError:
+        rows = "Nothing of this write is visible."
+        if outcome.visible:
+            rows = (
+                f"The rows of the tasks {_numbers(outcome.visible)} are visible, so "
+                "that to repeat the whole write stores these twice."
+            )
+        return TransactionLostError(
+            -1,
+            sorted(outcome.lost),
+            f"The transactions of the tasks {_numbers(outcome.lost)} expired in the "
+            f"middle of the commit. {rows} Raise `transactionTimeoutMs`, now "
+            f"{self._timeout_ms} ms.",
+        )
+
+
+def _in_doubt(outcome: _Outcome) -> CommitInDoubtError:
+    reason = next(iter(outcome.unknown.values()))
+    return CommitInDoubtError(
+        "It could not be found out whether the rows of the tasks "
+        f"{_numbers(outcome.unknown)} are visible. Those of the tasks "
+        f"{_numbers(outcome.visible)} are, those of the tasks "
+        f"{_numbers(outcome.lost)} are not. Look at the rows in the topic before you "
+        f"repeat the write: what is visible would be there twice. {reason}",
+        visible=sorted(outcome.visible),
+        lost=sorted(outcome.lost),
+        unknown=sorted(outcome.unknown),
+    )
+
+
+def _numbers(tasks: Iterable[int]) -> str:
+    """Return all of them as text, such as ``[0-3, 7]``."""
+    runs: list[list[int]] = []
+    for task in sorted(tasks):
+        if runs and task == runs[-1][-1] + 1:
+            runs[-1][1:] = [task]
+        else:
+            runs.append([task])
+    return f"[{', '.join('-'.join(map(str, run)) for run in runs)}]"

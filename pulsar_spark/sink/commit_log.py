@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of an exactly-once stream: what was begun, decided and done.
+
+One topic, one JSON object a message. Tasks write the second kind, the driver the
+others::
+
+    {"v":1,"began":"c0ff"}                             a driver goes to work
+    {"v":1,"opened":7,"partition":3,"txn":[0,41],
+     "term":[12,0]}                                    a task of micro-batch 7 began
+    {"v":1,"prepared":7,"query":"a1","run":"c0ff",
+     "tasks":4,"txns":{"3":[0,41]},"term":[12,0]}      these are to be committed
+    {"v":1,"committed":7,"query":"a1","term":[12,0],
+     "of":[12,0]}                                      they are
+    {"v":1,"partial":7,"query":"a1","parts":[0,3],
+     "tasks":4,"term":[13,0],"of":[12,0]}              some are, the others expired
+
+``prepared`` is the decision. Before it, everything of the micro-batch is aborted and
+written again; after it, it is carried through, by whoever reads the log next. It counts
+only for the driver that began last: one that was given up, and did not die, decides
+nothing any more. The query is the one whose checkpoint counts micro-batches: a new
+checkpoint begins at 0 again.
+
+The position of its ``began`` is a driver's term: a later one has a larger one, always,
+also where the log was shortened meanwhile. ``committed`` and ``partial`` say how a
+decision ended, the one of the term ``of``. A later term knows better; so nothing that
+a driver writes long after it was given up turns anything back. Records of versions
+without terms have the one of the ``began`` before them, a decision where it is of the
+same run, and its end where it stands after it; others have the smallest one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pulsar_spark.errors import CommitLogError
+from pulsar_spark.txn import TxnId
+
+T = TypeVar("T")
+
+_VERSION = 1
+
+#: ``(ledger_id, entry_id)`` of where a driver says that it goes to work.
+Term = tuple[int, int]
+
+#: Before any other.
+NO_TERM: Term = (-1, -1)
+
+#: After any other.
+LAST_TERM: Term = (1 << 64, 0)
+
+
+@dataclass(frozen=True)
+class Began:
+    """A driver goes to work on a micro-batch; none that began before may decide.
+
+    Attributes:
+        run: The driver.
+        term: Where this stands in the log; only whoever reads it knows.
+    """
+
+    run: str
+    term: Term = NO_TERM
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A task of a driver has begun a transaction, and sent nothing in it yet."""
+
+    batch_id: int
+    partition: int
+    txn: TxnId
+    term: Term = NO_TERM
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """These transactions, by input partition, are what the micro-batch wrote.
+
+    Attributes:
+        batch_id: The micro-batch.
+        txns: The transactions.
+        query_id: The query that it is of.
+        run: Who decides it.
+        tasks: Input partitions of the micro-batch, those without rows included.
+        term: The driver's.
+    """
+
+    batch_id: int
+    txns: Mapping[int, TxnId] = field(hash=False)  # so that decisions can be in a set
+    query_id: str = ""
+    run: str = ""
+    tasks: int = 0
+    term: Term = NO_TERM
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The micro-batch is visible, whole.
+
+    Attributes:
+        batch_id: The micro-batch.
+        query_id: The query that it is of.
+        term: Of the driver that says so.
+        of: Of the driver that decided it.
+    """
+
+    batch_id: int
+    query_id: str = ""
+    term: Term = NO_TERM
+    of: Term = NO_TERM
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Some of the micro-batch is visible; what else was decided never will be.
+
+    Attributes:
+        batch_id: The micro-batch.
+        query_id: The query that it is of.
+        parts: Input partitions whose rows are visible, maybe none.
+        tasks: How many input partitions it had.
+        term: Of the driver that says so.
+        of: Of the driver that decided it.
+    """
+
+    batch_id: int
+    query_id: str
+    parts: frozenset[int]
+    tasks: int
+    term: Term = NO_TERM
+    of: Term = NO_TERM
+
+
+Outcome = Committed | Partial
+Record = Began | Opened | Prepared | Outcome
+
+
+@dataclass
+class LogState:
+    """What a log says, read to its end.
+
+    Attributes:
+        query_id: The query that the micro-batches are of, the last one in the log.
+        run: The driver that began last, "" for none.
+        committed: The last micro-batch that is visible, -1 for none.
+        prepared: The decision that was not carried through for sure; None for none.
+        undecided: Transactions that no decision names, with their micro-batches. They
+            may still be open.
+        term: The last driver's.
+        outcome: How the last decision ended of which that is known; None for none.
+    """
+
+    query_id: str = ""
+    run: str = ""
+    committed: int = -1
+    prepared: Prepared | None = None
+    undecided: dict[TxnId, int] = field(default_factory=dict)
+    term: Term = NO_TERM
+    outcome: Outcome | None = field(default=None, compare=False)
+
+
+def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
+    """Return what the records say, in their order.
+
+    Args:
+        records: The log, or its beginning.
+        up_to: The last driver whose transactions and decisions are looked at. What
+            later ones say of how a decision ended counts in any case.
+    """
+    state = LogState()
+    decided: set[TxnId] = set()
+    for one in records:
+        record = _with_term(one, state)
+        match record:
+            case Began() if record.run != state.run:  # twice is once
+                state.run, state.term = record.run, record.term
+            case Opened() if record.term <= up_to:
+                state.undecided[record.txn] = record.batch_id
+            # As it stands there: what it decides stands there without a term, too.
+            case Prepared() if one.term > up_to:
+                pass
+            case Prepared() if _counts(record, state):
+                _decide(state, record)
+                decided.update(record.txns.values())
+            case Prepared():  # by one that was given up
+                txns = record.txns.values()
+                state.undecided |= dict.fromkeys(txns, record.batch_id)
+            case Committed() | Partial():
+                _take_in(state, record)
+    # Not when they come: a message may be there twice, and the second time late.
+    for txn in decided:
+        state.undecided.pop(txn, None)
+    _sum_up(state)
+    return state
+
+
+def _with_term(record: Record, state: LogState) -> Record:
+    """Return the record with its driver's term, where an older version left it out.
+
+    Such a version may have come after a later one, which was taken back.
+    """
+    if isinstance(record, Began | Opened | Partial) or record.term != NO_TERM:
+        return record
+    if isinstance(record, Prepared):
+        is_known = record.run == state.run
+        return replace(record, term=state.term) if is_known else record
+    decided = state.prepared
+    if (
+        decided is not None
+        and decided.term == state.term
+        and (decided.query_id, decided.batch_id) == (record.query_id, record.batch_id)
+    ):
+        return replace(record, term=state.term, of=state.term)
+    return record
+
+
+def _counts(decision: Prepared, state: LogState) -> bool:
+    is_known = decision.term in (state.term, NO_TERM)
+    return is_known and decision.run == state.run
+
+
+def _decide(state: LogState, decision: Prepared) -> None:
+    state.prepared = decision
+    if state.outcome is not None and state.outcome.query_id != decision.query_id:
+        state.outcome = None
+
+
+def _take_in(state: LogState, record: Outcome) -> None:
+    """Believe it, unless a later driver has said or decided something else."""
+    prepared, known = state.prepared, state.outcome
+    is_turned = prepared is not None and record.query_id != prepared.query_id
+    if is_turned and record.of < prepared.term:  # type: ignore[union-attr]
+        return
+    if known is not None:
+        before, now = (known.term, known.of), (record.term, record.of)
+        is_same = now == before and record.query_id == known.query_id
+        if now < before or (is_same and record.batch_id <= known.batch_id):
+            return
+    state.outcome = record
+    if is_turned:
+        state.prepared = None
+
+
+def _sum_up(state: LogState) -> None:
+    prepared, known = state.prepared, state.outcome
+    if known is not None:
+        state.query_id = known.query_id
+        state.committed = known.batch_id - isinstance(known, Partial)
+    if prepared is None:
+        return
+    state.query_id = prepared.query_id
+    if known is not None:
+        if (known.of, known.batch_id) >= (prepared.term, prepared.batch_id):
+            state.prepared = None
+        else:
+            state.committed = min(state.committed, prepared.batch_id - 1)
+
+
+def dump_record(record: Record) -> bytes:
+    """Return a record as a message."""
+    fields: dict[str, Any]
+    match record:
+        case Began():
+            fields = {"began": record.run}
+        case Opened():
+            fields = {
+                "opened": record.batch_id,
+                "partition": record.partition,
+                "txn": record.txn,
+            }
+        case Prepared():
+            fields = {
+                "prepared": record.batch_id,
+                "query": record.query_id,
+                "run": record.run,
+                "tasks": record.tasks,
+                "txns": dict(record.txns),
+            }
+        case Committed():
+            fields = {"committed": record.batch_id, "query": record.query_id}
+        case Partial():
+            fields = {
+                "partial": record.batch_id,
+                "query": record.query_id,
+                "parts": sorted(record.parts),
+                "tasks": record.tasks,
+            }
+    if not isinstance(record, Began) and record.term != NO_TERM:
+        fields["term"] = record.term
+    if isinstance(record, Committed | Partial) and record.of != NO_TERM:
+        fields["of"] = record.of
+    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
+
+
+def load_record(message: bytes | memoryview) -> Record:
+    """Return a message as a record.
+
+    Raises:
+        CommitLogError: It is none, or of a later version.
+    """
+    text = bytes(message)
+    version = None
+    try:
+        fields = json.loads(text)
+        version = _number(fields["v"])
+        if version == _VERSION:
+            version = None
+            return _record(fields)
+    except _FOREIGN:
+        pass
+    what = "was written by a later version" if version else "is none of ours"
+    raise CommitLogError(
+        f"The log of commits holds a message that {what}: {text[:200]!r}. Every "
+        "exactly-once stream needs a `commitTopic` of its own, with nothing else in it."
+    )
+
+
+#: What a message is met with that is something else.
+_FOREIGN = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    if "began" in fields:
+        return Began(_typed(fields["began"], str))
+    term, of = _term(fields, "term"), _term(fields, "of")
+    if "opened" in fields:
+        batch_id, partition = _number(fields["opened"]), _number(fields["partition"])
+        return Opened(batch_id, partition, _txn(fields["txn"]), term)
+    query_id = _typed(fields["query"], str)
+    if "prepared" in fields:
+        return Prepared(
+            _number(fields["prepared"]),
+            {_key(p): _txn(txn) for p, txn in fields["txns"].items()},
+            query_id,
+            _typed(fields["run"], str),
+            _number(fields["tasks"]),
+            term,
+        )
+    if "partial" in fields:
+        parts = frozenset(map(_number, _typed(fields["parts"], list)))
+        batch_id, tasks = _number(fields["partial"]), _number(fields["tasks"])
+        return Partial(batch_id, query_id, parts, tasks, term, of)
+    return Committed(_number(fields["committed"]), query_id, term, of)
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    """Return the value if its type is exactly this one: True is no number."""
+    if type(value) is not kind:
+        raise TypeError(f"{type(value)} is not {kind}")
+    return value
+
+
+def _number(value: Any, limit: int = 1 << 63) -> int:
+    number = _typed(value, int)
+    if not 0 <= number < limit:
+        raise ValueError(f"{number} is out of bounds")
+    return number
+
+
+def _key(text: str) -> int:
+    """Return a number that was the key of an object, as ``dump_record`` writes it."""
+    number = _number(int(text))
+    if str(number) != text:
+        raise ValueError(f"{text!r} is written in another way")
+    return number
+
+
+def _txn(pair: Any) -> TxnId:
+    most, least = _typed(pair, list)
+    return TxnId(_number(most, 1 << 64), _number(least, 1 << 64))
+
+
+def _term(fields: dict[str, Any], name: str) -> Term:
+    if name not in fields:
+        return NO_TERM
+    ledger_id, entry_id = _typed(fields[name], list)
+    return _number(ledger_id), _number(entry_id)
+
+
+def dump_marker(query_id: str, batch_id: int, partition: int) -> bytes:
+    """Return what a transaction leaves in the topic of markers to prove its commit."""
+    fields = [_VERSION, query_id, batch_id, partition]
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def dump_probe(name: str) -> bytes:
+    """Return a message for the markers: where it can be read, all before it can."""
+    return json.dumps([_VERSION, name], separators=(",", ":")).encode()
+
+
+def load_marker(message: bytes | memoryview) -> tuple[str, int, int] | None:
+    """``(query_id, batch_id, partition)`` of a marker, None for a probe.
+
+    Raises:
+        CommitLogError: It is neither, or of a later version.
+    """
+    try:
+        fields = _typed(json.loads(bytes(message)), list)
+        if _number(fields[0]) == _VERSION:
+            if len(fields) == 2:
+                _typed(fields[1], str)
+                return None
+            _, query_id, batch_id, partition = fields
+            return _typed(query_id, str), _number(batch_id), _number(partition)
+    except (*_FOREIGN, IndexError):
+        pass
+    raise CommitLogError(
+        f"The topic of markers holds a message that is none: {bytes(message)[:200]!r}."
+    )

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of an exactly-once commit, and what decides them: no broker, no clock.
+
+``recover``, ``commit`` and ``abort`` are generators. Each value they yield is something
+to be done to the log, to the markers or to transactions; they are sent its result, and
+return what is found out in the end. ``sink.exactly_once`` does these things to a
+cluster. The tests do them to a model, in any order and with any fault that there is.
+
+What holds, however many drivers there are, and wherever one of them was stopped:
+
+- A decision counts where it stands between the ``began`` of its driver and any other.
+  So whoever reads the log after it knows that, and carries it out.
+- A driver ends no transactions of later drivers: their terms are larger than its own.
+- The log is cut only where nothing after the cut needs what was before it: right
+  before the driver's own ``began``, when all of that is settled and written down, or
+  right after its own decision.
+- Markers are forgotten up to one that was there when no later driver had begun:
+  none of them is of a decision that a driver may still ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from pulsar_spark.errors import QueryConflictError, TransactionLostError
+from pulsar_spark.sink.commit_log import (
+    NO_TERM,
+    Began,
+    Committed,
+    LogState,
+    Outcome,
+    Partial,
+    Prepared,
+    Record,
+    Term,
+    load_marker,
+    read_log,
+)
+from pulsar_spark.txn import TxnId
+
+T = TypeVar("T")
+
+#: A log of more records is cut when the next micro-batch begins. A commit cuts it
+#: anyway; micro-batches without rows have none, nor have attempts that fail.
+CUT_LOG_AFTER = 100
+
+#: Markers are forgotten once in this many micro-batches: it costs some round trips.
+FORGET_MARKERS_EVERY = 50
+
+_NONE: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CommitProgress:
+    """What of a stream is visible already.
+
+    Attributes:
+        query_id: The query that counted the micro-batches.
+        run: Which driver found that out, and when.
+        term: That driver's, by which drivers are in order.
+        committed: The last micro-batch that is visible whole, -1 for none.
+        partial: The micro-batch of which some parts are visible, -1 for none.
+        parts: Which, by input partition.
+        tasks: How many input partitions it had.
+    """
+
+    query_id: str = ""
+    run: str = ""
+    committed: int = -1
+    partial: int = -1
+    parts: frozenset[int] = frozenset()
+    tasks: int = 0
+    term: Term = NO_TERM
+
+    def of(self, query_id: str) -> CommitProgress:
+        """Return this as a query sees it; a new checkpoint starts from nothing."""
+        if query_id == self.query_id:
+            return self
+        return CommitProgress(query_id, self.run, term=self.term)
+
+    def has(self, batch_id: int, partition: int) -> bool:
+        """Return whether the rows of a task are visible already.
+
+        Raises:
+            QueryConflictError: Later micro-batches are visible already.
+        """
+        if batch_id < self.committed:
+            raise QueryConflictError(
+                f"Micro-batch {batch_id} cannot be written: the rows of micro-batch "
+                f"{self.committed} of the same query are visible already. Was the "
+                "checkpoint set back? Use a new one."
+            )
+        if batch_id == self.committed:
+            return True
+        return batch_id == self.partial and partition in self.parts
+
+    def require_same_cut(self, batch_id: int, tasks: int) -> None:
+        """Return if tasks that were told of visible parts could tell their own.
+
+        Raises:
+            QueryConflictError: The micro-batch was cut into other parts before.
+        """
+        if self.partial == batch_id and self.tasks != tasks:
+            raise _cut_anew(batch_id, self.tasks, tasks)
+
+
+# -- what is to be done, with its result -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Append:
+    """Append a record to the log. No result."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """Read the log. Result: each record with its position, in order."""
+
+
+@dataclass(frozen=True)
+class CutLog:
+    """Forget the log up to and including a position. No result."""
+
+    last: Term
+
+
+@dataclass(frozen=True)
+class End:
+    """End transactions. Result: those that were over before, whichever way."""
+
+    txns: tuple[TxnId, ...]
+    commits: bool
+
+
+@dataclass(frozen=True)
+class KeepMarkers:
+    """See to it that no marker is trimmed from here on. No result."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Append a message to the markers. Result: it."""
+
+
+@dataclass(frozen=True)
+class ReadMarkers:
+    """Read the markers. Result: all messages that no open transaction holds back."""
+
+
+@dataclass(frozen=True)
+class LastMarker:
+    """Find the last marker. Result: its position, None where there is none."""
+
+
+@dataclass(frozen=True)
+class ForgetMarkers:
+    """Forget the markers up to and including a position. No result."""
+
+    last: Term
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait a moment, or give up: an open transaction holds markers back. No result."""
+
+
+Effect = (
+    Append
+    | ReadLog
+    | CutLog
+    | End
+    | KeepMarkers
+    | Probe
+    | ReadMarkers
+    | LastMarker
+    | ForgetMarkers
+    | Wait
+)
+Entries = Sequence[tuple[Term, Record]]
+Steps = Generator[Effect, Any, T]
+
+
+# -- the steps -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What ``recover`` found.
+
+    Attributes:
+        progress: What is visible.
+        finished: The decision that it had to carry out, None for none.
+        lost: Input partitions of that one whose rows did not become visible.
+    """
+
+    progress: CommitProgress
+    finished: Prepared | None = None
+    lost: tuple[int, ...] = ()
+
+
+def recover(run: str) -> Steps[Recovered]:
+    """Go to work: carry out what was decided, abort what was not.
+
+    Args:
+        run: A name that no driver had before.
+
+    Raises:
+        QueryConflictError: Another driver went to work meanwhile.
+    """
+    entries, at = yield from _begin(run)
+    term = entries[at][0]
+    state = read_log((record for _, record in entries), term)
+    yield from _end(state)
+    if state.committed < 0:
+        yield KeepMarkers()  # before there is one
+    outcome, lost = state.outcome, _NONE
+    if state.prepared is not None:
+        outcome, lost = yield from _settle(state.prepared, state, term)
+        yield Append(outcome)
+        yield from _forget_markers(term)
+    if at and len(entries) > CUT_LOG_AFTER:
+        if outcome is not None and outcome is state.outcome:
+            yield Append(replace(outcome, term=term))
+        yield CutLog(entries[at - 1][0])
+    return Recovered(_progress(outcome, run, term), state.prepared, lost)
+
+
+def commit(
+    batch_id: int, txns: Mapping[int, TxnId], progress: CommitProgress, tasks: int
+) -> Steps[None]:
+    """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
+    progress.require_same_cut(batch_id, tasks)
+    term = progress.term
+    decision = Prepared(batch_id, txns, progress.query_id, progress.run, tasks, term)
+    yield Append(decision)
+    entries: Entries = yield ReadLog()
+    positions, records = zip(*entries, strict=True)
+    if decision not in records:  # whoever took over is done with it
+        raise _taken_over(batch_id)
+    at = records.index(decision)
+    if read_log(records[: at + 1]).prepared != decision:
+        raise _taken_over(batch_id)
+    _, lost = yield from _carry_out(decision, term)
+    yield from _end_undecided(entries, term)
+    if lost:
+        raise TransactionLostError(batch_id, lost)
+    yield Append(Committed(batch_id, decision.query_id, term, term))
+    yield CutLog(positions[at])
+    since = max(progress.committed, 0)
+    if batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY:
+        yield from _forget_markers(term)
+
+
+def abort(term: Term | None) -> Steps[None]:
+    """Take back what a driver and those before it wrote, unless it was decided.
+
+    Args:
+        term: The driver's. None where it is not known: then only what those before the
+            last one wrote.
+    """
+    entries: Entries = yield ReadLog()
+    if term is None:
+        ledger_id, entry_id = read_log(record for _, record in entries).term
+        term = ledger_id, entry_id - 1
+    yield from _end_undecided(entries, term)
+
+
+def _begin(run: str) -> Steps[tuple[Entries, int]]:
+    """Write down that a driver goes to work; the log, and where that stands in it."""
+    for _ in range(2):
+        yield Append(Began(run))
+        entries: Entries = yield ReadLog()
+        runs = [one.run if isinstance(one, Began) else None for _, one in entries]
+        if run in runs:
+            return entries, runs.index(run)
+        if any(runs):
+            break
+        # Nothing kept the log before it was read for the first time; or another driver
+        # came and is done. Either way it is as if this one had not begun yet.
+    raise _taken_over()
+
+
+def _end_undecided(entries: Entries, term: Term) -> Steps[None]:
+    """Abort what no decision names, but nothing of later drivers."""
+    yield from _end(read_log((record for _, record in entries), term))
+
+
+def _end(state: LogState) -> Steps[None]:
+    if state.undecided:
+        yield End(tuple(state.undecided), commits=False)
+
+
+def _settle(
+    decision: Prepared, state: LogState, term: Term
+) -> Steps[tuple[Outcome, tuple[int, ...]]]:
+    """Carry out a decision of an earlier driver: how it ended, and what was lost."""
+    visible, lost = yield from _carry_out(decision, term)
+    batch_id, query_id, of = decision.batch_id, decision.query_id, decision.term
+    if not lost:
+        return Committed(batch_id, query_id, term, of), _NONE
+    known = state.outcome
+    if isinstance(known, Partial) and known.batch_id == batch_id:
+        visible |= known.parts
+    return Partial(batch_id, query_id, visible, decision.tasks, term, of), lost
+
+
+def _carry_out(
+    decision: Prepared, term: Term
+) -> Steps[tuple[frozenset[int], tuple[int, ...]]]:
+    """Commit; the input partitions whose rows became visible, and those that did not.
+
+    Of a micro-batch that is decided for the second time, the first ones may be more.
+    """
+    partitions = frozenset(decision.txns)
+    over: Iterable[TxnId] = yield End(tuple(decision.txns.values()), commits=True)
+    if not over:
+        return partitions, _NONE
+    visible = yield from _visible(decision, term)
+    gone = set(over)
+    lost = {p for p, txn in decision.txns.items() if txn in gone} - visible
+    return visible | (partitions - lost), tuple(sorted(lost))
+
+
+def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:
+    """Input partitions of a micro-batch whose markers can be read."""
+    probe = yield Probe()
+    while True:
+        # Nothing may be open that could hold it back: tasks of a run before may
+        # still come up with transactions.
+        entries: Entries = yield ReadLog()
+        yield from _end_undecided(entries, term)
+        messages: Sequence[bytes] = yield ReadMarkers()
+        if probe in messages:
+            break
+        yield Wait()
+    markers = filter(None, map(load_marker, messages))
+    wanted = decision.query_id, decision.batch_id
+    return frozenset(marker[2] for marker in markers if marker[:2] == wanted)
+
+
+def _forget_markers(term: Term) -> Steps[None]:
+    """Forget the markers; all that was decided is settled, and that is in the log."""
+    last: Term | None = yield LastMarker()
+    # Of a later driver none had been there, if that has not even begun now.
+    entries: Entries = yield ReadLog()
+    is_overtaken = any(
+        isinstance(record, Began) and position > term for position, record in entries
+    )
+    if last is not None and not is_overtaken:
+        yield ForgetMarkers(last)
+
+
+def _progress(outcome: Outcome | None, run: str, term: Term) -> CommitProgress:
+    match outcome:
+        case Committed(batch_id, query_id):
+            return CommitProgress(query_id, run, batch_id, term=term)
+        case Partial(batch_id, query_id, parts, tasks):
+            partial = batch_id if parts else -1
+            return CommitProgress(
+                query_id, run, batch_id - 1, partial, parts, tasks, term
+            )
+    return CommitProgress("", run, term=term)
+
+
+def _taken_over(batch_id: int | None = None) -> QueryConflictError:
+    which = "a micro-batch" if batch_id is None else f"micro-batch {batch_id}"
+    return QueryConflictError(
+        f"Another run of this query went to work while {which} was "
+        "written: what this one wrote is not made visible. Is the query running twice? "
+        "Different queries need an `idempotenceId` each, and a `commitTopic` each."
+    )
+
+
+def _cut_anew(batch_id: int, before: int, now: int) -> QueryConflictError:
+    return QueryConflictError(
+        f"A part of micro-batch {batch_id} is visible, the rows of some of its "
+        f"{before} tasks. Now it was cut into {now} tasks: which rows are missing "
+        "cannot be told. Run it with the settings it had, those that say how many "
+        "partitions the source and shuffles have."
+    )

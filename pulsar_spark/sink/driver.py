@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A write from its checks to its commit. What Spark calls, without Spark.
+
+The driver makes a write and prepares it. Each task gets a copy and runs its rows. The
+driver commits, or aborts, by another copy, which may be in another process: a write
+holds its options and what was found out, and no connections.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool, shared_pool
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.sink.batch_commit import BatchCommit, Part
+from pulsar_spark.sink.exactly_once import (
+    CommitProgress,
+    CommitProtocol,
+    marker,
+    markers_topic,
+)
+from pulsar_spark.sink.journal import Journal
+from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
+from pulsar_spark.sink.targets import find_targets
+from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.statistics import log_summary
+from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName
+from pulsar_spark.txn import TxnId
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task tells the driver when it has written its rows.
+
+    Attributes:
+        task: Which one.
+        written: What it wrote.
+        txn: The transaction it wrote in; None for none.
+        progress: What it went by, of an exactly-once stream.
+    """
+
+    task: Task
+    written: WriteSummary
+    txn: TxnId | None = None
+    progress: CommitProgress | None = None
+
+
+class _Write:
+    """What writes of both kinds do.
+
+    Args:
+        options: How to write.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        # One of the few names that brokers remember of a topic: none for each write.
+        self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
+        self._targets: dict[TopicName, list[str]] = {}
+
+    def prepare(self) -> None:
+        """Check that the write can be done, once, before any task. On the driver.
+
+        A topic that does not exist may be created by this.
+
+        Raises:
+            PulsarSparkError: The topic does not exist, or cannot be written to as
+                wanted.
+        """
+        options = self._options
+        if options.topic is not None:
+            self._targets = find_targets(
+                TopicLookup(self._pool),
+                [options.topic],
+                auto_creation=options.topic_auto_creation,
+            )
+            if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+                self._require_deduplication(self._targets[options.topic][0])
+
+    @property
+    def _pool(self) -> ConnectionPool:
+        return shared_pool(self._options.client)
+
+    @property
+    def _is_transactional(self) -> bool:
+        return self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    @property
+    def _waits(self) -> bool:
+        """Whether its tasks will wait for topics that others have to themselves."""
+        return self._options.access_mode == "WaitForExclusive"
+
+    def _prepare_for_transactions(self, *further: str) -> None:
+        known = chain.from_iterable(self._targets.values())
+        prepare_for_transactions(self._pool, [*known, *further], waits=self._waits)
+
+    def _require_deduplication(self, topic_partition: str) -> None:
+        require_deduplication(
+            self._pool, topic_partition, self._probe_name, waits=self._waits
+        )
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Write the rows of one task. On an executor.
+
+        Raises:
+            PulsarSparkError: As ``sink.task.TaskWriter.write`` does.
+        """
+        if self._is_transactional:
+            return self._run_in_transaction(task, batches)
+        options = replace(self._options, idempotence_id=self._identity(task))
+        checks = self._checks_of_topics()
+        writer = TaskWriter(options, task, self._targets, check_topics=checks)
+        return TaskResult(task, writer.write(batches))
+
+    def _identity(self, task: Task) -> str | None:
+        """Return the id by which brokers drop what they have of this write."""
+        return self._options.idempotence_id
+
+    def _checks_of_topics(self) -> Callable[[list[str]], None]:
+        """Return a check of topics that rows name: the driver cannot know these."""
+        is_needed = self._options.guarantee is DeliveryGuarantee.IDEMPOTENT
+        checked = {_base(name) for names in self._targets.values() for name in names}
+
+        def check(topics: list[str]) -> None:
+            for topic in topics:
+                if is_needed and _base(topic) not in checked:
+                    self._require_deduplication(topic)
+                    checked.add(_base(topic))
+
+        return check
+
+    def _run_in_transaction(
+        self, task: Task, batches: Iterator[pa.RecordBatch]
+    ) -> TaskResult:
+        # A task without rows needs no transaction.
+        with_rows = (batch for batch in batches if batch.num_rows)
+        first = next(with_rows, None)
+        if first is None:
+            return TaskResult(task, WriteSummary())
+        transaction = TaskTransaction.begin(
+            self._pool, self._options.transaction_timeout_ms
+        )
+        try:
+            writer = TaskWriter(
+                self._options,
+                task,
+                self._targets,
+                transaction=transaction,
+                marker=self._announce(transaction, task),
+            )
+            written = writer.write(chain([first], with_rows))
+        except BaseException:
+            transaction.abort()
+            raise
+        return TaskResult(task, written, transaction.txn)
+
+    def _announce(
+        self, transaction: TaskTransaction, task: Task
+    ) -> tuple[str, bytes] | None:
+        """Log the transaction if this write keeps a log.
+
+        Returns:
+            The marker that will prove its commit, as topic and message; None for none.
+        """
+        return None
+
+    def _log_summary(self, what: str, results: Sequence[TaskResult]) -> None:
+        """Log one line for the whole write."""
+        written = [result.written for result in results]
+        log_summary(
+            f"{what}: {sum(w.rows for w in written)} rows, "
+            f"{sum(w.size_bytes for w in written)} bytes by {len(written)} tasks; "
+            f"{sum(w.duplicate_rows for w in written)} rows were there already",
+            self._options.client.stats_interval_s,
+        )
+
+
+class BatchWrite(_Write):
+    """The write of a batch query.
+
+    Args:
+        options: How to write.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        if options.idempotence_id is None:
+            made_up = f"spark-pulsar-{uuid.uuid4()}"
+            self._options = replace(options, idempotence_id=made_up)
+
+    def prepare(self) -> None:
+        """Check that the write can be done. Errors as for writes of both kinds."""
+        super().prepare()
+        if self._is_transactional:
+            TransactionClient(self._pool).require()
+            self._prepare_for_transactions()
+
+    def commit(self, results: Sequence[TaskResult]) -> None:
+        """Make what was written visible. On the driver.
+
+        Raises:
+            PulsarSparkError: As ``sink.batch_commit.BatchCommit.commit`` does.
+        """
+        self._batch_commit().commit(
+            {
+                result.task.number: Part(result.txn, *result.written.entry)
+                for result in results
+                if result.txn is not None
+            }
+        )
+        self._log_summary("write", results)
+
+    def abort(self, results: Sequence[TaskResult]) -> None:
+        """Take back what was not committed of a write that failed. On the driver."""
+        self._log_summary("failed write", results)
+        self._batch_commit().abort(_transactions(results).values())
+
+    def _batch_commit(self) -> BatchCommit:
+        return BatchCommit(self._pool, self._options.transaction_timeout_ms)
+
+
+class StreamWrite(_Write):
+    """The write of a micro-batch.
+
+    Args:
+        options: How to write.
+
+    Raises:
+        OptionError: An exactly-once stream has no topic for its log of commits, or only
+            the one that its rows go to.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        self._progress: CommitProgress | None = None
+        if self._is_transactional:
+            self._check_log()
+
+    def _check_log(self) -> None:
+        options = self._options
+        if options.topic is None and options.commit_topic is None:
+            raise OptionError(
+                "An exactly-once stream whose rows name their topics needs "
+                "commitTopic, the full name of a topic for its log of commits: "
+                "without the option topic there is none to put it beside."
+            )
+        if options.topic is None:
+            return
+        log = self._log_topic
+        if options.topic.base.full_name in (log, markers_topic(log)):
+            raise OptionError(
+                f"Rows cannot go to {options.topic.base.full_name}: it is where this "
+                f"stream keeps its log of commits, {log}, or the markers beside it. "
+                "Let commitTopic name another one."
+            )
+
+    def prepare(self) -> None:
+        """Check that the write can be done. Errors as for writes of both kinds."""
+        super().prepare()
+        if self._is_transactional:
+            TransactionClient(self._pool).require()
+
+    def begin_micro_batch(self) -> None:
+        """Carry out what an earlier driver decided, and abort what it did not.
+
+        This is the driver's step 3 of ``sink.exactly_once``. It is for the copy that
+        goes to the tasks, before they get it; again it does nothing.
+
+        Raises:
+            PulsarSparkError: As ``sink.exactly_once.CommitProtocol.recover`` does.
+        """
+        if self._is_transactional and self._progress is None:
+            self._prepare_for_transactions(markers_topic(self._log_topic))
+            self._progress = self._protocol().recover()
+
+    def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
+        """Make what was written visible. On the driver.
+
+        Args:
+            results: What the tasks tell.
+            tasks: How many there were.
+            batch_id: The micro-batch.
+
+        Raises:
+            PulsarSparkError: As ``sink.exactly_once.CommitProtocol.commit`` does.
+        """
+        if self._is_transactional:
+            self._commit(results, tasks, batch_id)
+        self._log_summary(f"micro-batch {batch_id}", results)
+
+    def _commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
+        told = {result.progress for result in results}
+        if not told:  # there are no tasks
+            return
+        (progress,) = told
+        assert progress is not None
+        # Also where every task took its rows for visible, and so wrote none.
+        progress.require_same_cut(batch_id, tasks)
+        if txns := _transactions(results):
+            self._protocol().commit(batch_id, txns, progress, tasks)
+
+    def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
+        """Take back what was written of a micro-batch that failed. On the driver.
+
+        Raises:
+            PulsarSparkError: As ``sink.exactly_once.CommitProtocol.abort`` does.
+        """
+        self._log_summary(f"failed micro-batch {batch_id}", results)
+        if self._is_transactional:
+            told = (result.progress for result in results)
+            self._protocol().abort(next(told, None))
+
+    def _identity(self, task: Task) -> str:
+        # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
+        # under an id that was used before, nothing of it is taken for what is there.
+        given = self._options.idempotence_id
+        return task.query_id if given is None else f"{given}-{task.query_id}"
+
+    def _run_in_transaction(
+        self, task: Task, batches: Iterator[pa.RecordBatch]
+    ) -> TaskResult:
+        assert self._progress is not None
+        progress = self._progress.of(task.query_id)
+        if progress.has(task.batch_id, task.number):
+            rows = sum(batch.num_rows for batch in batches)
+            done = TaskResult(task, WriteSummary(duplicate_rows=rows))
+        else:
+            done = super()._run_in_transaction(task, batches)
+        # The parts may be many, and are not the driver's business any more.
+        return replace(done, progress=replace(progress, parts=frozenset()))
+
+    def _announce(
+        self, transaction: TaskTransaction, task: Task
+    ) -> tuple[str, bytes] | None:
+        log = Journal(self._pool, self._log_topic)
+        assert self._progress is not None
+        term = self._progress.term
+        transaction.announce(log, task.batch_id, task.number, term)
+        proof = marker(task.query_id, task.batch_id, task.number)
+        return markers_topic(self._log_topic), proof
+
+    def _protocol(self) -> CommitProtocol:
+        return CommitProtocol(self._pool, self._log_topic)
+
+    @property
+    def _log_topic(self) -> str:
+        options = self._options
+        if options.commit_topic is not None:
+            return options.commit_topic.full_name
+        assert options.topic is not None
+        namespace = options.topic.namespace_name
+        return f"persistent://{namespace}/{COMMIT_LOG_PREFIX}{options.idempotence_id}"
+
+
+def _base(topic_partition: str) -> str:
+    """Return the full name of the topic of a topic partition."""
+    return TopicName.parse(topic_partition).base.full_name
+
+
+def _transactions(results: Iterable[TaskResult]) -> dict[int, TxnId]:
+    """Return the transaction of each task that has one, by the task's number."""
+    return {r.task.number: r.txn for r in results if r.txn is not None}

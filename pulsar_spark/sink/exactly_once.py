@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Micro-batches that become visible whole and once: transactions, and a log of them.
+
+Each task that has rows writes them in one transaction; the driver commits
+those of the tasks that Spark counts, and aborts all others. What makes many
+transactions one is the log (see ``commit_log``):
+
+1. A task begins its transaction and says so in the log, before it sends anything in it.
+   Its last entry is a marker, in a topic that holds nothing else.
+2. The driver writes down which transactions it is going to commit, commits them, aborts
+   every other that the log names, and writes down that it is done.
+3. Before each micro-batch the driver writes down that it goes to work, and reads the
+   log. A decision that was not carried through is carried through now; what is
+   undecided is aborted.
+
+The order of the log settles who may decide: a driver reads its decision back before it
+acts on it. If another one had gone to work before the decision came, it does not count.
+What decides all this, step by step, is in ``commit_protocol``; here it is done.
+
+A coordinator says the same of a transaction that was committed and of one that has
+expired: it knows neither any more. The markers tell them apart, because they are
+visible exactly where their transaction was committed. A micro-batch of which a part had
+expired is not lost: Spark runs it again, and tasks whose markers are there skip their
+rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.client.transactions import (
+    ENDING,
+    TransactionClient,
+    TxnStatus,
+    status_of,
+)
+from pulsar_spark.errors import (
+    BrokerError,
+    ReadTimeoutError,
+)
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.sink import commit_protocol
+from pulsar_spark.sink.commit_log import (
+    Began,
+    Record,
+    Term,
+    dump_marker,
+    dump_probe,
+    dump_record,
+    load_record,
+)
+from pulsar_spark.sink.commit_protocol import (
+    Append,
+    CommitProgress,
+    CutLog,
+    Effect,
+    End,
+    ForgetMarkers,
+    KeepMarkers,
+    LastMarker,
+    Probe,
+    ReadLog,
+    ReadMarkers,
+    Steps,
+    Wait,
+)
+from pulsar_spark.sink.journal import Journal
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire.commands import TxnAction
+
+__all__ = ["CommitProtocol", "CommitProgress", "marker", "markers_topic"]
+
+logger = logging.getLogger("pulsar_spark.sink")
+
+T = TypeVar("T")
+
+
+class CommitProtocol:
+    """The driver's part. Each call may come from another process.
+
+    Args:
+        pool: The cluster's connections.
+        log_topic: Full name of the topic that holds the log of this stream.
+    """
+
+    def __init__(self, pool: ConnectionPool, log_topic: str) -> None:
+        self._pool = pool
+        self._options = pool.options
+        self._log = Journal(pool, log_topic)
+        self._markers = Journal(pool, markers_topic(log_topic))
+        self._transactions = TransactionClient(pool)
+
+    def recover(self) -> CommitProgress:
+        """Carry out what was decided, abort what was not.
+
+        Raises:
+            TransactionsOffError: The cluster has no transactions.
+            QueryConflictError: Another run of the stream went to work meanwhile.
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        self._transactions.require()
+        found = self._run(commit_protocol.recover(uuid.uuid4().hex))
+        if found.finished is not None:
+            batch_id = found.finished.batch_id
+            logger.info("micro-batch %d was decided, and is finished now", batch_id)
+        if found.lost:
+            logger.warning(
+                "micro-batch %d: the transactions of %d tasks expired before they "
+                "could be committed; these tasks write their rows again, the others "
+                "do not",
+                batch_id,
+                len(found.lost),
+            )
+        return found.progress
+
+    def commit(
+        self,
+        batch_id: int,
+        txns: Mapping[int, TxnId],
+        progress: CommitProgress,
+        tasks: int,
+    ) -> None:
+        """Make a micro-batch visible.
+
+        Args:
+            batch_id: Which one.
+            txns: The transaction of each input partition that has one.
+            progress: What the tasks went by.
+            tasks: Number of input partitions.
+
+        Raises:
+            TransactionLostError: One of them had expired. What the others wrote is
+                visible; a restart of the stream writes the rest.
+            QueryConflictError: Another run of the stream went to work meanwhile. Or a
+                part of the micro-batch was visible, and it was cut into other parts
+                now.
+            PulsarSparkError: The cluster does not answer, or refuses; a restart of the
+                stream goes on from here.
+        """
+        self._run(commit_protocol.commit(batch_id, txns, progress, tasks))
+
+    def abort(self, progress: CommitProgress | None = None) -> None:
+        """Take back what was written, unless it was decided.
+
+        Spark asks for this as well when a commit failed half-way: then there is nothing
+        to take back, and the next run finishes it. Nor is it for this run to end what a
+        later one writes.
+
+        Args:
+            progress: What the tasks went by. None where no task has told: then the
+                transactions of the last run are left to themselves, or to the next
+                run, because it may not be this one.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses. The transactions
+                end by themselves then.
+        """
+        term = None if progress is None else progress.term
+        self._run(commit_protocol.abort(term))
+
+    def _run(self, steps: Steps[T]) -> T:
+        """Do what the steps ask for, one after the other; return what they do."""
+        waits: Retry | None = None
+        result: Any = None
+        while True:
+            try:
+                effect = steps.send(result)
+            except StopIteration as end:
+                return cast("T", end.value)
+            if isinstance(effect, Wait):
+                waits = waits or self._pool.retry(self._options.operation_timeout_s)
+                waits.pause(_held_back(self._markers.topic))
+                result = None
+            else:
+                result = self._do(effect)
+
+    def _do(self, effect: Effect) -> Any:
+        match effect:
+            case Append(record):
+                self._log.append(dump_record(record))
+            case ReadLog():
+                return self._read()
+            case CutLog(last):
+                self._log.forget(MessageId(*last))
+            case End(txns, commits):
+                action = TxnAction.COMMIT if commits else TxnAction.ABORT
+                return self._end(txns, action)
+            case KeepMarkers():
+                self._markers.keep()
+            case Probe():
+                probe = dump_probe(uuid.uuid4().hex)
+                self._markers.append(probe)
+                return probe
+            case ReadMarkers():
+                return [message for _, message in self._markers.read()]
+            case LastMarker():
+                found = self._markers.last()
+                return None if found is None else found.position
+            case ForgetMarkers(last):
+                self._markers.forget(MessageId(*last))
+        return None
+
+    def _read(self) -> list[tuple[Term, Record]]:
+        entries: list[tuple[Term, Record]] = []
+        for message_id, message in self._log.read():
+            record = load_record(message)
+            term = message_id.position
+            if isinstance(record, Began):
+                record = replace(record, term=term)
+            entries.append((term, record))
+        return entries
+
+    def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:
+        """End transactions; return those that were over before.
+
+        Raises:
+            PulsarSparkError: Whether they are over is not known.
+        """
+        retry = self._pool.retry(self._options.operation_timeout_s)
+        over = []
+        while txns:
+            ending = []
+            for txn, error in self._transactions.end(txns, action).items():
+                match status_of(error):
+                    case TxnStatus.OVER:
+                        over.append(txn)
+                    case TxnStatus.ENDING:
+                        ending.append(txn)
+                    case TxnStatus.UNKNOWN:
+                        assert error is not None
+                        raise error
+            txns = ending
+            if txns:
+                retry.pause(_still_ending(txns[0]))
+        return over
+
+
+def markers_topic(log_topic: str) -> str:
+    """Return the full name of the topic of markers that goes with a log."""
+    return f"{log_topic}-markers"
+
+
+def marker(query_id: str, batch_id: int, partition: int) -> bytes:
+    """Return what a task leaves in the topic of markers, as its last entry."""
+    return dump_marker(query_id, batch_id, partition)
+
+
+def _held_back(topic: str) -> ReadTimeoutError:
+    return ReadTimeoutError(
+        f"{topic}: an open transaction holds back the last messages, so that it cannot "
+        "be told what was committed. It ends by itself, in the longest case after "
+        "`transactionTimeoutMs`.",
+        topic_partition=topic,
+        retriable=True,
+    )
+
+
+def _still_ending(txn: TxnId) -> BrokerError:
+    return BrokerError(
+        f"Transaction {txn} is being ended by somebody else.",
+        code=ENDING,
+        retriable=True,
+    )

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic as a small log: messages appended, read from its beginning, and forgotten.
+
+Its durable subscription is what keeps it: everything after the subscription's
+mark-delete position is there, everything before may be trimmed. Each call connects
+again, because the driver's calls come from different processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.errors import (
+    CommitLogError,
+    CorruptEntryError,
+    PulsarSparkError,
+    ReadTimeoutError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition, Request
+from pulsar_spark.wire.compression import decompress
+from pulsar_spark.wire.entries import read_stored_entry
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
+from pulsar_spark.wire.protocol import Delivery
+
+T = TypeVar("T")
+
+#: Messages asked for at a time.
+_PERMITS = 1000
+
+#: What a message takes in memory beside its bytes, about.
+_ENTRY_BYTES = 600
+
+#: The subscription that keeps a journal.
+_SUBSCRIPTION = "spark-commits"
+
+
+class Journal:
+    """A topic without partitions that some processes append to, and one reads.
+
+    Args:
+        pool: The cluster's connections.
+        topic: Full name. It is created with its first message, or its first reading,
+            where the broker's policy allows that.
+    """
+
+    def __init__(self, pool: ConnectionPool, topic: str) -> None:
+        self.topic = topic
+        self._pool = pool
+        self._options = pool.options
+
+    def append(self, message: bytes) -> None:
+        """Append a message; return when it is stored.
+
+        After a broken connection it may be there twice.
+
+        Raises:
+            PulsarSparkError: The topic cannot be written to.
+        """
+        with self._producers() as producers:
+            producer = producers.get(self.topic)
+            producers.send(producer, producer.plain_entry(message))
+            producers.flush()
+
+    def read(self) -> list[tuple[MessageId, bytes]]:
+        """Return everything that was not forgotten, in order, with the message ids.
+
+        Raises:
+            BrokerError: With the code ``ConsumerBusy`` if another process reads it.
+            PulsarSparkError: The topic cannot be read.
+        """
+        return self._reading(lambda group: _read(group, self.topic, self._patience_s))
+
+    def keep(self) -> None:
+        """Create the subscription, so that brokers keep what is not forgotten.
+
+        Reading does that as well.
+
+        Raises:
+            PulsarSparkError: As ``read``.
+        """
+        self._reading(lambda group: None)
+
+    def forget(self, last: MessageId) -> None:
+        """Let go of everything up to and including ``last``.
+
+        Raises:
+            PulsarSparkError: As ``read``.
+        """
+        self._reading(lambda group: _acknowledge(group, last))
+
+    def last(self) -> MessageId | None:
+        """Return the id of the last message that can be read now, None for none.
+
+        Raises:
+            PulsarSparkError: As ``read``.
+        """
+        return self._reading(lambda group: _last(group, self.topic))
+
+    @property
+    def _patience_s(self) -> float:
+        return self._options.operation_timeout_s
+
+    @contextlib.contextmanager
+    def _producers(self) -> Iterator[Producers]:
+        with Producers(self._pool, ProducerSettings()) as producers:
+            producers.open([self.topic])
+            yield producers
+
+    def _consumer(self, topic: str, connection: Connection) -> _Consumer:
+        return _Consumer(topic, connection, self._options.memory_limit_bytes)
+
+    def _reading(self, act: Callable[[ConsumerSet[_Consumer]], T]) -> T:
+        """Subscribe, act and let go; all of it again if something breaks."""
+        retry = self._pool.retry(self._patience_s)
+        is_created = False
+        while True:
+            try:
+                with ConsumerSet(self._pool, self._consumer) as group:
+                    group.connect([self.topic])
+                    group.step(_subscribe)
+                    _check(group)
+                    result = act(group)
+                    _check(group)
+                    return result
+            except PulsarSparkError as error:
+                if isinstance(error, TopicNotFoundError) and not is_created:
+                    is_created = True
+                    with self._producers():
+                        continue  # it is there now
+                retry.pause(error)
+
+
+class _Consumer(TopicConsumer):
+    """Collects what is delivered, as long as it is no more than a journal has.
+
+    Attributes:
+        arrived_bytes: What all of it takes, also what was dropped.
+        is_too_much: Whether some was dropped.
+    """
+
+    def __init__(self, topic: str, connection: Connection, limit_bytes: int) -> None:
+        super().__init__(topic, connection)
+        self.deliveries: list[Delivery] = []
+        self.arrived = threading.Condition()
+        self.arrived_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.arrived_bytes > self._limit_bytes
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        with self.arrived:
+            self.arrived_bytes += sum(
+                _ENTRY_BYTES + len(one.headers_and_payload) for one in deliveries
+            )
+            if not self.is_too_much:
+                self.deliveries.extend(deliveries)
+            self.arrived.notify_all()
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        with self.arrived:
+            super().closed(error)
+            self.arrived.notify_all()
+
+
+def _subscribe(consumer: _Consumer) -> Request[pb.CommandSuccess]:
+    return consumer.subscribe(
+        _SUBSCRIPTION, durable=True, initial_position=InitialPosition.EARLIEST
+    )
+
+
+def _check(group: ConsumerSet[Any]) -> None:
+    for error in group.take_failures().values():
+        raise error
+
+
+def _acknowledge(group: ConsumerSet[_Consumer], last: MessageId) -> None:
+    group.step(lambda one: commands.ack_cumulative(one.consumer_id, last))
+
+
+def _last(group: ConsumerSet[_Consumer], topic: str) -> MessageId | None:
+    """Return the last message that can be delivered, None where all is forgotten."""
+    answers = group.step(lambda one: one.get_last())
+    _check(group)
+    last = commands.from_message_id_data(answers[topic].last_message_id)
+    done = commands.from_message_id_data(answers[topic].consumer_mark_delete_position)
+    return last if last.position > done.position else None
+
+
+def _read(
+    group: ConsumerSet[_Consumer], topic: str, patience_s: float
+) -> list[tuple[MessageId, bytes]]:
+    last = _last(group, topic)
+    if last is None:
+        return []
+    consumer = group.members[topic]
+    messages: list[tuple[MessageId, bytes]] = []
+    permits = 0
+    while not messages or messages[-1][0].position < last.position:
+        if permits <= 0:
+            consumer.connection.grant(consumer.consumer_id, _PERMITS)
+            permits = _PERMITS
+        with consumer.arrived:
+            some = consumer.arrived.wait_for(
+                lambda: (
+                    consumer.deliveries or not consumer.is_open or consumer.is_too_much
+                ),
+                patience_s,
+            )
+            deliveries, consumer.deliveries = consumer.deliveries, []
+        if consumer.is_too_much:
+            raise CommitLogError(
+                f"{topic} holds more than {consumer.arrived_bytes:,} bytes that were "
+                "not forgotten, which is no log of ours. If it is, raise "
+                "`pulsar.client.memoryLimitBytes`."
+            )
+        if not some or not consumer.is_open:
+            raise _silent(topic, patience_s)
+        permits -= len(deliveries)
+        messages += [_message(one, topic) for one in deliveries]
+    return messages
+
+
+def _message(one: Delivery, topic: str) -> tuple[MessageId, bytes]:
+    """Return a message with its id. New ones are plain, old ones maybe compressed."""
+    message_id = MessageId(one.ledger_id, one.entry_id)
+    try:
+        stored = read_stored_entry(one.ledger_id, one.entry_id, one.headers_and_payload)
+        payload = decompress(
+            stored.metadata.compression,
+            stored.payload,
+            stored.metadata.uncompressed_size,
+            DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+        )
+    except CorruptEntryError as error:
+        raise CorruptEntryError(
+            error.reason, topic_partition=topic, message_id=str(message_id)
+        ) from None
+    return message_id, bytes(payload)
+
+
+def _silent(topic: str, patience_s: float) -> ReadTimeoutError:
+    return ReadTimeoutError(
+        f"{topic}: the broker did not deliver within {patience_s:g} s what it says is "
+        "there.",
+        topic_partition=topic,
+        retriable=True,
+    )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is sent to a topic to try it out, before any row. No consumer ever gets it.
+
+**Deduplication.** Nothing in the protocol says whether a broker finds duplicates. So an
+entry that says of itself that it is a marker, which brokers keep from every consumer,
+is sent twice. A broker that deduplicates drops the second, and remembers the name of
+its producer: the next time it tells without any entry.
+
+**Transactions.** A broker prepares a topic for them at the first entry in a transaction
+that comes to it, and not before. Where two come at the same time, Pulsar 4.0.7 refuses
+one of them, "Transaction Buffer take first snapshot failed", lets go of all producers
+of the topic, and takes no entry in a transaction there any more until the topic is
+unloaded. One entry ahead of all others prevents that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.errors import DeduplicationOffError, TransactionsOffError
+from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+
+#: No marker that a broker knows; it hides whatever has a type.
+_MARKER_TYPE = 99
+
+#: Replication would carry it to other clusters.
+_HERE_ONLY = "__local__"
+
+
+def require_deduplication(
+    pool: ConnectionPool,
+    topic_partition: str,
+    producer_name: str,
+    *,
+    waits: bool = False,
+) -> None:
+    """Return if the broker drops what it has already.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name; the answer holds for all partitions of its topic.
+        producer_name: Name to try it with, always the same for the same purpose.
+        waits: Whether to wait for a topic that others have for themselves.
+
+    Raises:
+        DeduplicationOffError: It does not.
+        PulsarSparkError: It cannot be asked.
+    """
+    transaction: TaskTransaction | None = None
+    settings = ProducerSettings(
+        name=producer_name,
+        waits=waits,
+        before_resend=lambda: None if transaction is None else transaction.confirm(),
+    )
+    with Producers(pool, settings) as producers:
+        producers.open([topic_partition])
+        producer = producers.get(topic_partition)
+        if producer.last_sequence_id >= 0:
+            return
+        with _hiding_transaction(pool, topic_partition) as transaction:
+            marker = pb.MessageMetadata(
+                marker_type=_MARKER_TYPE, replicate_to=[_HERE_ONLY]
+            )
+            txn = None if transaction is None else transaction.txn
+            entry = producer.plain_entry(b"", metadata=marker, txn=txn)
+            for _ in range(2):
+                producers.send(producer, entry)
+                producers.flush()
+        if not producer.duplicate_rows:
+            raise DeduplicationOffError(TopicName.parse(topic_partition).base.full_name)
+
+
+@contextlib.contextmanager
+def _hiding_transaction(
+    pool: ConnectionPool, topic_partition: str
+) -> Iterator[TaskTransaction | None]:
+    """Give a transaction that is aborted at the end, where the cluster has them.
+
+    Brokers take a marker for the end of its topic until a row follows, and readers wait
+    for it; what was aborted they pass over.
+    """
+    with contextlib.ExitStack() as stack:
+        transaction = None
+        with contextlib.suppress(TransactionsOffError):
+            transaction = stack.enter_context(
+                aborted_transaction(pool, [topic_partition])
+            )
+        yield transaction
+
+
+#: Seconds of sending after which the transaction is asked about again.
+_CONFIRMED_S = 1.0
+
+#: What this process has done already. A topic stays ready, wherever it moves.
+_ready: set[tuple[Hashable, str]] = set()
+
+
+def prepare_for_transactions(
+    pool: ConnectionPool, topics: Iterable[str], *, waits: bool = False
+) -> None:
+    """Send an empty entry to each of them in a transaction that is then aborted.
+
+    Only once in a process.
+
+    Args:
+        pool: The cluster's connections.
+        topics: Full names of topic partitions.
+        waits: Whether to wait for those that others have for themselves.
+
+    Raises:
+        TransactionsOffError: The cluster has no transactions.
+        TransactionLostError: A topic was too slow to take its entry.
+        PulsarSparkError: A topic cannot be written to.
+    """
+    cluster = pool.options.pool_key
+    topics = [topic for topic in topics if (cluster, topic) not in _ready]
+    if not topics:
+        return
+    settings = ProducerSettings(
+        transactional=True,
+        waits=waits,
+        before_resend=lambda: transaction.confirm(),
+    )
+    with Producers(pool, settings) as producers:
+        # First, because it may take long: topics have to be loaded.
+        producers.open(topics)
+        with aborted_transaction(pool, topics) as transaction:
+            for topic in topics:
+                producer = producers.get(topic)
+                transaction.confirm(max_age_s=_CONFIRMED_S)
+                producers.send(producer, producer.plain_entry(b"", txn=transaction.txn))
+            producers.flush()
+    _ready.update((cluster, topic) for topic in topics)
+
+
+#: How long a transaction lives that is not ended, in milliseconds: for as long it would
+#: hold back all readers.
+_TTL_MS = 60_000
+
+
+@contextlib.contextmanager
+def aborted_transaction(
+    pool: ConnectionPool, topics: Sequence[str]
+) -> Iterator[TaskTransaction]:
+    """Give a transaction to send in, and abort it at the end.
+
+    Attach producers before it: that may take longer than it lives. Flush them in it:
+    what is sent in a transaction that is over holds back the readers of a topic that
+    never had another, so whether it is still open is asked after all of that.
+
+    Args:
+        pool: The cluster's connections.
+        topics: Full names of the topic partitions that are sent to.
+
+    Raises:
+        TransactionsOffError: The cluster has no transactions.
+        TransactionLostError: It expired meanwhile. No reader is held back by it.
+        PulsarSparkError: The coordinator does not answer, or refuses.
+    """
+    transaction = TaskTransaction.begin(pool, _TTL_MS)
+    try:
+        transaction.extend(topics)
+        yield transaction
+        transaction.confirm()
+    finally:
+        transaction.abort()

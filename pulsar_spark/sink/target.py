@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One topic partition that a task writes to: its rows are cut, numbered and framed.
+
+Frames are made by ``wire.sends`` and sent by ``sink.task``. An entry holds as many rows
+as fit; a row that is too large for a batch goes alone, in chunks where these are
+allowed.
+
+With ``deliveryGuarantee=idempotent`` a row has the same number whenever it is written::
+
+    sequence id = micro-batch * 2^32 + number of the row in its task
+
+and the broker drops what it has already. With any other guarantee numbers just go up.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pulsar_spark.arrow.encode import EncodedRows
+from pulsar_spark.client.producer_state import TopicProducer
+from pulsar_spark.errors import IdempotenceError
+from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.sink.grouping import runs_of_entries
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire.compression import CompressionType, compress
+from pulsar_spark.wire.outgoing import as_single
+from pulsar_spark.wire.sends import Packer, SendFrame
+
+#: Sequence ids reserved for a task in each micro-batch: more than it can have rows.
+_ROWS_OF_A_BATCH = 1 << 32
+
+#: So many bytes of frames are made, and then sent.
+_SOME_BYTES = 64 * 1024
+
+
+class Target:
+    """A topic partition that rows go to.
+
+    Args:
+        producer: Its producer, which has attached.
+        options: How to write.
+        batch_id: The micro-batch; 0 in a batch query.
+        txn: The transaction to write in, None for none.
+
+    Raises:
+        IdempotenceError: The broker has rows of a later micro-batch under this id.
+
+    Attributes:
+        producer: As given.
+    """
+
+    def __init__(
+        self,
+        producer: TopicProducer,
+        options: WriteOptions,
+        *,
+        batch_id: int = 0,
+        txn: TxnId | None = None,
+    ) -> None:
+        self.producer = producer
+        self._batching = options.batching_enabled
+        codec = CompressionType[options.compression_type]
+        self._encoder = producer.encoder(
+            txn=txn,
+            compression=codec,
+            chunk_bytes=_chunk_bytes(options, producer.max_message_size_bytes),
+        )
+        base: int | None = None  # what is added to the numbers of rows
+        self._known_row = -1  # the last row that the broker has heard of
+        if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+            base = batch_id * _ROWS_OF_A_BATCH
+            self._known_row = producer.last_sequence_id - base
+            if self._known_row >= _ROWS_OF_A_BATCH:
+                raise IdempotenceError(
+                    options.idempotence_id or "",
+                    producer.topic,
+                    (batch_id, producer.last_sequence_id // _ROWS_OF_A_BATCH),
+                )
+        max_bytes = self._encoder.max_entry_bytes
+        self._packer = Packer(
+            producer_id=producer.producer_id,
+            producer_name=producer.name,
+            max_entry_bytes=max_bytes,
+            max_rows=options.batching_max_messages if self._batching else 1,
+            # The first row's keys stand in the entry's metadata, too, and what cannot
+            # be compressed grows a little: a batch of several rows must fit all the
+            # same.
+            max_bytes=min(options.batching_max_bytes, max_bytes // 3),
+            max_alone_bytes=self._encoder.chunk_bytes or max_bytes,
+            txn=txn,
+            codec=codec,
+            compress=partial(compress, codec),
+            now_ms=_now_ms,
+            first_number=base,
+        )
+        self._packer.next_sequence_id = producer.last_sequence_id + 1
+        if options.initial_sequence_id is not None:
+            # Not below what the broker has: it would drop these rows as duplicates.
+            self._packer.next_sequence_id = max(
+                options.initial_sequence_id + 1, self._packer.next_sequence_id
+            )
+
+    def add(
+        self,
+        rows: EncodedRows,
+        numbers: Sequence[int],
+        start: int,
+        end: int,
+        *,
+        is_whole: bool = False,
+    ) -> Iterator[list[SendFrame]]:
+        """Take rows; yield the frames of the entries that they complete, some a time.
+
+        Args:
+            rows: Encoded rows.
+            numbers: The number of each of them in the task, ascending.
+            start: The first of them to take.
+            end: The first of them not to take.
+            is_whole: Whether no further rows may share an entry with these.
+
+        Raises:
+            MessageTooLargeError: A row fits into no entry.
+        """
+        # All rows are sent, also those that the broker has: what it knows of may only
+        # be on its way to storage, and could still fail. But no entry holds some that
+        # it has and some that it has not, or it would drop all of them.
+        known = start
+        if self._known_row >= 0:
+            known = bisect.bisect_right(numbers, self._known_row, start, end)
+        packer, packed = self._packer, rows.packed
+        runs = runs_of_entries(rows, known, end, batching=self._batching)
+        if start < known:
+            of_known = runs_of_entries(rows, start, known, batching=self._batching)
+            runs = itertools.chain(of_known, runs)
+        for begin, stop, is_alone in runs:
+            if is_alone or (begin == known and self._known_row >= 0):
+                yield from self.finish()
+            take = packer.add_alone if is_alone else packer.add
+            while begin < stop:
+                frames: list[SendFrame] = []
+                begin = take(packed, numbers, begin, stop, frames, _SOME_BYTES)
+                if is_whole and begin == end and packer.odd_row is None:
+                    packer.finish(frames)
+                if frames:
+                    yield frames
+                if packer.odd_row is not None:
+                    yield from self._odd_row()
+        if known < end:
+            self._known_row = -1
+
+    def finish(self) -> Iterator[list[SendFrame]]:
+        """Yield the frame of the rows that no entry holds yet.
+
+        Several where it is a single row that has to be cut.
+
+        Raises:
+            MessageTooLargeError: The one row that is left fits into no entry.
+        """
+        frames: list[SendFrame] = []
+        self._packer.finish(frames)
+        if frames:
+            yield frames
+        if self._packer.odd_row is not None:
+            yield from self._odd_row()
+
+    def _odd_row(self) -> Iterator[list[SendFrame]]:
+        """Yield the frames of a row that is no ordinary entry."""
+        assert self._packer.odd_row is not None
+        message, sequence_id, delivery_time = self._packer.odd_row
+        metadata, payload = as_single(message)
+        if delivery_time >= 0:
+            metadata.deliver_at_time = delivery_time
+        # Of a large row one chunk at a time: there must not be two of it.
+        for frame in self._encoder.single(metadata, payload, sequence_id, _now_ms()):
+            yield [frame]
+
+
+def _chunk_bytes(options: WriteOptions, limit_bytes: int) -> int:
+    if not options.chunking_enabled:
+        return 0
+    wanted = options.chunk_max_message_size
+    return wanted if wanted > 0 else limit_bytes
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

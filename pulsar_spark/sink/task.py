@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of a writing task: RecordBatches -> stored entries. On executors.
+
+::
+
+    RecordBatch -> RowEncoder -> rows by topic -> Router -> runs of a topic partition
+                                    (grouping)                         |
+    stored entries <- Producers <- frames <- Target <------------------+
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
+from pulsar_spark.arrow.routing import Router, partition_runs
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool, shared_pool
+from pulsar_spark.client.producers import (
+    Producers,
+    ProducerSettings,
+    Resend,
+    TopicProducer,
+)
+from pulsar_spark.errors import (
+    BadRowError,
+    BrokerError,
+    MessageTooLargeError,
+    PulsarSparkError,
+    TransactionLostError,
+)
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.sink.grouping import (
+    groups_by_key,
+    rows_by_topic,
+    take_numbers,
+    up_to_large_rows,
+    with_keys_as_bytes,
+)
+from pulsar_spark.sink.target import Target
+from pulsar_spark.sink.targets import find_targets
+from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.statistics import Kind, TaskStatistics, Totals
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire.commands import ProducerAccessMode
+from pulsar_spark.wire.outgoing import max_entry_bytes
+from pulsar_spark.wire.sends import SendFrame
+
+logger = logging.getLogger("pulsar_spark.sink")
+
+#: Run length for idempotent writes. Fixed, because routing must not change when options
+#: do between a write and its replay.
+_IDEMPOTENT_RUN = 1000
+
+#: A task that has not sent for longer asks whether its transaction is still open.
+_CONFIRMED_S = 1.0
+
+#: Frames of so many bytes are sent together, unless there are no more rows for now.
+_SENT_TOGETHER_BYTES = 64 * 1024
+
+_RESEND = {
+    DeliveryGuarantee.NONE: Resend.NEVER,
+    DeliveryGuarantee.AT_LEAST_ONCE: Resend.ALWAYS,
+    DeliveryGuarantee.IDEMPOTENT: Resend.ALWAYS,  # the broker drops what it has
+    DeliveryGuarantee.EXACTLY_ONCE: Resend.IF_DEDUPLICATED,
+}
+
+_ACCESS_MODES = {
+    "Shared": ProducerAccessMode.SHARED,
+    "Exclusive": ProducerAccessMode.EXCLUSIVE,
+    "WaitForExclusive": ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
+    "ExclusiveWithFencing": ProducerAccessMode.EXCLUSIVE_WITH_FENCING,
+}
+
+
+_WRITING = Kind("written", "encoding and sending")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which task of a write this is.
+
+    Attributes:
+        number: The input partition's, from 0.
+        attempt: How often it had been tried.
+        batch_id: The micro-batch; 0 in a batch query.
+        query_id: The stream; "" in a batch query.
+    """
+
+    number: int
+    attempt: int = 0
+    batch_id: int = 0
+    query_id: str = ""
+
+
+@dataclass(frozen=True)
+class WriteSummary:
+    """What a task wrote.
+
+    Attributes:
+        rows: Rows that are stored now.
+        size_bytes: Bytes of the entries that hold them.
+        duplicate_rows: Rows that the broker had already.
+        topic_partitions: To how many topic partitions.
+        entry: One of them, and the message id of an entry there; None in its stead
+            where no receipt named one.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    duplicate_rows: int = 0
+    topic_partitions: int = 0
+    entry: tuple[str, MessageId | None] = ("", None)
+
+
+class TaskWriter:
+    """Writes the rows of one task, once. Opens nothing before that.
+
+    Args:
+        options: How to write.
+        task: Which task this is.
+        targets: Topic partitions of topics that are known already.
+        transaction: The transaction to write in, None for none.
+        check_topics: Called with the topic partitions that come into play, before
+            anything is sent to them; may refuse.
+        marker: A topic and the message to send there after all rows.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        task: Task,
+        targets: Mapping[TopicName, Sequence[str]],
+        *,
+        transaction: TaskTransaction | None = None,
+        check_topics: Callable[[list[str]], None] = lambda topics: None,
+        marker: tuple[str, bytes] | None = None,
+    ) -> None:
+        self._options = options
+        self._task = task
+        self._transaction = transaction
+        self._check_topics = check_topics
+        self._marker = marker
+        self._known = dict(targets)
+        self._pool = _pool(options)
+        self._lookup = TopicLookup(self._pool)
+        self._settings = _settings(options, task, transaction)
+        self._producers = Producers(self._pool, self._settings)
+        self._topics: dict[TopicName, _Topic] = {}
+        self._targets: dict[str, Target] = {}  # by name of the topic partition
+        self._unsent: list[tuple[TopicProducer, list[SendFrame]]] = []
+        self._unsent_bytes = 0
+        self._encoder: RowEncoder | None = None
+        self._rows = 0  # taken so far
+        self._statistics = TaskStatistics(
+            _WRITING,
+            f"task {task.number}",
+            options.client.stats_interval_s,
+            self._refresh,
+        )
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriteSummary:
+        """Send all rows; return when they are stored, unless nothing is guaranteed.
+
+        Raises:
+            BadRowError: A row that cannot be written.
+            MessageTooLargeError: A row that no entry can hold.
+            TransactionLostError: The transaction is over.
+            PulsarSparkError: As ``client.producers.Producers.send`` and ``open``.
+        """
+        try:
+            for batch in self._promptly(batches):
+                self._add(batch)
+            self._cut_rest()
+            if self._marker is not None:
+                self._mark(*self._marker)
+            if self._options.guarantee is not DeliveryGuarantee.NONE:
+                self._producers.flush()
+            if self._transaction is not None:
+                self._transaction.confirm()
+            return self._summary()
+        except BrokerError as error:
+            raise self._explained(error) from error.__cause__
+        finally:
+            self._statistics.end()
+            self._producers.close()
+            if self._pool is not shared_pool(self._options.client):
+                self._pool.close()
+
+    def _explained(self, error: BrokerError) -> BrokerError:
+        """Return the reason of a refusal: the transaction is over, or what it says."""
+        if self._transaction is not None:
+            try:
+                self._transaction.confirm()
+            except TransactionLostError as lost:
+                return lost
+            except PulsarSparkError as unknown:
+                logger.debug("%s", unknown)
+        return error
+
+    def _promptly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; while one is slow to come, rows before it are sent."""
+        # Where a replay must be cut alike, only the rows may decide.
+        is_timed = self._options.guarantee is not DeliveryGuarantee.IDEMPOTENT
+        asked = time.monotonic()
+        for batch in batches:
+            waited_s = time.monotonic() - asked
+            self._statistics.totals.spark_s += waited_s
+            self._statistics.count()
+            if is_timed and waited_s > self._options.batching_max_publish_delay_s:
+                self._cut_rest()
+            yield batch
+            asked = time.monotonic()
+
+    def _cut_rest(self) -> None:
+        for target in self._targets.values():
+            self._send(target, target.finish())
+        self._send_rest()
+
+    def _mark(self, topic: str, message: bytes) -> None:
+        # No option that is about rows has a say: all tasks share the topic, and who
+        # reads the message knows of no options. Twice does no harm, so that it may be
+        # sent again without any doubt.
+        settings = replace(
+            self._settings,
+            access_mode=ProducerAccessMode.SHARED,
+            resend=Resend.ALWAYS,
+        )
+        assert self._transaction is not None
+        with Producers(shared_pool(self._options.client), settings) as producers:
+            self._transaction.extend([topic])
+            producers.open([topic])
+            producer = producers.get(topic)
+            entry = producer.plain_entry(message, txn=self._transaction.txn)
+            producers.send(producer, entry)
+            producers.flush()
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if self._options.key_encoding == "bytes":
+            batch = with_keys_as_bytes(batch)
+        if self._encoder is None:
+            self._encoder = RowEncoder(batch.schema)
+        rows = self._encoder.encode(batch)
+        # Rows go out by topic partition, and none after one that no entry can hold may
+        # be out when that raises. So a row that might be too large goes out before the
+        # next. Its metadata is not counted here: half an entry is far more than that.
+        for some, ends_large in up_to_large_rows(rows, self._max_entry_bytes // 2):
+            self._add_rows(some)
+            if ends_large:
+                self._cut_rest()
+        self._send_rest()
+
+    def _add_rows(self, rows: EncodedRows) -> None:
+        first_row, self._rows = self._rows, self._rows + len(rows)
+        numbers: Sequence[int] = range(first_row, self._rows)
+        by_topic: dict[TopicName, pa.Int64Array | None]
+        if self._options.topic is not None:
+            by_topic = {self._options.topic: None}
+        else:
+            by_topic = rows_by_topic(rows, first_row)
+        self._find(by_topic)
+        for topic, indices in by_topic.items():
+            if indices is None:
+                self._add_to_topic(self._topics[topic], rows, numbers)
+            else:
+                self._add_to_topic(
+                    self._topics[topic],
+                    rows.take(indices),
+                    take_numbers(numbers, indices),
+                )
+
+    @cached_property
+    def _max_entry_bytes(self) -> int:
+        retry = self._pool.retry(self._options.client.operation_timeout_s)
+        while True:
+            try:
+                service = self._pool.service()
+            except PulsarSparkError as error:
+                retry.pause(error)
+            else:
+                return max_entry_bytes(service.max_message_size_bytes)
+
+    def _find(self, topics: Iterable[TopicName]) -> None:
+        """Look up topics before a row goes to any of them."""
+        new = [topic for topic in topics if topic not in self._topics]
+        absent = [topic for topic in new if topic not in self._known]
+        if absent:
+            self._known |= find_targets(
+                self._lookup, absent, auto_creation=self._options.topic_auto_creation
+            )
+        for topic in new:
+            self._topics[topic] = _Topic(self._known[topic], self._options, self._task)
+
+    def _add_to_topic(
+        self, topic: _Topic, rows: EncodedRows, numbers: Sequence[int]
+    ) -> None:
+        partitions = topic.router.route(rows, topic.rows)
+        topic.rows += len(rows)
+        groups, count = partitions, 1
+        has_one_key = self._options.key_based_batching
+        if has_one_key:
+            groups, count = groups_by_key(partitions, rows)
+        indices, runs = partition_runs(groups)
+        if indices is not None:
+            rows = rows.take(indices)
+            numbers = take_numbers(numbers, indices)
+        self._open(topic, sorted({group // count for group, _, _ in runs}))
+        for group, start, end in runs:
+            target = topic.targets[group // count]
+            self._send(
+                target, target.add(rows, numbers, start, end, is_whole=has_one_key)
+            )
+
+    def _open(self, topic: _Topic, partitions: list[int]) -> None:
+        new = [p for p in partitions if p not in topic.targets]
+        if not new:
+            return
+        names = [topic.names[partition] for partition in new]
+        absent = [name for name in names if name not in self._targets]
+        if absent != names and self._options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+            raise BadRowError(
+                f"Some rows name a topic, and others a partition of it, one of {names}:"
+                " they would not be numbered in order. With"
+                " `deliveryGuarantee=idempotent` name the topic alone, and its"
+                " partitions in the column `__partition`."
+            )
+        if absent:
+            self._check_topics(absent)
+            self._targets |= zip(absent, self._attach(absent), strict=True)
+        topic.targets |= {p: self._targets[topic.names[p]] for p in new}
+
+    def _attach(self, topic_partitions: list[str]) -> list[Target]:
+        txn = None
+        if self._transaction is not None:
+            self._transaction.extend(topic_partitions)
+            txn = self._transaction.txn
+        self._producers.open(topic_partitions)
+        return [
+            Target(
+                self._producers.get(name),
+                self._options,
+                batch_id=self._task.batch_id,
+                txn=txn,
+            )
+            for name in topic_partitions
+        ]
+
+    def _send(self, target: Target, frames: Iterable[list[SendFrame]]) -> None:
+        """Send frames, at once or with further ones: see ``_send_rest``."""
+        try:
+            for some in frames:
+                self._unsent.append((target.producer, some))
+                for frame in some:
+                    self._unsent_bytes += len(frame.data)
+                if self._unsent_bytes >= _SENT_TOGETHER_BYTES:
+                    self._send_rest()
+        except MessageTooLargeError as error:
+            self._send_rest()
+            raise MessageTooLargeError(
+                size_bytes=error.size_bytes,
+                limit_bytes=error.limit_bytes,
+                topic_partition=target.producer.topic,
+            ) from None
+
+    def _send_rest(self) -> None:
+        """Send what has not been sent, before anything is waited for."""
+        if self._unsent:
+            unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+            self._producers.send_all(unsent)
+
+    def _refresh(self, totals: Totals) -> None:
+        producers = list(self._producers.all)
+        totals.rows = sum(p.stored_rows for p in producers)
+        totals.size_bytes = sum(p.stored_bytes for p in producers)
+        totals.duplicate_rows = sum(p.duplicate_rows for p in producers)
+        totals.broker_s = self._producers.waited_s
+        totals.reconnects = self._producers.reconnects
+
+    def _summary(self) -> WriteSummary:
+        producers = list(self._producers.all)
+        summary = WriteSummary(
+            rows=sum(p.stored_rows for p in producers),
+            size_bytes=sum(p.stored_bytes for p in producers),
+            duplicate_rows=sum(p.duplicate_rows for p in producers),
+            topic_partitions=len(producers),
+            entry=max(
+                ((p.topic, p.last_stored) for p in producers),
+                key=lambda entry: entry[1] is not None,
+                default=("", None),
+            ),
+        )
+        if self._options.guarantee is DeliveryGuarantee.NONE:
+            summary = replace(summary, rows=self._rows)  # as far as we know
+        return summary
+
+
+class _Topic:
+    """A topic that rows go to.
+
+    Attributes:
+        names: Full names of its topic partitions.
+        targets: Those that are open, by number.
+        rows: Rows of the task that went to it so far.
+    """
+
+    def __init__(self, names: Sequence[str], options: WriteOptions, task: Task) -> None:
+        self.names = names
+        self.targets: dict[int, Target] = {}
+        self.rows = 0
+        self.router = Router(
+            len(names),
+            options.hashing_scheme,
+            options.message_routing_mode,
+            first=task.number,
+            run_length=_run_length(options),
+        )
+
+
+def _pool(options: WriteOptions) -> ConnectionPool:
+    if _ACCESS_MODES[options.access_mode] is ProducerAccessMode.SHARED:
+        return shared_pool(options.client)
+    # A producer that is fenced learns it when the broker cuts its connection.
+    return ConnectionPool(options.client)
+
+
+def _settings(
+    options: WriteOptions, task: Task, transaction: TaskTransaction | None
+) -> ProducerSettings:
+    name = options.producer_name or ""
+    if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+        name = f"{options.idempotence_id}-{task.number}"
+    settings = ProducerSettings(
+        name=name,
+        access_mode=_ACCESS_MODES[options.access_mode],
+        properties=dict(options.producer_properties),
+        send_timeout_s=options.send_timeout_s,
+        resend=_RESEND[options.guarantee],
+        transactional=transaction is not None,
+    )
+    if transaction is None:
+        return settings
+    return replace(
+        settings,
+        before_send=partial(transaction.confirm, max_age_s=_CONFIRMED_S),
+        before_resend=transaction.confirm,
+    )
+
+
+def _run_length(options: WriteOptions) -> int:
+    """Return how many rows without a key go to one topic partition, before the next."""
+    if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+        return _IDEMPOTENT_RUN
+    return options.batching_max_messages

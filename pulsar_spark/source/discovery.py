@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the topic partitions that the options name, by asking the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.text import list_names
+from pulsar_spark.topics import TopicName, TopicsPattern
+
+#: Topic partitions of one read, at most. More would not fit into the driver's memory.
+_MOST_PARTITIONS = 1_000_000
+
+
+def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:
+    """Return the topic partitions to read, sorted.
+
+    A topic without partitions counts as one. Asking creates nothing. With
+    ``waitingForNonExistedTopic``, wait for absent topics.
+
+    Raises:
+        TopicNotFoundError: A topic, or one partition named, does not exist, or no topic
+            matches the pattern.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    client = options.client
+    retry = Retry(
+        client.initial_backoff_s, client.max_backoff_s, options.topic_wait_timeout_s
+    )
+    while True:
+        found, absent = _find(lookup, options)
+        if absent is None:
+            return found
+        if not options.waiting_for_non_existed_topic:
+            raise absent
+        retry.pause(absent.saying(absent.message, retriable=True))  # it may yet be made
+
+
+def existing_topic_partitions(
+    lookup: TopicLookup, options: ReadOptions
+) -> list[TopicName]:
+    """Return the topic partitions to read that exist now; no error for the others.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    return _find(lookup, options)[0]
+
+
+def _find(
+    lookup: TopicLookup, options: ReadOptions
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
+    """Return the topic partitions found, and the error for those missing."""
+    if options.topics_pattern is not None:
+        return _match(lookup, options.topics_pattern, options.client.lookup_timeout_s)
+    return _expand(lookup, options.topics)
+
+
+def _match(
+    lookup: TopicLookup, pattern: TopicsPattern, patience_s: float
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
+    names = lookup.topics_of_namespace(pattern.namespace_name)
+    with _no_longer_than(patience_s, pattern):
+        listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
+    if not listed:
+        return [], TopicNotFoundError(
+            f"No topic of the namespace {pattern.namespace_name} matches the pattern "
+            f"{pattern.text} (`topicsPattern`), which must match the whole name after "
+            "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
+            code="TopicNotFound",
+        )
+    # The list has each partition by itself, and may lack those never used: so
+    # partitions are counted by the topic's metadata.
+    counts = lookup.partition_counts({topic.base.full_name for topic in listed})
+    _check_total(counts)
+    found = [
+        partition
+        for name, count in counts.items()
+        if count
+        for partition in _partitions(TopicName.parse(name), count)
+    ]
+    # Add topics without partitions, and those that are only named like a partition.
+    found += (
+        topic
+        for topic in listed
+        if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
+    )
+    return _in_order(found), None
+
+
+def _expand(
+    lookup: TopicLookup, topics: Iterable[TopicName]
+) -> tuple[list[TopicName], TopicNotFoundError | None]:
+    counts = lookup.partition_counts({topic.full_name for topic in topics})
+    _check_total(counts)
+    uncounted = {name for name, count in counts.items() if count is None}
+    missing = sorted(uncounted - lookup.counted_partitions(uncounted))
+    found = _in_order(
+        partition
+        for name, count in counts.items()
+        if name not in missing
+        for partition in _partitions(TopicName.parse(name), count or 0)
+    )
+    if not missing:
+        return found, None
+    return found, TopicNotFoundError(
+        f"{list_names(missing)} does not exist. Correct the name, create the topic "
+        "(reading never does), or set `waitingForNonExistedTopic` to true.",
+        code="TopicNotFound",
+    )
+
+
+def _check_total(counts: Mapping[str, int | None]) -> None:
+    total = sum(count or 0 for count in counts.values())
+    if total > _MOST_PARTITIONS:
+        raise ProtocolError(
+            f"The broker counts {total:,} topic partitions. No read may have more than "
+            f"{_MOST_PARTITIONS:,}: name fewer topics."
+        )
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: float, pattern: TopicsPattern) -> Iterator[None]:
+    """End a match that would run for ever: others choose the names.
+
+    A regular expression with repetitions inside of repetitions may try every way to
+    divide a name among them. Only the alarm signal of the process can interrupt that,
+    and only in its main thread, which is where Spark plans.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise OptionError(
+            f"topicsPattern: {pattern.text!r} was not done with the names of "
+            f"{pattern.namespace_name} after {seconds:g} s. Write it without a "
+            "repetition inside of a repetition, such as (a+)+."
+        )
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    before = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)
+        signal.signal(signal.SIGALRM, usual)
+
+
+def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:
+    """Return each topic once, sorted."""
+    # Partitions come in order already. A dict keeps it, a set would not, and what is
+    # nearly in order is sorted in a tenth of the time.
+    return sorted(dict.fromkeys(topics))
+
+
+def _partitions(topic: TopicName, count: int) -> list[TopicName]:
+    """Return the topic's partitions, or the topic itself if it has none."""
+    return [topic.partition(i) for i in range(count)] or [topic]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's topics for Spark's readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.pruning import Pruning
+from pulsar_spark.source.read_task import ReadTask
+
+# A process of Spark plans batches, plans a stream, or reads: what it needs for one of
+# these it imports then, because each query waits for several new processes.
+if TYPE_CHECKING:
+    from pulsar_spark.source.stream.batch_ends import StreamLimits
+    from pulsar_spark.source.stream.last_read import LastRead
+    from pulsar_spark.source.stream.planner import StreamPlanner
+
+
+@dataclass(frozen=True)
+class PulsarSource:
+    """What a query reads, over the connections that its process shares.
+
+    See ``source.Source``.
+
+    Attributes:
+        options: What to read, and how.
+    """
+
+    options: ReadOptions
+
+    @property
+    def limits(self) -> StreamLimits:
+        """How large micro-batches are, as the options say."""
+        from pulsar_spark.source.stream.pulsar_cluster import stream_limits
+
+        return stream_limits(self.options)
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether a subscription is to be deleted."""
+        return self.options.delete_subscription_on_stop
+
+    def plan(self, pruning: Pruning) -> list[ReadTask]:
+        """Return what each task reads, all rows that there are."""
+        from pulsar_spark.source.batch_plan import plan_batch
+
+        return plan_batch(shared_pool(self.options.client), self.options, pruning)
+
+    def plan_stream(self) -> StreamPlanner[LastRead, ReadTask]:
+        """Return the planner of a stream."""
+        from pulsar_spark.source.stream.pulsar_cluster import stream_planner
+
+        return stream_planner(shared_pool(self.options.client), self.options)
+
+    def read(
+        self, task: ReadTask | None, schema: pa.Schema, *, streaming: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task; a stream's subscription protects them."""
+        from pulsar_spark.source.task import read_task
+
+        is_protected = streaming and self.options.ack_on_commit
+        return read_task(task, self.options, schema, is_protected=is_protected)

@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of one range of a topic partition: decoded, cut to the range, complete.
+
+A read ends at the end of the range, or when the broker says that nothing before that
+end is left to deliver. Silence alone never ends a read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+
+from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.errors import (
+    CorruptEntryError,
+    DataLossError,
+    ReadTimeoutError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.source.ranges import TopicRange, check_start
+from pulsar_spark.wire.chunks import (
+    DEFAULT_EXPIRE_MS,
+    DEFAULT_MAX_PENDING,
+    ChunkAssembler,
+    MissingChunks,
+)
+from pulsar_spark.wire.deliveries import Deliveries
+from pulsar_spark.wire.entries import (
+    DEFAULT_TABLE_BYTES,
+    DEFAULT_TABLE_ROWS,
+    Entry,
+    EntryDecoder,
+    EntryRun,
+    StoredEntry,
+)
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
+from pulsar_spark.wire.messages import MessageTable
+
+logger = logging.getLogger("pulsar_spark.source")
+
+#: Silence after which the broker is asked whether anything is left, in seconds.
+_PATIENCE_S = 0.5
+
+#: How many times in a row it must say that nothing is, without the topic moving in
+#: between: a broker that has just taken over a topic may know less of it until it has
+#: recovered its transactions.
+_CERTAIN_AFTER = 3
+
+#: How much earlier than its publish time the first chunk of a message is looked for, in
+#: seconds: the clocks of producers, brokers and this machine differ.
+_LOOK_BACK_S = 60
+
+#: A message larger than ``memoryLimitBytes`` divided by this is in memory up to three
+#: times, the one before it included: unused memory is released first.
+_LARGE_SHARE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSettings:
+    """How to read a range.
+
+    Attributes:
+        reader: How to read its entries.
+        fail_on_data_loss: Whether rows that are gone end the read with an error.
+        is_protected: Whether a durable subscription keeps the range from retention.
+        max_pending_chunked_messages: Chunked messages collected at a time.
+        expire_chunks_ms: Age at which an incomplete message is put aside.
+        table_rows, table_bytes: Messages, and bytes of them, that a table holds.
+    """
+
+    reader: ReaderSettings
+    fail_on_data_loss: bool = True
+    is_protected: bool = False
+    max_pending_chunked_messages: int = DEFAULT_MAX_PENDING
+    expire_chunks_ms: int = DEFAULT_EXPIRE_MS
+    table_rows: int = DEFAULT_TABLE_ROWS
+    table_bytes: int = DEFAULT_TABLE_BYTES
+
+
+class RangeReader:
+    """Reads one range.
+
+    Args:
+        pool: The cluster's connections.
+        range_: What to read.
+        settings: How to read it.
+        table: Where the first messages go, see ``EntryDecoder``.
+        release_unused: Called before a large message is unpacked: returns memory that
+            is only kept for later to the system.
+        served_by: See ``EntryReader``.
+
+    Attributes:
+        reader: The reader of the entries, with its counters.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        range_: TopicRange,
+        settings: RangeSettings,
+        table: MessageTable | None = None,
+        release_unused: Callable[[], None] = lambda: None,
+        served_by: BrokerAddress | None = None,
+    ) -> None:
+        self._pool = pool
+        self._range = range_
+        self._settings = settings
+        self._release_unused = release_unused
+        self._max_bytes = pool.options.memory_limit_bytes
+        self._chunks = self._assembler()
+        self._decoder = EntryDecoder(
+            self._max_bytes,
+            table,
+            table_rows=settings.table_rows,
+            table_bytes=settings.table_bytes,
+        )
+        self._known_end: MessageId | None = None
+        self.reader = EntryReader(
+            pool,
+            range_.topic_partition,
+            range_.start,
+            settings.reader,
+            # A compacted topic reaches back further than what is stored.
+            on_start=None if settings.reader.read_compacted else self._check_start,
+            served_by=served_by,
+        )
+
+    def begin(self) -> None:
+        """See ``EntryReader.begin``."""
+        self.reader.begin()
+
+    def close(self) -> None:
+        """End the read, wherever it is."""
+        self.reader.close()
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries of the range in order, cut to it; none of them is empty.
+
+        An entry that is too large for a table comes in pieces.
+
+        Raises:
+            DataLossError: Rows of the range are no longer there, and
+                ``fail_on_data_loss`` is set.
+            ReadTimeoutError: Nothing came for ``poll_timeout_s`` though rows are due.
+            CorruptEntryError: An entry is damaged; the error names it.
+            PulsarSparkError: The broker refuses for good.
+        """
+        with contextlib.closing(self.runs()) as runs:
+            for entry in runs:
+                if isinstance(entry, EntryRun):
+                    yield from entry.entries
+                else:
+                    yield entry
+
+    def runs(self) -> Generator[Entry | EntryRun, None, None]:
+        """Yield what `entries` does, those that were unpacked together in one."""
+        start, end = self._range.start, self._range.end
+        try:
+            for stored in self._stored_entries():
+                if isinstance(stored, EntryRun):
+                    if len(stored):
+                        yield stored
+                    continue
+                for entry in self._decoded(stored):
+                    if not start.position < entry.position < end.position:
+                        entry = entry.between(start, end)
+                    if len(entry):
+                        yield entry
+        except TopicNotFoundError as error:
+            self._lose(f"the topic was deleted while it was read ({error.message})")
+        finally:
+            self.reader.close()
+
+    def _unpack(
+        self, arrived: Deliveries, first: int, after: tuple[int, int] | None
+    ) -> EntryRun | None:
+        """Unpack entries of which all rows are in the range; None if this one is not.
+
+        Nor if it has to be looked at for another reason.
+        """
+        start, end = self._range.start.position, self._range.end.position
+        after = start if after is None else max(start, after)
+        last = arrived.following(first, after, end)
+        return self._decoder.take(arrived, first, last) if last > first else None
+
+    def _stored_entries(self) -> Iterator[StoredEntry | EntryRun]:
+        """Yield what is stored from the start up to and including the end's entry."""
+        end = self._range.end.position
+        heard = time.monotonic()
+        exhausted = moves = 0
+        while self.reader.position is None or self.reader.position < end:
+            stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
+            if stored is not None:
+                if isinstance(stored, StoredEntry) and stored.position > end:
+                    return
+                yield stored
+                heard = time.monotonic()
+                exhausted = 0
+                continue
+            if moves != self.reader.reconnects:
+                exhausted, moves = 0, self.reader.reconnects
+            exhausted = exhausted + 1 if self._is_exhausted() else 0
+            if exhausted == _CERTAIN_AFTER:
+                self._ended_early()
+                return
+            if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
+                trouble = self.reader.trouble
+                raise ReadTimeoutError(
+                    f"{self._range.topic_partition} delivered nothing for "
+                    f"{self._settings.reader.poll_timeout_s:g} s (`pollTimeoutMs`), "
+                    f"though there are rows up to {self._range.end}. Look at the "
+                    "broker's log, or raise `pollTimeoutMs`."
+                    + (f" The last reason: {trouble}" if trouble else ""),
+                    topic_partition=self._range.topic_partition,
+                )
+
+    def _is_exhausted(self) -> bool:
+        """Return whether the broker says that nothing is left to deliver."""
+        positions = self.reader.positions()
+        if positions is None:
+            return False
+        self._known_end = positions.last
+        if positions.last is None:
+            return True
+        taken = self.reader.position
+        if taken is None:
+            return positions.last.position < self._range.start.position
+        return positions.last.position <= taken
+
+    def _ended_early(self) -> None:
+        """Report the range's end as lost, unless compaction may have removed it."""
+        if not self._settings.reader.read_compacted:
+            self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
+
+    def _check_start(self, start: MessageId, found: TopicPositions) -> None:
+        # A topic that begins after the range proves nothing: all of it may be gone.
+        reaches = found.first.position <= self._range.end.position
+        # Nor was a ledger read to its end that is known to have had the start.
+        reaches = reaches and not self._range.is_start_known
+        check_start(
+            self._range.topic_partition,
+            start,
+            found,
+            fail_on_data_loss=self._settings.fail_on_data_loss,
+            is_protected=self._settings.is_protected and reaches,
+        )
+
+    def _lose(self, what: str) -> None:
+        """Report that rows up to the end of the range will not come any more."""
+        taken = MessageId(*self.reader.position) if self.reader.position else None
+        message = (
+            f"{self._range.topic_partition} should have rows up to {self._range.end}, "
+            f"but {what}. "
+            + (f"The last entry read was {taken}." if taken else "Nothing was read.")
+        )
+        self._report_loss(
+            message, wanted=str(self._range.end), available=str(taken or "")
+        )
+
+    def _report_loss(self, message: str, *, wanted: str, available: str) -> None:
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{message} Set `failOnDataLoss` to false to go on with what there is.",
+                topic_partition=self._range.topic_partition,
+                wanted=wanted,
+                available=available,
+            )
+        logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
+
+    def _decoded(self, stored: StoredEntry) -> Iterator[Entry]:
+        """Yield an entry's messages in pieces; none for a chunk that completes none."""
+        position = stored.position
+        try:
+            yield from self._pieces(stored)
+        except CorruptEntryError as error:
+            if position < self._range.start.position:
+                return  # it is only stored between the first row's chunks
+            if error.message_id:
+                raise  # it is about another entry, where chunks were looked for
+            raise CorruptEntryError(
+                error.reason,
+                topic_partition=self._range.topic_partition,
+                message_id=str(MessageId(*position)),
+            ) from None
+
+    def _pieces(self, stored: StoredEntry) -> Iterator[Entry]:
+        if stored.is_chunk and not stored.is_marker:
+            whole = self._chunks.add(stored)
+            if isinstance(whole, MissingChunks):
+                self._leave_room(whole.last.metadata.total_chunk_msg_size)
+                whole = self._look_back(whole.last)
+            if whole is None:
+                return iter(())
+            stored = whole
+        self._leave_room(max(len(stored.payload), stored.metadata.uncompressed_size))
+        return self._decoder.pieces(stored)
+
+    def _leave_room(self, size_bytes: int) -> None:
+        """Keep what is put together, and one large message, within the memory limit."""
+        if size_bytes > DEFAULT_MAX_MESSAGE_SIZE_BYTES:
+            self._chunks.put_aside(size_bytes)
+            if size_bytes > self._max_bytes // _LARGE_SHARE:
+                self._release_unused()
+
+    def _assembler(self) -> ChunkAssembler:
+        return ChunkAssembler(
+            self._max_bytes,
+            self._settings.max_pending_chunked_messages,
+            self._settings.expire_chunks_ms,
+        )
+
+    def _look_back(self, last: StoredEntry) -> StoredEntry | None:
+        """Fetch a chunked message whose earlier chunks were not collected.
+
+        They are before the range, or were put aside for others. All chunks have the
+        same publish time, so a second reader begins there. If clocks mislead it, a
+        third one begins at the topic's beginning.
+        """
+        if last.position < self._range.start.position:
+            return None
+        age_s = time.time() - last.metadata.publish_time / 1000
+        for rollback_s in (max(1, math.ceil(age_s) + _LOOK_BACK_S), None):
+            found = self._collect(last, rollback_s)
+            if found.whole is not None or found.was_whole:
+                return found.whole
+            if found.has_first:
+                break  # there are no others to be found before it
+        if found.damaged is not None:
+            raise found.damaged
+        if not found.has_first and self._had_first(last, found):
+            self._lose_chunks(last, found)
+            return None
+        logger.warning(
+            "%s: the chunked message that ends at %s is incomplete: some of its chunks "
+            "do not exist, so its producer never finished it or they were removed.",
+            self._range.topic_partition,
+            MessageId(*last.position),
+        )
+        return None
+
+    def _had_first(self, last: StoredEntry, found: _Search) -> bool:
+        """Return whether the first chunk, now missing, was stored once.
+
+        A producer sends the chunks of a message one right after the other. So if the
+        topic still has something else of that producer before the last chunk, it
+        reaches back to before the first one, which was then never stored. And if a read
+        begins where the topic begins, a message that began earlier is no part of it.
+        All else counts as a loss: there is no way to tell.
+        """
+        begins_at = self._range.begins_at
+        is_outside = begins_at is not None and begins_at.position == found.begin
+        is_compacted = self._settings.reader.read_compacted
+        return not (found.has_others or is_outside or is_compacted)
+
+    def _lose_chunks(self, last: StoredEntry, found: _Search) -> None:
+        end, begin = MessageId(*last.position), MessageId(*found.begin)
+        self._report_loss(
+            f"{self._range.topic_partition} has the last chunk of a message, {end}, "
+            f"but no longer the first one: it begins at {begin}. Retention or expiry "
+            "removed what was before.",
+            wanted=str(end),
+            available=str(begin),
+        )
+
+    def _collect(self, last: StoredEntry, rollback_s: int | None) -> _Search:
+        """Look for the chunks up to ``last`` and put their message together.
+
+        Args:
+            last: The last chunk.
+            rollback_s: Where to begin, in seconds before now; None: at the beginning.
+        """
+        # Compaction ignores chunking: of each key it keeps the last chunk only.
+        settings = replace(self._settings.reader, read_compacted=False)
+        chunks = self._assembler()
+        found = _Search()
+        with (
+            # Over separate connections: while the first reader's inbox is full, its
+            # connection is not read, so a second reader would get no answers.
+            ConnectionPool(self._pool.options) as pool,
+            EntryReader(
+                pool,
+                self._range.topic_partition,
+                EARLIEST,
+                settings,
+                on_start=found.come_back,
+                rollback_s=rollback_s,
+            ) as reader,
+        ):
+            while (positions := reader.positions()) is None:
+                pass  # it reconnects by itself, or raises
+            found.begin = positions.first.position
+            if positions.before.position >= last.position:
+                return found
+            while reader.position is None or reader.position < last.position:
+                try:
+                    stored = reader.receive(settings.poll_timeout_s)
+                except CorruptEntryError as error:
+                    # Nobody knows whether it is one of the chunks: the message tells.
+                    found.damaged = found.damaged or error
+                    continue
+                if stored is None:
+                    raise ReadTimeoutError(
+                        f"{self._range.topic_partition} delivered nothing for "
+                        f"{settings.poll_timeout_s:g} s (`pollTimeoutMs`) while the "
+                        "earlier chunks of the message that ends at "
+                        f"{MessageId(*last.position)} were looked for.",
+                        topic_partition=self._range.topic_partition,
+                    )
+                if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
+                    producer = stored.metadata.producer_name
+                    found.has_others |= producer == last.metadata.producer_name
+                    continue
+                is_first = stored.metadata.chunk_id == 0
+                found.has_first |= is_first
+                whole = chunks.add(stored)
+                if isinstance(whole, StoredEntry):
+                    # A resend may store the last chunk once more: that is no message.
+                    is_it = whole.position == last.position
+                    found.whole = whole if is_it else None
+                    found.was_whole = True
+                elif is_first:
+                    found.was_whole = False
+                    found.damaged = None  # that was before the message
+        return found
+
+
+@dataclass
+class _Search:
+    """What a search for the chunks of a message has found.
+
+    Attributes:
+        begin: The first position at which an entry could be.
+        whole: The message, where it was put together.
+        was_whole: Whether one with its uuid was, with an earlier last chunk, and no
+            other has begun since.
+        has_first: Whether there was a first chunk.
+        has_others: Whether there was anything else of the same producer.
+        damaged: Names the first entry that may have been one of the chunks, as far as
+            anybody can tell.
+    """
+
+    begin: tuple[int, int] = EARLIEST.position
+    whole: StoredEntry | None = None
+    was_whole: bool = False
+    has_first: bool = False
+    has_others: bool = False
+    damaged: CorruptEntryError | None = None
+
+    def come_back(self, start: MessageId, at: TopicPositions) -> None:
+        """Forget what was seen of a topic that begins later than that by now."""
+        if EARLIEST.position < start.position <= at.before.position:
+            self.begin = at.first.position
+            self.has_first = self.has_others = False

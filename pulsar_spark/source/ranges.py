@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows to read of which topic partition: pure, no broker is asked here."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pulsar_spark.errors import DataLossError, OptionError
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.options.offsets import OffsetsSpec, Position
+from pulsar_spark.text import list_names
+from pulsar_spark.topics import TopicName
+
+logger = logging.getLogger("pulsar_spark.source")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class TopicRange:
+    """The rows to read of one topic partition, both ends inclusive.
+
+    Attributes:
+        topic_partition: Full name.
+        start: First message; a batch index of -1 stands for the whole entry. EARLIEST
+            only for compacted topics, which may begin before their first entry.
+        end: Last message; likewise.
+        is_start_known: Whether the entry of ``start`` was stored when the range was
+            planned, visible to readers or not.
+        begins_at: The first message of the whole read, where the read may begin in the
+            middle of a chunked one: no part of the topic was asked for by position.
+            None if not known.
+    """
+
+    topic_partition: str
+    start: MessageId
+    end: MessageId
+    is_start_known: bool = False
+    begins_at: MessageId | None = field(default=None, compare=False)
+
+    @property
+    def partition(self) -> int:
+        """The partition number, -1 if the topic is not partitioned."""
+        index = TopicName.parse(self.topic_partition).partition_index
+        return -1 if index is None else index
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message can be in it."""
+        return is_after(self.start, self.end)
+
+
+def is_after(start: MessageId, end: MessageId) -> bool:
+    """Return whether the first message of ``start`` is after the last of ``end``."""
+    if start.position != end.position:
+        return start.position > end.position
+    return 0 <= end.batch_index < start.batch_index
+
+
+def assign_offsets(
+    spec: OffsetsSpec, topic_partitions: Sequence[TopicName], *, option: str
+) -> dict[str, Position]:
+    """Return the position of each topic partition, by full name.
+
+    Args:
+        spec: The positions that the user set.
+        topic_partitions: What is read.
+        option: The option's name, for messages.
+
+    Raises:
+        OptionError: ``spec`` names a topic that is not read, or has one message id for
+            a topic of several partitions.
+    """
+    return _assign(spec.topics, spec.default, topic_partitions, option)
+
+
+def assign_times(
+    times_ms: Mapping[str, int],
+    default_ms: int | None,
+    topic_partitions: Sequence[TopicName],
+    *,
+    option: str,
+) -> dict[str, int]:
+    """Return the time of each topic partition that has one, by full name.
+
+    Raises:
+        OptionError: ``times_ms`` names a topic that is not read.
+    """
+    assigned = _assign(times_ms, default_ms, topic_partitions, option)
+    return {name: time for name, time in assigned.items() if time is not None}
+
+
+def _assign(
+    named: Mapping[str, _T],
+    default: _T,
+    topic_partitions: Sequence[TopicName],
+    option: str,
+) -> dict[str, _T]:
+    """Assign what is named to it and its partitions; the longer name wins."""
+    assigned = {topic.full_name: default for topic in topic_partitions}
+    partitions: dict[str, list[str]] = {}
+    for topic in topic_partitions:
+        if topic.partition_index is not None:
+            partitions.setdefault(topic.base.full_name, []).append(topic.full_name)
+    for name, value in sorted(named.items(), key=lambda item: item[0] in assigned):
+        if name in assigned:
+            assigned[name] = value
+        elif name not in partitions:
+            raise OptionError(_unknown_topic(option, name, list(assigned)))
+        elif isinstance(value, MessageId):
+            partition = TopicName.parse(name).partition(max(value.partition, 0))
+            if value.partition < 0 or partition.full_name not in assigned:
+                raise OptionError(
+                    f"`{option}` gives one message id to {name}, which has "
+                    f"{len(partitions[name])} partitions. Name the partition: "
+                    f'{{"{name}":{{"0":"{value}"}}}}.'
+                )
+            assigned[partition.full_name] = value
+        else:
+            assigned.update(dict.fromkeys(partitions[name], value))
+    return assigned
+
+
+def _unknown_topic(option: str, name: str, known: list[str]) -> str:
+    return (
+        f"`{option}` names {name}, which is not among the topics that are read: "
+        f"{list_names(known)}."
+    )
+
+
+def start_of(position: Position) -> MessageId:
+    """Return where to place a reader to learn what is stored at this start."""
+    return position if isinstance(position, MessageId) else EARLIEST
+
+
+def check_start(
+    topic_partition: str,
+    wanted: MessageId,
+    found: TopicPositions,
+    *,
+    fail_on_data_loss: bool,
+    is_protected: bool = False,
+) -> MessageId:
+    """Return the start to read from, for what the broker has.
+
+    A gap in entry ids is no loss: transactions, compaction and replication leave gaps.
+    Only what is before the first position that the topic reaches back to is gone.
+
+    Args:
+        topic_partition: Full name.
+        wanted: The start, inclusive.
+        found: What the broker says of a reader placed there.
+        fail_on_data_loss: Whether a loss is an error or a warning.
+        is_protected: Whether a durable subscription has kept all from ``wanted`` on.
+            Then a ledger that is gone as a whole had been read to its end.
+
+    Raises:
+        DataLossError: ``wanted`` is gone.
+    """
+    # A chunked message is stored if its first chunk is; nothing is stored where the
+    # topic partition does not exist.
+    begin = (wanted.first_chunk or wanted).position
+    if wanted.ledger_id < 0 or EARLIEST.position < found.before.position < begin:
+        return wanted
+    if is_protected and _is_later_ledger(wanted, found.before):
+        return found.first
+    available = "" if found.is_empty else str(found.first)
+    message = (
+        f"{topic_partition} no longer has {wanted}, where the read should start; "
+        + (f"the first one available is {available}" if available else "it is empty")
+        + ". Retention or expiry removed what was before."
+    )
+    if fail_on_data_loss:
+        raise DataLossError(
+            f"{message} Set `failOnDataLoss` to false to go on with what there is.",
+            topic_partition=topic_partition,
+            wanted=str(wanted),
+            available=available,
+        )
+    logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
+    return found.first
+
+
+def _is_later_ledger(wanted: MessageId, before: MessageId) -> bool:
+    return before.entry_id < 0 and before.ledger_id > wanted.ledger_id
+
+
+def range_between(
+    topic_partition: str,
+    start: MessageId,
+    end: MessageId | None,
+    last: MessageId | None,
+) -> TopicRange | None:
+    """Return the range to read, or None if it is empty.
+
+    Args:
+        topic_partition: Full name.
+        start: First message, inclusive.
+        end: Last message, inclusive; None for the one that is last now.
+        last: The last message stored, None if there is none. The range never goes
+            beyond it.
+    """
+    if last is None:
+        return None
+    end = last if end is None else min(end, last, key=_end_key)
+    range_ = TopicRange(topic_partition, start, end)
+    return None if range_.is_empty else range_
+
+
+def _end_key(end: MessageId) -> tuple[int, int, float]:
+    """Return a sort key: a whole entry reaches further than any message in it."""
+    batch_index = end.batch_index if end.batch_index >= 0 else math.inf
+    return (*end.position, batch_index)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one task reads, as it travels from the driver to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.source.ranges import TopicRange
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Some ranges, and where to read them.
+
+    Attributes:
+        ranges: What to read, in this order; at least one.
+        brokers: Who served their topic partitions when this was planned, as the cluster
+            itself answered. They save the task its lookups, and may be wrong by the
+            time at which it runs.
+    """
+
+    ranges: tuple[TopicRange, ...]
+    brokers: Mapping[str, BrokerAddress] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def __str__(self) -> str:
+        first, others = self.ranges[0].topic_partition, len(self.ranges) - 1
+        return f"{first} and {others} more" if others else first
+
+
+def read_tasks(
+    pool: ConnectionPool, groups: Iterable[Sequence[TopicRange]]
+) -> list[ReadTask]:
+    """Return a task for each group of ranges.
+
+    Args:
+        pool: Has asked for the brokers of their topic partitions.
+        groups: The ranges of each task, at least one.
+    """
+    tasks = []
+    for group in groups:
+        names = dict.fromkeys(range_.topic_partition for range_ in group)
+        found = {name: pool.last_broker(name) for name in names}
+        brokers = {name: one for name, one in found.items() if one is not None}
+        tasks.append(ReadTask(tuple(group), brokers))
+    return tasks

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out whether rows that a stream has yet to read are gone from Pulsar.
+
+Each visit checks two things, only where there is a doubt, by what brokers say of
+readers placed at the ends of a topic partition::
+
+    the cursor is ahead         query      7:2      8:-1 cursor
+    of the query                           |--------|         gone, or was all read?
+
+    the query is ahead          cursor     7:4      9:3  query
+    of its topic                           |--------|         was it ever so long?
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Mapping
+
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import DataLossError
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.source.ranges import check_start
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.subscription import CursorStatus
+
+logger = logging.getLogger("pulsar_spark.source")
+
+
+class LossCheck:
+    """Compares positions of a query with what its topic partitions still have.
+
+    Args:
+        positions: Asks brokers where topic partitions begin and end.
+        fail_on_data_loss: Whether a loss is an error or a warning.
+    """
+
+    def __init__(self, positions: PositionLookup, *, fail_on_data_loss: bool) -> None:
+        self._positions = positions
+        self._fail_on_data_loss = fail_on_data_loss
+        self._checked: dict[str, LastRead] = {}  # cursors that were found moved
+        self._reached: dict[str, LastRead] = {}  # begins that topics have reached
+        self._lasts: dict[str, MessageId | None] = {}  # as of the last visit
+
+    def resume(
+        self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
+    ) -> dict[str, LastRead]:
+        """Return where reading goes on: elsewhere than asked where rows are gone.
+
+        Args:
+            begins: The position that each topic partition was read up to.
+            found: What a visit of these found.
+
+        Raises:
+            DataLossError: Rows that come next are gone, and that is an error.
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        resumed = {name: begins[name] for name in found}
+        resumed.update(self._passed(begins, found))
+        resumed.update(self._unreached(begins, found))
+        self._lasts.update({name: status.last for name, status in found.items()})
+        return resumed
+
+    def _passed(
+        self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
+    ) -> dict[str, LastRead]:
+        """Return where to go on in those whose rows are gone at the query's position.
+
+        We never acknowledge what was not read, so a cursor that is further than the
+        query was moved by others: retention, expiry, a person, or it was created
+        again. Where its topic still reaches back to the query's position nothing is
+        lost: rows are read by id, not by cursor.
+        """
+        moved = [
+            name
+            for name, status in found.items()
+            if begins[name] != NOTHING_READ
+            and status.cursor != self._checked.get(name)
+            and status.cursor.position >= begins[name].next().position
+        ]
+        firsts = self._positions.from_message_ids(
+            dict.fromkeys(moved, EARLIEST), absent_ok=True
+        )
+        resumed = {}
+        for name, first in firsts.items():
+            wanted = begins[name].next()
+            cursor = found[name].cursor
+            self._checked[name] = cursor
+            if first.before.position < wanted.position:
+                continue
+            # A broker moves a cursor that is done with a whole ledger to the beginning
+            # of the next one when that is opened. Then it may trim the ledger.
+            was_read = (
+                found[name].is_kept
+                and first.before.entry_id < 0
+                and first.before.position == cursor.position
+                and not self._had_more(name, begins[name])
+            )
+            if not was_read:
+                check_start(
+                    name, wanted, first, fail_on_data_loss=self._fail_on_data_loss
+                )
+            resumed[name] = LastRead.of(first.before)
+        return resumed
+
+    def _had_more(self, name: str, begin: LastRead) -> bool:
+        """Return whether the ledger of this position is known to have had more rows."""
+        last = self._lasts.get(name)
+        return (
+            last is not None
+            and last.ledger_id == begin.ledger_id
+            and last.entry_id > begin.entry_id
+        )
+
+    def _unreached(
+        self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
+    ) -> dict[str, LastRead]:
+        """Return where to go on in those that have never reached the query's position.
+
+        The query would wait there for ever, silently, and skip every row. It is also
+        ahead of what can be read where all that it read has been removed since. So
+        brokers are asked how far the topic was ever written, which neither removal nor
+        an open transaction reduces.
+        """
+        doubtful = {
+            name: begins[name]
+            for name, status in found.items()
+            # What does not exist, or not yet, has reached nothing.
+            if status.cursor != NOTHING_READ
+            and begins[name].position > status.cursor.position
+            and (status.last is None or begins[name].position > status.last.position)
+            and begins[name] != self._reached.get(name)
+        }
+        firsts, lasts = (
+            self._positions.from_message_ids(
+                dict.fromkeys(doubtful, edge), absent_ok=True
+            )
+            for edge in (EARLIEST, LATEST)
+        )
+        resumed = {}
+        for name in firsts.keys() & lasts.keys():
+            begin = doubtful[name]
+            # An empty ledger whose predecessors were removed comes after all of them.
+            reached = max(
+                firsts[name].before,
+                lasts[name].before,
+                key=operator.attrgetter("position"),
+            )
+            if reached.position >= begin.position:
+                self._reached[name] = begin
+                continue
+            self._report(name, begin, reached)
+            resumed[name] = LastRead.of(firsts[name].before)
+        return resumed
+
+    def _report(self, name: str, begin: LastRead, reached: MessageId) -> None:
+        message = (
+            f"{name}: the query should go on after {begin}, which the topic has never "
+            f"reached: it ends at {reached}. Is it a topic of another cluster, or one "
+            "that was restored or made anew? Then the query needs a new checkpoint "
+            "location. In a new query, correct `startingOffsets`."
+        )
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{message} Set `failOnDataLoss` to false to read it from its first "
+                "row on.",
+                topic_partition=name,
+                wanted=str(begin.next()),
+                available=str(reached),
+            )
+        logger.warning(
+            "[PULSAR_DATA_LOSS] %s It is read from its first row on.", message
+        )

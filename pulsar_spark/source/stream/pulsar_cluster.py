@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar, as the planner of a stream sees it.
+
+The query's subscription keeps what was not read, and its consumers say where the topics
+end. It is created once its name is in Spark's checkpoint. Until then, and where
+nothing is to be acknowledged, consumers that leave no trace do the same::
+
+    starts        readers that ask, or the predefined subscription as it is
+    visit         consumers that are not durable     until an end is recorded
+    visit, ack    the subscription                   from then on, see ``recorded``
+
+For next rows that are gone see ``losses``; for acknowledgements that are held back see
+``chunk_guard``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.client.retry import ask_all
+from pulsar_spark.errors import (
+    AskAgainError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.discovery import (
+    existing_topic_partitions,
+    find_topic_partitions,
+)
+from pulsar_spark.source.ranges import TopicRange, assign_offsets
+from pulsar_spark.source.read_task import ReadTask, read_tasks
+from pulsar_spark.source.starts import find_starts
+from pulsar_spark.source.stream.admission import EntrySize
+from pulsar_spark.source.stream.batch_ends import StreamLimits
+from pulsar_spark.source.stream.checkpoint import Span, StreamOffset
+from pulsar_spark.source.stream.chunk_guard import ChunkGuard
+from pulsar_spark.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.losses import LossCheck
+from pulsar_spark.source.stream.planner import StreamPlanner
+from pulsar_spark.source.stream.pulsar_offsets import (
+    read_offset,
+    still_where_it_began,
+    topic_ranges,
+)
+from pulsar_spark.source.stream.subscription import Subscription
+from pulsar_spark.source.survey import divide
+from pulsar_spark.topics import TopicName
+
+#: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
+#: others go by averages.
+_LOOKS = 64
+
+#: No ledger has this many entries: a reader placed there is after its ledger's last.
+_NO_ENTRY = 2**31
+
+
+def stream_planner(
+    pool: ConnectionPool, options: ReadOptions
+) -> StreamPlanner[LastRead, ReadTask]:
+    """Return the planner of a stream.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+    """
+    return StreamPlanner(
+        PulsarCluster(pool, options),
+        stream_limits(options),
+        discovery_interval_s=options.partition_discovery_interval_s,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def stream_limits(options: ReadOptions) -> StreamLimits:
+    """Return how large the options want micro-batches to be."""
+    return StreamLimits(
+        max_rows=options.max_rows_per_trigger,
+        max_bytes=options.max_bytes_per_trigger,
+        min_rows=options.min_rows_per_trigger,
+        max_delay_s=options.max_trigger_delay_s,
+    )
+
+
+class PulsarCluster:
+    """What one streaming query asks of a Pulsar cluster, see ``cluster.Cluster``.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+    """
+
+    earliest = NOTHING_READ
+
+    def __init__(self, pool: ConnectionPool, options: ReadOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._lookup = TopicLookup(pool, patience_s=options.patience_s)
+        self._positions = self._position_lookup(options.patience_s)
+        self._guard = ChunkGuard(
+            pool,
+            subscription_prefix=options.reader_subscription_prefix,
+            expire_s=options.expire_incomplete_chunk_s,
+        )
+        self._losses = LossCheck(
+            self._positions, fail_on_data_loss=options.fail_on_data_loss
+        )
+        self._made_up: str | None = None  # the name in the start of a new query
+        self._name: str | None = None  # the subscription's, once it is recorded
+        self._consumers: Subscription | None = None
+        self._turn = 0  # of those whose next entries are looked at
+
+    def _position_lookup(self, patience_s: float | None = None) -> PositionLookup:
+        return PositionLookup(
+            self._pool,
+            subscription_prefix=self._options.reader_subscription_prefix,
+            read_compacted=self._options.read_compacted,
+            patience_s=patience_s,
+        )
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def read_offset(self, tree: Mapping[str, Any]) -> StreamOffset[LastRead]:
+        """Read an offset of a checkpoint: ours, or the Scala connector's."""
+        return read_offset(tree)
+
+    def next_offset(
+        self,
+        start: StreamOffset[LastRead] | None,
+        last_read: Mapping[str, LastRead],
+        start_after: Mapping[str, LastRead],
+    ) -> StreamOffset[LastRead]:
+        """Add the subscription's name, topics with chunks, and where it all began."""
+        if start is None:
+            self._made_up = self._new_name()
+            return StreamOffset(self._made_up, last_read, start_after)
+        return StreamOffset(
+            self._name or start.subscription or self._new_name(),
+            last_read,
+            start_after,
+            frozenset(self._guard.chunked),
+            still_where_it_began(start, last_read, start_after),
+        )
+
+    def recorded(self, offset: StreamOffset[LastRead]) -> bool:
+        """Learn the subscription's name and which topics have chunked messages."""
+        self._guard.chunked |= offset.chunked
+        name = self._options.predefined_subscription or offset.subscription
+        # A checkpoint of the Scala connector has no name, the next end will. With a
+        # name in no offset, each run that ends earlier would leave a subscription.
+        if self._name is not None or not name:
+            return False
+        self._name = name
+        if self._options.ack_on_commit:
+            if self._consumers is not None:
+                self._consumers.close()
+            self._consumers = self._subscription(name, durable=True)
+        return True
+
+    def _new_name(self) -> str:
+        options = self._options
+        return (
+            options.predefined_subscription
+            or f"{options.subscription_prefix}-{uuid.uuid4()}"
+        )
+
+    # -- starts ------------------------------------------------------------------------
+
+    def starts(self) -> dict[str, LastRead]:
+        """Return where a new query starts: by its options, or its subscription."""
+        # Less patient than a query that has begun: a wrong address is to show soon.
+        topics = find_topic_partitions(TopicLookup(self._pool), self._options)
+        if self._options.start_at_subscription:
+            return self._subscription_starts(topics)
+        return self._configured_starts(topics)
+
+    def _configured_starts(self, topics: list[TopicName]) -> dict[str, LastRead]:
+        """Return what ``startingOffsets`` and ``startingTime`` say."""
+        offsets = assign_offsets(
+            self._options.starting_offsets, topics, option="startingOffsets"
+        )
+        lookup = self._position_lookup()
+        starts = find_starts(lookup, self._options, topics, offsets)
+        return {
+            topic.full_name: LastRead.before(starts[topic.full_name].first)
+            for topic in topics
+        }
+
+    def _subscription_starts(self, topics: list[TopicName]) -> dict[str, LastRead]:
+        """Return where the predefined subscription stands, exact to the message."""
+        consumers = self._subscription(self._new_name(), durable=True, must_exist=True)
+        try:
+            return ask_all(
+                [topic.full_name for topic in topics],
+                partial(_cursors, consumers),
+                self._pool.retry(self._options.poll_timeout_s),
+            )
+        finally:
+            consumers.close()
+
+    # -- topic partitions --------------------------------------------------------------
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return the full names of the topic partitions to read that exist."""
+        topics = None
+        if wait:
+            # A new query will say what is missing. One that has read it has lost it.
+            with contextlib.suppress(TopicNotFoundError):
+                topics = find_topic_partitions(self._lookup, self._options)
+        if topics is None:
+            topics = existing_topic_partitions(self._lookup, self._options)
+        return [topic.full_name for topic in topics]
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether the options name the topic, or it matches the pattern."""
+        if self._options.topics_pattern is not None:
+            return self._options.topics_pattern.matches(name)
+        topic = TopicName.parse(name)
+        return topic in self._options.topics or topic.base in self._options.topics
+
+    def topic_of(self, name: str) -> str:
+        """Return the name without the suffix of a partition."""
+        return TopicName.parse(name).base.full_name
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[LastRead]]:
+        """Ask by readers placed at the beginning."""
+        found = self._positions.from_message_ids(
+            dict.fromkeys(names, EARLIEST), absent_ok=True
+        )
+        return {
+            name: PartitionStatus(
+                LastRead.of(at.before),
+                None if at.last is None else LastRead.of(at.last),
+            )
+            for name, at in found.items()
+        }
+
+    @contextlib.contextmanager
+    def visit(
+        self, begins: Mapping[str, LastRead]
+    ) -> Iterator[dict[str, PartitionStatus[LastRead] | None]]:
+        """Visit the consumers; delete what a visit that fails has subscribed to."""
+        consumers = self._watch()
+        try:
+            found = consumers.visit(begins)
+            there = {name: at for name, at in found.items() if at is not None}
+            afters = dict(begins)
+            if not self._options.read_compacted:
+                afters |= self._losses.resume(begins, there)
+            yield {
+                name: None if at is None else _status(afters[name], at.last)
+                for name, at in found.items()
+            }
+        except PulsarSparkError:
+            consumers.take_back()
+            raise
+        consumers.confirm()
+
+    def _watch(self) -> Subscription:
+        """Return the query's consumers: at first ones that leave no trace."""
+        if self._consumers is None:
+            # The query's own name is for the durable ones: the two kinds cannot share.
+            name = f"{self._options.reader_subscription_prefix}-{uuid.uuid4()}"
+            self._consumers = self._subscription(name, durable=False)
+        return self._consumers
+
+    def _subscription(
+        self, name: str, *, durable: bool, must_exist: bool = False
+    ) -> Subscription:
+        predefined = self._options.predefined_subscription
+        return Subscription(
+            self._pool,
+            name,
+            durable=durable,
+            is_new=name == self._made_up and predefined is None,
+            must_exist=must_exist,
+            read_compacted=self._options.read_compacted,
+            patience_s=self._options.poll_timeout_s,
+            guard=self._guard,
+        )
+
+    # -- how far a micro-batch goes ----------------------------------------------------
+
+    def backlog(self, news: Mapping[str, Unread[LastRead]]) -> dict[str, Waiting]:
+        """Count in one ledger; across ledgers ask brokers, or guess."""
+        elsewhere = [name for name, unread in news.items() if _crosses(unread)]
+        counted = self._watch().waiting(elsewhere) if elsewhere else {}
+        waiting = {}
+        for name, unread in news.items():
+            after, last = unread.after, unread.last
+            if not _crosses(unread):
+                entries = last.entry_id - after.entry_id + (after.batch_index >= 0)
+            else:
+                entries = max(1, counted.get(name, last.entry_id + 1))
+            is_all = not _crosses(unread) or name in counted
+            waiting[name] = Waiting(entries, is_all)
+        return waiting
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[LastRead]],
+        on_seen: Callable[[str, EntrySize], None],
+    ) -> dict[str, Sequence[NextEntry[LastRead]]]:
+        """Look at the next entries of some topic partitions.
+
+        Where the next entry lies in another ledger, its number cannot be computed.
+        """
+        crossing = [name for name, unread in news.items() if _crosses(unread)]
+        others = [name for name, unread in news.items() if not _crosses(unread)]
+        turn = self._turn % len(others) if others else 0
+        self._turn += _LOOKS
+        chosen = crossing + (others[turn:] + others[:turn])[:_LOOKS]
+        found = self._watch().look({name: news[name].after for name in chosen}, on_seen)
+        return {
+            name: [NextEntry(LastRead(*one.position), one.size) for one in entries]
+            for name, entries in found.items()
+        }
+
+    def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
+        """Compute ends; ask for those that may be after the last entry of a ledger.
+
+        A cursor that is set to such an id counts the backlog wrong.
+        """
+        ends = {name: _end(share) for name, share in shares.items()}
+        unsure = {
+            name: end.next()
+            for name, end in ends.items()
+            if end.ledger_id != shares[name].unread.last.ledger_id
+        }
+        # The next visit says what it means that one is gone.
+        firsts = self._positions.from_message_ids(unsure, absent_ok=True)
+        for name, found in firsts.items():
+            after, before = shares[name].unread.after, found.before
+            if after.position < before.position < ends[name].position:
+                ends[name] = LastRead.of(before)
+        return ends
+
+    def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
+        """Return ranges of message ids, divided as the options want it."""
+        ranges = self._with_known_starts(topic_ranges(spans))
+        return read_tasks(self._pool, divide(self._pool, self._options, ranges))
+
+    def _with_known_starts(self, ranges: list[TopicRange]) -> list[TopicRange]:
+        """Mark the ranges whose start is stored now, where an executor must know.
+
+        A ledger that was read to its end may be gone when its task runs, one with rows
+        still to read may not. So brokers are asked about ranges that begin and end in
+        different ledgers, unless nothing protects them.
+        """
+        options = self._options
+        if options.read_compacted or not options.ack_on_commit:
+            return ranges
+        asked = {
+            range_.topic_partition: MessageId(range_.start.ledger_id, _NO_ENTRY)
+            for range_ in ranges
+            if 0 <= range_.start.ledger_id < range_.end.ledger_id
+        }
+        found = self._positions.from_message_ids(asked, absent_ok=True)
+        return [
+            replace(range_, is_start_known=True)
+            if (at := found.get(range_.topic_partition)) is not None
+            and at.before.ledger_id == range_.start.ledger_id
+            and at.before.position >= range_.start.position
+            else range_
+            for range_ in ranges
+        ]
+
+    # -- the end -----------------------------------------------------------------------
+
+    def acknowledge(self, read: Mapping[str, LastRead]) -> None:
+        """Acknowledge on the subscription, if there is one already."""
+        if self._name is not None and self._consumers is not None:
+            self._consumers.acknowledge(read)
+
+    def close(self) -> None:
+        """Let go of the subscription; delete it where that is wanted."""
+        consumers, self._consumers = self._consumers, None
+        if consumers is None:
+            return
+        if self._options.delete_subscription_on_stop:
+            consumers.delete()
+        else:
+            consumers.close()
+
+
+def _cursors(
+    consumers: Subscription, names: list[str]
+) -> dict[str, LastRead | PulsarSparkError]:
+    """Return where a subscription stands, as far as it can be told now."""
+    found = consumers.visit(dict.fromkeys(names, NOTHING_READ))
+    there = {name: at for name, at in found.items() if at is not None}
+    cursors: dict[str, LastRead | PulsarSparkError] = {
+        name: at.cursor for name, at in there.items()
+    }
+    waiting = {
+        name: at.cursor
+        for name, at in there.items()
+        if _status(at.cursor, at.last).unread is not None
+    }
+    ahead = consumers.look(waiting)
+    for name in waiting:
+        if not ahead.get(name):
+            # Whatever of it was acknowledged would be read again.
+            cursors[name] = AskAgainError(
+                f"{name}: the entry at which the subscription {consumers.subscription} "
+                "stands did not come, so that it is not known where in it to start."
+            )
+        elif (index := ahead[name][0].first_index) > 0:
+            cursors[name] = LastRead(*ahead[name][0].position, index - 1)
+    return cursors
+
+
+def _status(after: LastRead, last: MessageId | None) -> PartitionStatus[LastRead]:
+    if last is None:
+        return PartitionStatus(after, None)
+    if last.batch_index < 0 and last.position == after.position:
+        # A message outside of a batch was read, whatever batch index was named.
+        return PartitionStatus(after, after)
+    return PartitionStatus(after, LastRead.of(last))
+
+
+def _crosses(unread: Unread[LastRead]) -> bool:
+    """Return whether it begins in another ledger than it ends."""
+    return unread.after.ledger_id != unread.last.ledger_id
+
+
+def _end(share: Share[LastRead]) -> LastRead:
+    """Return the last entry of a share, as far as it can be computed.
+
+    Entry ids may have gaps, and a ledger may end before that many entries. Then there
+    are fewer, and the next micro-batch makes up for them.
+    """
+    after, last, ahead = share.unread.after, share.unread.last, share.ahead
+    whole = LastRead(*last.position)
+    if share.entries is None:
+        return whole
+    if share.entries <= len(ahead):
+        end = ahead[share.entries - 1].position
+    elif ahead or not _crosses(share.unread):
+        ledger_id, entry_id = (ahead[-1].position if ahead else after).position
+        end = LastRead(ledger_id, entry_id + share.entries - len(ahead))
+    else:
+        # Where the next entry is cannot be told. Most often it begins the last ledger;
+        # if there are others before that, the micro-batch is larger.
+        end = LastRead(last.ledger_id, share.entries - 1)
+    return min(end, whole)

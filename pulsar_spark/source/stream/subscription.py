@@ -1,0 +1,694 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The subscription of a streaming query, as its driver holds it.
+
+One consumer for each topic partition, kept for as long as the query runs. They carry
+the query's acknowledgements, say where the topics end, and now and then let the driver
+look at the next few entries; the rows themselves are read by executors. The
+subscription protects what was not acknowledged from retention, and nothing is
+acknowledged that is a part of a message still to be read, see ``chunk_guard``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.peek import entry_of
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.client.retry import ask_all
+from pulsar_spark.errors import (
+    AskAgainError,
+    BrokerError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.source.stream.admission import EntrySize
+from pulsar_spark.source.stream.chunk_guard import ChunkGuard
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.text import list_names
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition, Request
+from pulsar_spark.wire.permits import as_broker_counts
+from pulsar_spark.wire.protocol import Delivery
+from pulsar_spark.wire.refusals import (
+    has_durable_namesake,
+    has_passing_namesake,
+    is_of_another_type,
+)
+
+logger = logging.getLogger("pulsar_spark.source")
+
+#: Permits for a look at the next entries: they bring this many entries at most.
+_LOOK_PERMITS = 4
+
+#: Entries that wait to be looked at, at most. Brokers read a hundred at a time.
+_MOST_AHEAD = 1000
+
+#: Longest wait for entries to look at, in seconds. Without, limits are less exact.
+_LOOK_TIMEOUT_S = 2.0
+
+#: Longest wait for the answer to an acknowledgement, in seconds. Brokers send none
+#: while a topic moves.
+_ACK_TIMEOUT_S = 1.0
+
+#: Tries of an acknowledgement before it is left to the next micro-batch.
+_ACK_TRIES = 3
+
+#: How long a broker may take to forget a subscription that was not durable, in seconds.
+_FORGET_S = 0.1
+
+#: Longest time for tries to delete a subscription when a query stops, in seconds.
+_DELETE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CursorStatus:
+    """Where a topic partition and the query's cursor stand.
+
+    Attributes:
+        cursor: The last position that the cursor is done with.
+        last: The last message that can be delivered, None where there is none.
+        is_kept: Whether the cursor has existed, and has protected all, since the
+            position that was acknowledged last.
+    """
+
+    cursor: LastRead
+    last: MessageId | None
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedEntry:
+    """An entry that the driver has looked at.
+
+    Attributes:
+        position: ``(ledger_id, entry_id)``.
+        first_index: The first message of it that is not acknowledged.
+        size: Rows and stored bytes.
+        is_chunk: Whether it is a piece of a message.
+    """
+
+    position: tuple[int, int]
+    first_index: int
+    size: EntrySize
+    is_chunk: bool = False
+
+
+class Subscription:
+    """The consumers of one subscription, by topic partition.
+
+    Args:
+        pool: The cluster's connections.
+        subscription: Its name.
+        durable: Whether it outlives the query. If not, it leaves no trace and protects
+            nothing, but is otherwise as good.
+        is_new: Whether the name cannot have been used before.
+        must_exist: Whether it is an error if it does not exist.
+        read_compacted: Whether the query reads compacted topics.
+        patience_s: Longest time without any answer from the cluster.
+        guard: Says how far may be acknowledged; None for all that was read. Only
+            durable ones ask it.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        subscription: str,
+        *,
+        durable: bool,
+        is_new: bool,
+        must_exist: bool = False,
+        read_compacted: bool = False,
+        patience_s: float,
+        guard: ChunkGuard | None = None,
+    ) -> None:
+        self.subscription = subscription
+        self._pool = pool
+        self._options = pool.options
+        self._durable = durable
+        self._is_new = is_new
+        self._must_exist = must_exist
+        self._read_compacted = read_compacted
+        self._patience_s = patience_s
+        self._guard = guard
+        self._lookup = TopicLookup(pool, patience_s=patience_s)
+        self._arrived = threading.Condition()
+        self._group = ConsumerSet(pool, self._make)
+        # Where the durable subscription was asked for, answered or not.
+        self._subscribed: set[str] = set()
+        # Where this object may have created the subscription.
+        self._created: set[str] = set()
+        # Those of them that ``confirm`` has not been called for yet.
+        self._unchecked: set[str] = set()
+        # Those with an open message that holds the acknowledgement back.
+        self._held: set[str] = set()
+        self._warned_behind: set[str] = set()
+        self._warned_busy: set[str] = set()
+
+    def _make(self, topic: str, connection: Connection) -> _Member:
+        return _Member(topic, connection, self._arrived)
+
+    def visit(self, read: Mapping[str, LastRead]) -> dict[str, CursorStatus | None]:
+        """Acknowledge what was read and return how far there is to go.
+
+        Consumers that are missing, because they are new or were lost, are made first.
+        Parts of a message that is not finished stay unacknowledged. If the broker does
+        not accept an acknowledgement, a warning is logged and it is tried again at the
+        next visit.
+
+        Args:
+            read: The last position read of each topic partition.
+
+        Returns:
+            For each topic partition, where it stands; None where it is gone.
+
+        Raises:
+            BrokerError: Another consumer has the subscription, and keeps it.
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        retry = self._pool.retry(self._patience_s)
+        return ask_all(read, lambda topics: self._round(topics, read), retry)
+
+    def acknowledge(self, read: Mapping[str, LastRead]) -> None:
+        """Acknowledge what was read where that can be done at once."""
+        self._acknowledge(read, [t for t in read if t in self._group.members])
+
+    def waiting(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of entries after each cursor, where brokers tell."""
+        members = self._group.members
+        replies = self._group.ask(
+            lambda member: member.stats(),
+            # A broker asked about a consumer it does not have closes the connection.
+            [t for t in topics if t in members and members[t].is_open],
+        )
+        return {
+            topic: commands.to_signed(reply.msgBacklog)
+            for topic, reply in replies.items()
+            if not isinstance(reply, PulsarSparkError)
+        }
+
+    def look(
+        self,
+        read: Mapping[str, LastRead],
+        on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
+    ) -> dict[str, tuple[PeekedEntry, ...]]:
+        """Return the next entries after these: one or a few, none if none come.
+
+        Args:
+            read: The position of each topic partition.
+            on_seen: Called with each entry that had not come before: the name of its
+                topic partition, and its size.
+        """
+        held = {topic: after for topic, after in read.items() if topic in self._held}
+        at_once = {t: after for t, after in read.items() if t not in held}
+        return {
+            **self._look(self._group, at_once, on_seen),
+            **self._look_ahead(held, on_seen),
+        }
+
+    def _look_ahead(
+        self,
+        read: Mapping[str, LastRead],
+        on_seen: Callable[[str, EntrySize], None],
+    ) -> dict[str, tuple[PeekedEntry, ...]]:
+        """Return the next entries where the query is ahead of its acknowledgement.
+
+        The subscription would first send all entries in between, however many.
+        """
+        if not read or self._guard is None:
+            return {}
+        prefix = self._guard.subscription_prefix
+        with ConsumerSet(self._pool, self._make) as group:
+            group.connect(read)
+            group.step(
+                lambda member: member.subscribe(
+                    f"{prefix}-{uuid.uuid4()}",
+                    durable=False,
+                    start=read[member.topic].next(),
+                    read_compacted=self._read_compacted,
+                ),
+            )
+            return self._look(group, read, on_seen)
+
+    def _look(
+        self,
+        group: ConsumerSet[_Member],
+        read: Mapping[str, LastRead],
+        on_seen: Callable[[str, EntrySize], None],
+    ) -> dict[str, tuple[PeekedEntry, ...]]:
+        """Return what comes after these positions through these consumers."""
+        members = {
+            topic: (group.members[topic], after)
+            for topic, after in read.items()
+            if topic in group.members
+        }
+        with self._arrived:
+            for member, after in members.values():
+                member.pass_by(after)
+        deadline = time.monotonic() + _LOOK_TIMEOUT_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            wanting = [m for m, _ in members.values() if m.is_open and not m.ahead]
+            if not wanting:
+                break
+            for member in wanting:
+                member.ask_for_entries(_LOOK_PERMITS)
+            with self._arrived:
+                self._arrived.wait_for(partial(_have_come, wanting), left_s)
+                for member, after in members.values():
+                    member.pass_by(after)
+        found = {}
+        for topic, (member, _) in members.items():
+            for entry in member.take_unreported():
+                on_seen(topic, entry.size)
+                if entry.is_chunk and self._guard is not None:
+                    self._guard.note_chunk(topic)
+            with self._arrived:
+                found[topic] = tuple(member.ahead)
+        return found
+
+    def close(self) -> None:
+        """Close all consumers; a durable subscription stays."""
+        self._group.close()
+
+    def confirm(self) -> None:
+        """Note that nothing was lost before the subscription existed; now it does."""
+        self._unchecked.clear()
+
+    def take_back(self) -> None:
+        """Delete the subscription where it was created since ``confirm``.
+
+        Otherwise it would look, next time, as if it had protected everything.
+        """
+        self._delete(self._unchecked)
+
+    def delete(self) -> None:
+        """Delete the subscription wherever it may be, and close all consumers."""
+        self._delete(self._subscribed)
+        self.close()
+
+    def _delete(self, topics: Iterable[str]) -> None:
+        left = set(topics)
+
+        def ask(names: list[str]) -> dict[str, PulsarSparkError | None]:
+            answers = self._delete_round(names)
+            left.difference_update(name for name in names if answers[name] is None)
+            return answers
+
+        try:
+            ask_all(list(left), ask, self._pool.retry(_DELETE_TIMEOUT_S))
+        except PulsarSparkError as error:
+            logger.warning(
+                "The subscription %s could not be deleted from %s: %s",
+                self.subscription,
+                list_names(sorted(left)),
+                error,
+            )
+
+    def _delete_round(self, topics: list[str]) -> dict[str, PulsarSparkError | None]:
+        """Try it once. A consumer that was lost, as its topic moved, is made again."""
+        lost = self._take_lost(topics)
+        self._group.connect(lost)
+        self._subscribe_durable(lost)
+        replies = self._group.ask(lambda member: member.unsubscribe(), topics)
+        answers: dict[str, PulsarSparkError | None] = dict.fromkeys(topics)
+        for topic, reply in {**replies, **self._group.take_failures()}.items():
+            if not isinstance(reply, (pb.CommandSuccess, TopicNotFoundError)):
+                answers[topic] = reply
+        return answers
+
+    # -- one round of a visit ----------------------------------------------------------
+
+    def _round(
+        self, topics: list[str], read: Mapping[str, LastRead]
+    ) -> dict[str, CursorStatus | None | PulsarSparkError]:
+        members = self._group.members
+        self._open(self._take_lost(topics), read)
+        standings: dict[str, CursorStatus] = {}
+        behind = topics
+        for _ in range(_ACK_TRIES):
+            wanted = self._acknowledge(read, behind)
+            replies = self._group.step(lambda member: member.get_last(), behind)
+            for topic, reply in replies.items():
+                found = read_positions(reply)
+                is_kept = self._durable and topic not in self._unchecked
+                standings[topic] = CursorStatus(
+                    LastRead.of(found.before), found.last, is_kept
+                )
+            behind = [
+                topic
+                for topic in replies
+                if topic not in wanted
+                or _is_behind(standings[topic].cursor, wanted[topic])
+            ]
+            if not behind:
+                break
+            for topic in behind:
+                members[topic].acknowledged = None
+        self._warn_behind(
+            {
+                topic: wanted[topic]
+                for topic in behind
+                if topic in members and topic in wanted
+            }
+        )
+        answers: dict[str, CursorStatus | None | PulsarSparkError] = {**standings}
+        failures = self._group.take_failures()
+        answers.update({t: self._explain(t, error) for t, error in failures.items()})
+        return answers | self._absent(answers)
+
+    def _take_lost(self, topics: Iterable[str]) -> list[str]:
+        """Return those of these that have no consumer, or one that is closed."""
+        members = self._group.members
+        for topic in topics:
+            if topic in members and not members[topic].is_open:
+                del members[topic]
+        return [topic for topic in topics if topic not in members]
+
+    def _open(self, topics: list[str], read: Mapping[str, LastRead]) -> None:
+        """Subscribe to these topic partitions."""
+        if not topics:
+            return
+        self._group.connect(topics)
+        if not self._durable:
+            self._group.step(
+                lambda member: member.subscribe(
+                    self.subscription,
+                    durable=False,
+                    start=read[member.topic].next(),
+                    read_compacted=self._read_compacted,
+                ),
+                topics,
+            )
+            return
+        # A name made up for this query cannot exist where it has not subscribed.
+        doubtful = [t for t in topics if not self._is_new or t in self._created]
+        absent = self._find_absent(doubtful)
+        made = {*topics} - {*doubtful} | {*absent}
+        self._created |= made
+        self._unchecked |= made
+        self._subscribe_durable(topics)
+        if absent:
+            self._check_durable(absent)
+
+    def _subscribe_durable(self, topics: list[str]) -> None:
+        self._subscribed.update(topics)
+        self._group.step(
+            lambda member: member.subscribe(
+                self.subscription,
+                durable=True,
+                # Protects all until the acknowledgement that follows: never too little.
+                initial_position=InitialPosition.EARLIEST,
+                read_compacted=self._read_compacted,
+            ),
+            topics,
+        )
+
+    def _find_absent(self, topics: list[str]) -> list[str]:
+        """Return the topic partitions where the subscription does not exist.
+
+        A durable and a non-durable subscription cannot share a name, so a broker
+        refuses the latter where the former exists: a question that changes nothing.
+        """
+        if not topics:
+            return []
+        replies = self._group.ask(self._ask_existing, topics)
+        absent = []
+        for topic, reply in replies.items():
+            if has_durable_namesake(reply):
+                continue
+            if isinstance(reply, PulsarSparkError):
+                self._group.drop(topic, reply)
+            else:
+                absent.append(topic)
+        if absent:
+            absent = list(self._group.step(lambda member: member.close(), absent))
+            # Brokers answer before they have forgotten the name.
+            time.sleep(_FORGET_S)
+        if self._must_exist:
+            for topic in absent:
+                missing = OptionError(
+                    f"{topic} has no subscription {self.subscription}, where the query "
+                    "should start. Correct `predefinedSubscription`, or set "
+                    "`startingOffsets` to earliest or latest."
+                )
+                self._group.drop(topic, missing)
+        return absent
+
+    def _check_durable(self, topics: list[str]) -> None:
+        """Drop consumers whose subscription is not durable, to be made again.
+
+        A broker that has not forgotten the non-durable question may make the durable
+        subscription that follows it non-durable, too; rarely, and silently.
+        """
+        with ConsumerSet(self._pool, TopicConsumer) as probes:
+            probes.connect(topics)
+            for topic, reply in probes.ask(self._ask_existing).items():
+                if topic in self._group.members and not has_durable_namesake(reply):
+                    again = AskAgainError("The broker has mistaken a subscription.")
+                    self._group.drop(topic, again)
+
+    def _ask_existing(self, consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
+        return consumer.subscribe(self.subscription, durable=False)
+
+    # -- acknowledgements --------------------------------------------------------------
+
+    def _acknowledge(
+        self, read: Mapping[str, LastRead], topics: Iterable[str]
+    ) -> dict[str, MessageId]:
+        """Acknowledge what was read, as far as no open message begins there.
+
+        Returns:
+            How far each topic partition is to be acknowledged, whether or not it was
+            now; those for which that is unknown for now are left out.
+        """
+        members = self._group.members
+        wanted = {
+            topic: _whole_entry(read[topic])
+            for topic in topics
+            if topic in members and members[topic].is_open
+        }
+        done = {topic: members[topic].acknowledged or EARLIEST for topic in wanted}
+        due = {
+            topic: position
+            for topic, position in wanted.items()
+            if position.entry_id >= 0 and position.position > done[topic].position
+        }
+        if self._guard is not None and self._durable:
+            limits = self._guard.limit(due, done)
+            for topic in due:
+                self._held.discard(topic)
+                if topic not in limits:
+                    del wanted[topic]
+                elif limits[topic] != due[topic]:
+                    wanted[topic] = limits[topic]
+                    self._held.add(topic)
+            due = {
+                topic: limit
+                for topic, limit in limits.items()
+                if limit.position > done[topic].position
+            }
+        replies = self._group.ask(
+            lambda member: member.acknowledge(due[member.topic]),
+            due,
+            timeout_s=_ACK_TIMEOUT_S,
+        )
+        for topic, reply in replies.items():
+            if isinstance(reply, PulsarSparkError):
+                logger.debug("%s: acknowledgement failed: %s", topic, reply)
+            else:
+                members[topic].acknowledged = due[topic]
+        return wanted
+
+    def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
+        # Once for each topic partition, or the log would be full of them.
+        for topic in read.keys() - self._warned_behind:
+            self._warned_behind.add(topic)
+            logger.warning(
+                "%s: the broker does not take the acknowledgement up to %s on the "
+                "subscription %s. The query goes on; it is tried again with each "
+                "micro-batch.",
+                topic,
+                read[topic],
+                self.subscription,
+            )
+
+    # -- errors ------------------------------------------------------------------------
+
+    def _explain(self, topic: str, error: PulsarSparkError) -> PulsarSparkError:
+        if has_passing_namesake(error):
+            # Our own question, most likely: a busy broker takes longer to forget it.
+            return error.saying(error.message, retriable=True)
+        if not isinstance(error, BrokerError) or error.code != "ConsumerBusy":
+            return error
+        if is_of_another_type(error):
+            return error.saying(
+                f"{topic}: the subscription {self.subscription} is shared by its "
+                "consumers (Shared, Key_Shared or Failover). A query needs one of its "
+                "own: it acknowledges everything up to a position. Stop the other "
+                "consumers, or choose another `predefinedSubscription`.",
+                retriable=False,
+            )
+        if topic not in self._warned_busy:
+            self._warned_busy.add(topic)
+            logger.warning(
+                "%s: another consumer has the subscription %s; waiting for it to go.",
+                topic,
+                self.subscription,
+            )
+        return error.saying(
+            f"{topic}: another consumer has the subscription {self.subscription}, and "
+            "did not let go of it in time. Is this query running twice, or does "
+            "another program use the subscription? Stop that, or choose another "
+            "`predefinedSubscription`."
+        )
+
+    def _absent(
+        self, answers: Mapping[str, CursorStatus | None | PulsarSparkError]
+    ) -> dict[str, CursorStatus | None]:
+        """Return the status of those that do not exist, yet or any more."""
+        absent = [t for t, a in answers.items() if isinstance(a, TopicNotFoundError)]
+        if not absent:
+            return {}
+        counted = self._lookup.counted_partitions(absent)
+        not_yet = CursorStatus(NOTHING_READ, None, is_kept=True)
+        return {topic: not_yet if topic in counted else None for topic in absent}
+
+
+class _Member(TopicConsumer):
+    """One of the consumers.
+
+    Attributes:
+        acknowledged: The last position that was acknowledged through it.
+        ahead: Entries that were looked at and not yet passed by.
+    """
+
+    def __init__(
+        self, topic: str, connection: Connection, arrived: threading.Condition
+    ) -> None:
+        super().__init__(topic, connection)
+        self.acknowledged: MessageId | None = None
+        self.ahead: deque[PeekedEntry] = deque()
+        self._unreported: list[PeekedEntry] = []
+        self._permits = 0  # what the broker may still send, in messages
+        self._arrived = arrived
+
+    def acknowledge(self, position: MessageId) -> Request[pb.CommandAckResponse]:
+        """Build a cumulative ACK that is answered."""
+        return commands.ack_cumulative(self.consumer_id, position)
+
+    def stats(self) -> Request[pb.CommandConsumerStatsResponse]:
+        """Build CONSUMER_STATS."""
+        return commands.consumer_stats(self.consumer_id)
+
+    def unsubscribe(self) -> Request[pb.CommandSuccess]:
+        """Build UNSUBSCRIBE."""
+        return commands.unsubscribe(self.consumer_id)
+
+    def ask_for_entries(self, permits: int) -> None:
+        """Let the broker send a few entries, unless it may already."""
+        with self._arrived:
+            if self._permits > 0:
+                return
+            missing = permits - self._permits
+            self._permits = permits
+        # A broken connection shows in the next visit.
+        with contextlib.suppress(PulsarSparkError):
+            self.connection.grant(self.consumer_id, missing)
+
+    def pass_by(self, after: LastRead) -> None:
+        """Forget entries up to a position. Call with the condition held."""
+        while self.ahead and self._is_passed(self.ahead[0], after):
+            self.ahead.popleft()
+
+    @staticmethod
+    def _is_passed(entry: PeekedEntry, after: LastRead) -> bool:
+        if entry.position == after.position:
+            return after.batch_index < 0
+        return entry.position < after.position
+
+    def take_unreported(self) -> list[PeekedEntry]:
+        """Return the entries that came since the last call."""
+        with self._arrived:
+            entries, self._unreported = self._unreported, []
+        return entries
+
+    # What follows is called by the connection's reading thread.
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Note entries and their sizes."""
+        seen = [_see(delivery) for delivery in deliveries]
+        with self._arrived:
+            for entry, charge in seen:
+                self._permits = as_broker_counts(self._permits - charge)
+                self.ahead.append(entry)
+                self._unreported.append(entry)
+            self._arrived.notify_all()
+            if max(len(self.ahead), len(self._unreported)) > _MOST_AHEAD:
+                raise ProtocolError(
+                    f"{self.topic}: more than {_MOST_AHEAD} entries came where a few "
+                    "had been asked for."
+                )
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Wake those who wait for entries; the next visit makes a new consumer."""
+        super().closed(error)
+        with self._arrived:
+            self._arrived.notify_all()
+
+
+def _have_come(members: Iterable[_Member]) -> bool:
+    return all(member.ahead or not member.is_open for member in members)
+
+
+def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
+    """Return an entry's position and size, and the permits that it used up."""
+    size_bytes = len(delivery.headers_and_payload)
+    rows: float = 1
+    charge = 1
+    first_index = 0
+    is_chunk = False
+    stored = entry_of(delivery)
+    if stored is not None:
+        charge = stored.charged_messages
+        rows = stored.likely_rows
+        is_chunk = stored.is_chunk
+    if delivery.ack_set:
+        pending = sum(
+            commands.to_unsigned(word) << (64 * at)
+            for at, word in enumerate(delivery.ack_set)
+        )
+        charge = pending.bit_count()
+        first_index = (pending & -pending).bit_length() - 1 if pending else 0
+    entry = PeekedEntry(
+        (delivery.ledger_id, delivery.entry_id),
+        first_index,
+        EntrySize(rows, size_bytes),
+        is_chunk,
+    )
+    return entry, charge
+
+
+def _whole_entry(read: LastRead) -> MessageId:
+    """Return what can be acknowledged: the last entry that was read to its end."""
+    entry_id = read.entry_id - (1 if read.batch_index >= 0 else 0)
+    return MessageId(read.ledger_id, entry_id)
+
+
+def _is_behind(cursor: LastRead, position: MessageId) -> bool:
+    """Return whether an acknowledgement is missing; a ledger's beginning needs none."""
+    return position.entry_id >= 0 and cursor.position < position.position

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of a reading task: ranges of topic partitions become RecordBatches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.memory import release_unused
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
+from pulsar_spark.client.entry_reader import ReaderSettings
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
+from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.statistics import Kind, TaskStatistics, Totals
+from pulsar_spark.wire.messages import KERNEL
+
+
+def read_task(
+    task: ReadTask | None,
+    options: ReadOptions,
+    schema: pa.Schema,
+    *,
+    is_protected: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as RecordBatches of ``schema``, range by range.
+
+    Each has at most ``rowsPerArrowBatch`` rows and ``bytesPerArrowBatch`` bytes of
+    messages, or is a single larger message. The rows of a range are in order.
+
+    Args:
+        task: What to read; None for the one partition that Spark makes of an empty
+            plan.
+        options: How to read it.
+        schema: The columns wanted.
+        is_protected: Whether a durable subscription keeps the ranges from retention.
+    """
+    if task is None:
+        return
+    warn_of_slow_kernel()
+    settings = range_settings(options, is_protected=is_protected)
+    pool = shared_pool(options.client)
+
+    def turn(range_: TopicRange) -> _Turn:
+        builder = RecordBatchBuilder(
+            schema,
+            COLUMN_SOURCES,
+            range_.topic_partition,
+            range_.partition,
+            max_rows=options.rows_per_arrow_batch,
+            max_bytes=options.bytes_per_arrow_batch,
+        )
+        served_by = task.brokers.get(range_.topic_partition)
+        table = builder.new_table()
+        reader = RangeReader(pool, range_, settings, table, release_unused, served_by)
+        reader.begin()
+        return _Turn(builder, reader)
+
+    turns = _Turns(map(turn, task.ranges))
+    stats = TaskStatistics(
+        _READING, str(task), options.client.stats_interval_s, turns.refresh
+    )
+    try:
+        for record_batch in turns.record_batches(stats):
+            handed_over = time.monotonic()
+            yield record_batch
+            stats.totals.spark_s += time.monotonic() - handed_over
+    finally:
+        turns.close()
+        stats.end()
+
+
+_READING = Kind("read", "decoding", f"; kernel: {KERNEL}")
+
+
+class _Turn(NamedTuple):
+    """One range of a task."""
+
+    builder: RecordBatchBuilder
+    reader: RangeReader
+
+    def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
+        for entry in self.reader.runs():
+            stats.count(len(entry), entry.size_bytes)
+            yield from self.builder.add(entry)
+        if self.builder.rows:
+            yield self.builder.finish()
+
+
+class _Turns:
+    """The ranges of a task, one after the other.
+
+    While one is read, the next one subscribes, so that a task of many small ranges does
+    not wait for that with each of them. No entry comes before its turn.
+
+    Args:
+        turns: Makes the turns, each of which begins when it is made.
+    """
+
+    def __init__(self, turns: Iterator[_Turn]) -> None:
+        self._turns = turns
+        self._open: deque[_Turn] = deque()
+        self._waited_s = 0.0  # of those that are over
+        self._reconnects = 0
+
+    def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all ranges, in order."""
+        self._open.extend(islice(self._turns, 1))
+        while self._open:
+            self._open.extend(islice(self._turns, 1))
+            yield from self._open[0].record_batches(stats)
+            over = self._open.popleft().reader.reader
+            self._waited_s += over.waited_s
+            self._reconnects += over.reconnects
+
+    def refresh(self, totals: Totals) -> None:
+        """Bring the figures of a task up to date."""
+        readers = [turn.reader.reader for turn in self._open]
+        totals.broker_s = self._waited_s + sum(one.waited_s for one in readers)
+        totals.reconnects = self._reconnects + sum(one.reconnects for one in readers)
+
+    def close(self) -> None:
+        """Let go of the brokers, wherever this is."""
+        for turn in self._open:
+            turn.reader.close()
+
+
+def range_settings(
+    options: ReadOptions, *, is_protected: bool = False
+) -> RangeSettings:
+    """Return what the options say about reading a range."""
+    return RangeSettings(
+        reader=ReaderSettings(
+            subscription_prefix=options.reader_subscription_prefix,
+            consumer_name=options.reader_name or "",
+            receiver_queue_messages=options.receiver_queue_size,
+            read_compacted=options.read_compacted,
+            poll_timeout_s=options.poll_timeout_s,
+        ),
+        fail_on_data_loss=options.fail_on_data_loss,
+        is_protected=is_protected,
+        max_pending_chunked_messages=options.max_pending_chunked_message,
+        expire_chunks_ms=int(options.expire_incomplete_chunk_s * 1000),
+        # So that a RecordBatch is one table, and nothing has to be concatenated.
+        table_rows=options.rows_per_arrow_batch,
+        table_bytes=options.bytes_per_arrow_batch,
+    )

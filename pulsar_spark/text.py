@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts that users wrote: quoted in errors, and read as JSON without losing a key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+#: How many names an error lists before it only counts the rest.
+_NAMES_SHOWN = 5
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object with its repeated keys kept, which a dict would drop silently."""
+
+
+def load_pairs(text: str) -> Any:
+    """Read JSON; each object becomes ``Pairs``.
+
+    Raises:
+        ValueError: It is not JSON, or a number in it has thousands of digits.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=Pairs)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether the text has no lone surrogates, which JSON can smuggle in."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """Quote what a user wrote, bounded in length, for the text of an error."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    names = list(names)
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,627 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop over frames: what is ordinary of a received buffer is read in one go.
+
+An entry of a live topic often has one message. Then a read costs what an entry costs,
+and in Python that is some ninety calls. So a scanner walks over the frames of a buffer
+and writes what it reads into one table of numbers, a row for each entry::
+
+    | frame | frame | frame | frame | fra      data: the ordinary ones, back to back
+    '------ ordinary ------'| PING  |          facts: FACTS numbers for each of them
+
+Ordinary is a MESSAGE for a consumer that wants it so, whose checksum is there and whose
+metadata has nothing but fields that most entries have: no chunk, no marker, nothing
+encrypted, nothing that a parser could take in two ways. Whatever else comes ends the
+walk, and takes the path of a `Frame`, which also says what is wrong with it. So nothing
+in here raises an error about what a broker sent, and nothing in here may take what that
+path would refuse, or read it otherwise.
+
+The checksum is not compared yet: who unpacks the entries does that.
+
+Like ``messages.py``, whose module docstring has the rules, this file runs as it is, and
+is compiled with the types of ``deliveries.pxd`` where a C compiler is at hand. Only
+then is it used: as Python it is slower than the path of a `Frame`.
+
+Source: see ``frames.py`` and, for the fields, proto/pulsar_api.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+#: Which form of this file runs: "compiled" or "python".
+KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
+
+#: How many numbers there are of an entry, all from 0 on but where it says otherwise.
+#: Places are in ``Deliveries.data``.
+FACTS = 25
+
+(
+    LEDGER_ID,
+    ENTRY_ID,
+    REDELIVERY_COUNT,
+    START,  # place of what follows the command
+    BROKER_METADATA,  # place of what the broker stamped on it, -1 for none
+    BROKER_METADATA_END,
+    CHECKSUM,
+    CHECKED,  # place from which on it counts
+    METADATA,  # place of the MessageMetadata
+    PAYLOAD,  # place where that ends
+    END,  # of the entry
+    COUNT,  # of messages, 0 where it is no batch
+    CODEC,
+    UNPACKED_BYTES,
+    PUBLISH_TIME,
+    EVENT_TIME,
+    SEQUENCE_ID,
+    SEQUENCE_STEP,  # see MessageTable.append_batch
+    KEY,  # place of the key, -1 for none
+    KEY_END,
+    ORDERING_KEY,  # likewise
+    ORDERING_KEY_END,
+    MARKS,  # KEY_IS_ENCODED, VALUE_IS_NULL
+    HEAD_BYTES,  # of a single message: its metadata, were it in a batch
+    LAST_ROW,  # filled in later: the row of a table that follows its own
+) = range(FACTS)
+
+# What MARKS says of a single message.
+KEY_IS_ENCODED = 1
+VALUE_IS_NULL = 2
+
+# The same numbers, in C: deliveries.pxd hides these from Python.
+_FACTS = FACTS
+_LEDGER_ID = LEDGER_ID
+_ENTRY_ID = ENTRY_ID
+_REDELIVERY_COUNT = REDELIVERY_COUNT
+_START = START
+_BROKER_METADATA = BROKER_METADATA
+_BROKER_METADATA_END = BROKER_METADATA_END
+_CHECKSUM = CHECKSUM
+_CHECKED = CHECKED
+_METADATA = METADATA
+_PAYLOAD = PAYLOAD
+_END = END
+_COUNT = COUNT
+_CODEC = CODEC
+_UNPACKED_BYTES = UNPACKED_BYTES
+_PUBLISH_TIME = PUBLISH_TIME
+_EVENT_TIME = EVENT_TIME
+_SEQUENCE_ID = SEQUENCE_ID
+_SEQUENCE_STEP = SEQUENCE_STEP
+_KEY = KEY
+_KEY_END = KEY_END
+_ORDERING_KEY = ORDERING_KEY
+_ORDERING_KEY_END = ORDERING_KEY_END
+_MARKS = MARKS
+_HEAD_BYTES = HEAD_BYTES
+_LAST_ROW = LAST_ROW
+_KEY_IS_ENCODED = KEY_IS_ENCODED
+_VALUE_IS_NULL = VALUE_IS_NULL
+
+#: The most that goes together: as much as is taken from a reader's queue at a time.
+_MOST_BYTES = 256 * 1024
+_MOST_ENTRIES = 1024
+
+#: A MESSAGE without acknowledged messages is far smaller.
+_MOST_COMMAND_BYTES = 128
+
+#: Larger metadata, and larger unpacked payloads, have rules of their own, see
+#: ``entries.py`` and ``source/range_reader.py``.
+_MOST_METADATA_BYTES = 16 * 1024
+_MOST_UNPACKED_BYTES = 5 * 1024 * 1024
+
+#: What each row may repeat of an entry's texts without being counted.
+_MOST_TEXT_BYTES = 256
+
+_MAX_INT32 = 2**31 - 1
+
+
+class Deliveries:
+    """Ordinary entries for one consumer that came together, in order.
+
+    Args:
+        consumer_id: Whose.
+        data: Their frames, one after the other.
+        facts: FACTS numbers for each entry: int64.
+        count: How many entries.
+
+    Attributes:
+        consumer_id, data, facts: The same.
+    """
+
+    def __init__(
+        self, consumer_id: int, data: bytes, facts: memoryview, count: int
+    ) -> None:
+        self.consumer_id = consumer_id
+        self.data = data
+        self.facts = facts
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def fact(self, number: int, fact: int) -> int:
+        """Return one of the numbers of an entry."""
+        return self.facts[number * _FACTS + fact]
+
+    def position(self, number: int) -> tuple[int, int]:
+        """Return ``(ledger_id, entry_id)`` of an entry."""
+        at = number * _FACTS
+        return self.facts[at + _LEDGER_ID], self.facts[at + _ENTRY_ID]
+
+    def following(
+        self, first: int, after: tuple[int, int], end: tuple[int, int]
+    ) -> int:
+        """Return the first entry that does not follow the one before it, or the end.
+
+        Args:
+            first: The first entry to look at.
+            after: The position that it must be behind.
+            end: The position that all of them must be before.
+        """
+        facts = self.facts
+        ledger_before, entry_before = after
+        end_ledger, end_entry = end
+        for number in range(first, self._count):
+            ledger_id = facts[number * _FACTS + _LEDGER_ID]
+            entry_id = facts[number * _FACTS + _ENTRY_ID]
+            if ledger_id < ledger_before or ledger_id > end_ledger:
+                return number
+            if ledger_id == ledger_before and entry_id <= entry_before:
+                return number
+            if ledger_id == end_ledger and entry_id >= end_entry:
+                return number
+            ledger_before, entry_before = ledger_id, entry_id
+        return self._count
+
+    def charged_messages(self, first: int, last: int) -> int:
+        """Return the Flow permits that the broker takes for entries."""
+        charged = 0
+        for number in range(first, last):
+            charged += max(1, self.facts[number * _FACTS + _COUNT])
+        return charged
+
+    def charged_bytes(self, first: int, last: int) -> int:
+        """Return how much follows the commands of entries."""
+        charged = 0
+        for number in range(first, last):
+            at = number * _FACTS
+            charged += self.facts[at + _END] - self.facts[at + _START]
+        return charged
+
+    def column(self, fact: int, first: int, last: int, plus: int = 0) -> memoryview:
+        """Return one of the numbers of some entries, plus another: bytes of int64."""
+        column = _numbers(last - first)
+        for number in range(last - first):
+            column[number] = self.facts[(first + number) * _FACTS + fact] + plus
+        return memoryview(column).cast("B")
+
+    def repeated(self, fact: int, first: int, last: int, first_row: int) -> memoryview:
+        """Return one of the numbers of entries for each of their rows: bytes of int64.
+
+        Args:
+            fact: Which one.
+            first: The first entry.
+            last: The first entry not to look at.
+            first_row: The row of the table that is the first one's.
+        """
+        facts = self.facts
+        rows = 0
+        if last > first:
+            rows = facts[(last - 1) * _FACTS + _LAST_ROW] - first_row
+        column = _numbers(rows)
+        row = 0
+        for number in range(first, last):
+            value = facts[number * _FACTS + fact]
+            last_row = facts[number * _FACTS + _LAST_ROW] - first_row
+            while row < last_row:
+                column[row] = value
+                row += 1
+        return memoryview(column).cast("B")
+
+
+class Scanner:
+    """Walks over frames.
+
+    Attributes:
+        consumer_id: Whose the entries of the last walk are.
+        stop: Where it ended.
+    """
+
+    def __init__(self) -> None:
+        self.consumer_id = self.stop = 0
+        self._room = self._position = 0
+        self._facts = _numbers(0)
+
+    def scan(
+        self,
+        data: memoryview | bytes,
+        start: int,
+        end: int,
+        most_frame_bytes: int,
+        wanted: Collection[int],
+    ) -> int:
+        """Walk over frames as long as they are ordinary, and for one consumer.
+
+        Args:
+            data: A buffer.
+            start: Where a frame begins.
+            end: Where the buffer ends.
+            most_frame_bytes: The largest frame to take, its totalSize field included.
+            wanted: The consumers whose entries to take.
+
+        Returns:
+            How many there are; `facts` has what they say.
+        """
+        position = start
+        count = 0
+        while count < _MOST_ENTRIES and end - position >= 8:
+            frame_bytes = self._size(data, position) + 4
+            if (
+                frame_bytes < 8
+                or frame_bytes > end - position
+                or frame_bytes > most_frame_bytes
+                or (count > 0 and position + frame_bytes - start > _MOST_BYTES)
+            ):
+                break
+            frame_end = position + frame_bytes
+            command_bytes = self._size(data, position + 4)
+            if command_bytes > min(frame_bytes - 8, _MOST_COMMAND_BYTES):
+                break
+            at = count * _FACTS
+            if count == self._room:
+                self._make_room()
+            command_end = position + 8 + command_bytes
+            consumer_id = self._read_command(data, position + 8, command_end, at)
+            if consumer_id < 0:
+                break
+            if count == 0:
+                if consumer_id not in wanted:
+                    break
+                self.consumer_id = consumer_id
+            elif consumer_id != self.consumer_id:
+                break
+            if not self._read_entry(data, command_end, frame_end, start, at):
+                break
+            position = frame_end
+            count += 1
+        self.stop = position
+        return count
+
+    def facts(self, count: int) -> memoryview:
+        """Return a copy of what the last walk read of so many entries."""
+        copy = _numbers(count * _FACTS)
+        copy[:] = self._facts[: count * _FACTS]
+        return memoryview(copy)
+
+    def _make_room(self) -> None:
+        room = min(max(16, 4 * self._room), _MOST_ENTRIES)
+        longer = _numbers(room * _FACTS)
+        longer[: self._room * _FACTS] = self._facts
+        self._facts, self._room = longer, room
+
+    def _read_command(  # noqa: C901 - a call in here costs more than what it would do
+        self, data: memoryview | bytes, start: int, end: int, at: int
+    ) -> int:
+        """Read BaseCommand; return the consumer's id, -1 if it is not ordinary.
+
+        ``08 09 4A n | 08 consumer  12 n | 08 ledger  10 entry  18 partition |  18 n |``
+        """
+        if end - start < 4 or data[start] != 0x08 or data[start + 1] != 0x09:
+            return -1
+        # A command of up to 128 bytes: its size is one byte.
+        if data[start + 2] != 0x4A or data[start + 3] != end - start - 4:
+            return -1
+        facts = self._facts
+        consumer_id = ledger_id = entry_id = -1
+        redelivery_count = 0
+        position = start + 4
+        id_end = position  # of the message id, where this is inside of it
+        while position < end:
+            tag = data[position]
+            self._position = position + 1
+            if position < id_end:
+                if tag == 0x18:  # partition, ten bytes where it is -1
+                    value = 0
+                    if not self._skip_varint(data, id_end):
+                        return -1
+                else:
+                    value = self._varint(data, id_end)
+                if tag == 0x08:
+                    ledger_id = value
+                elif tag == 0x10:
+                    entry_id = value
+                elif tag != 0x18:
+                    return -1
+            else:
+                value = self._varint(data, end)
+                if tag == 0x08:
+                    consumer_id = value
+                elif tag == 0x18 and value <= _MAX_INT32:
+                    redelivery_count = value
+                elif tag == 0x12 and ledger_id < 0 and value <= end - self._position:
+                    id_end = self._position + value
+                else:
+                    return -1
+            if value < 0:
+                return -1
+            position = self._position
+            if position == id_end and (ledger_id < 0 or entry_id < 0):
+                return -1  # or a second id could fill in what the first one lacks
+        if ledger_id < 0 or entry_id < 0:
+            return -1
+        facts[at + _LEDGER_ID] = ledger_id
+        facts[at + _ENTRY_ID] = entry_id
+        facts[at + _REDELIVERY_COUNT] = redelivery_count
+        return consumer_id
+
+    def _read_entry(
+        self, data: memoryview | bytes, position: int, end: int, origin: int, at: int
+    ) -> bool:
+        """Read headers and MessageMetadata; return whether they are ordinary.
+
+        Args:
+            data: The buffer.
+            position: Where they begin.
+            end: Where the entry ends.
+            origin: The place in the buffer from which on places count.
+            at: Where its facts go.
+        """
+        facts = self._facts
+        facts[at + _START] = position - origin
+        facts[at + _BROKER_METADATA] = facts[at + _BROKER_METADATA_END] = -1
+        if end - position < 10 or data[position] != 0x0E:
+            return False
+        if data[position + 1] == 0x02:
+            size = self._size(data, position + 2)
+            position += 6
+            if size > end - position:
+                return False
+            if not self._is_broker_metadata(data, position, position + size):
+                return False
+            facts[at + _BROKER_METADATA] = position - origin
+            position += size
+            facts[at + _BROKER_METADATA_END] = position - origin
+            if end - position < 10 or data[position] != 0x0E:
+                return False
+        if data[position + 1] != 0x01:
+            return False
+        facts[at + _CHECKSUM] = self._size(data, position + 2)
+        facts[at + _CHECKED] = position + 6 - origin
+        size = self._size(data, position + 6)
+        position += 10
+        if size > min(end - position, _MOST_METADATA_BYTES):
+            return False
+        facts[at + _METADATA] = position - origin
+        facts[at + _PAYLOAD] = position + size - origin
+        facts[at + _END] = end - origin
+        return self._read_metadata(data, position, position + size, origin, at)
+
+    def _read_metadata(  # noqa: C901 - as above
+        self, data: memoryview | bytes, start: int, end: int, origin: int, at: int
+    ) -> bool:
+        """Read MessageMetadata; return whether it is ordinary."""
+        facts = self._facts
+        count = codec = unpacked_bytes = publish_time = event_time = 0
+        sequence_id = highest_sequence_id = marks = head_bytes = 0
+        key = ordering_key = -1
+        key_end = ordering_key_end = -1
+        name_bytes = cluster_bytes = 0
+        position = start
+        while position < end:
+            # -- the tag, and its number or the size of its bytes
+            tag = data[position]
+            position += 1
+            if tag >= 0x80:
+                if position == end or data[position] >= 0x80:
+                    return False
+                tag = tag & 0x7F | data[position] << 7
+                position += 1
+            if tag < 8 or (tag & 7 != 0 and tag & 7 != 2):
+                return False
+            if position < end and data[position] < 0x80:
+                value = data[position]
+                position += 1
+            else:
+                self._position = position
+                value = self._varint(data, end)
+                if value < 0:
+                    return False
+                position = self._position
+            # -- numbers
+            if tag & 7 == 0:
+                if tag == 0x10:
+                    sequence_id = value
+                elif tag == 0x18:
+                    publish_time = value
+                elif tag == 0x58:  # num_messages_in_batch
+                    if value == 0 or value > _MAX_INT32:
+                        return False
+                    count = value
+                elif tag == 0x60:
+                    event_time = value
+                elif tag == 0xC0:
+                    highest_sequence_id = value
+                elif tag == 0x40:  # compression
+                    if value > _MAX_INT32:
+                        return False
+                    codec = value
+                elif tag == 0x48:
+                    if value > _MOST_UNPACKED_BYTES:
+                        return False
+                    unpacked_bytes = value
+                elif tag == 0x88:  # partition_key_b64_encoded
+                    marks = marks & _VALUE_IS_NULL
+                    if value != 0:
+                        marks = marks | _KEY_IS_ENCODED
+                elif tag == 0xC8:  # null_value
+                    marks = marks & _KEY_IS_ENCODED
+                    if value != 0:
+                        marks = marks | _VALUE_IS_NULL
+                # But deliver_at_time, both of txnid, null_partition_key, and what is
+                # not known here.
+                elif tag < 0x100 and tag not in (0x98, 0xB0, 0xB8, 0xF0):
+                    return False
+                continue
+            # -- bytes
+            if value > end - position:
+                return False
+            if tag == 0x82 or tag == 0x7A or tag >= 0x100:
+                pass  # schema_version, encryption_param, and what is not known here
+            elif tag == 0x92:
+                ordering_key, ordering_key_end = position, position + value
+            elif tag == 0x22:
+                size = self._pair_bytes(data, position, position + value)
+                if size < 0:
+                    return False
+                head_bytes += 1 + self._varint_bytes(size) + size
+            elif not self._is_text(data, position, position + value):
+                return False
+            elif tag == 0x0A:
+                name_bytes = value
+            elif tag == 0x2A:  # replicated_from
+                cluster_bytes = value
+            elif tag == 0x32:
+                key, key_end = position, position + value
+            elif tag != 0x3A and tag != 0x72:  # replicate_to, encryption_algo
+                return False
+            position += value
+        if name_bytes + cluster_bytes > _MOST_TEXT_BYTES:
+            return False
+        # -- what the metadata of a single message would take in a batch
+        size = unpacked_bytes if codec != 0 else facts[at + _END] + origin - end
+        head_bytes += 1 + self._varint_bytes(size)
+        head_bytes += 1 + self._varint_bytes(sequence_id)
+        if key >= 0:
+            head_bytes += 1 + self._varint_bytes(key_end - key) + key_end - key
+            key, key_end = key - origin, key_end - origin
+        if ordering_key >= 0:
+            size = ordering_key_end - ordering_key
+            head_bytes += 1 + self._varint_bytes(size) + size
+            ordering_key -= origin
+            ordering_key_end -= origin
+        if event_time != 0:
+            head_bytes += 1 + self._varint_bytes(event_time)
+        if marks & _KEY_IS_ENCODED:
+            head_bytes += 2
+        if marks & _VALUE_IS_NULL:
+            head_bytes += 2
+        facts[at + _COUNT] = count
+        facts[at + _CODEC] = codec
+        facts[at + _UNPACKED_BYTES] = unpacked_bytes
+        facts[at + _PUBLISH_TIME] = publish_time
+        facts[at + _EVENT_TIME] = event_time
+        facts[at + _SEQUENCE_ID] = sequence_id
+        # Where the ids of a batch have gaps, its first one has to do for all of them.
+        facts[at + _SEQUENCE_STEP] = int(highest_sequence_id - sequence_id == count - 1)
+        facts[at + _KEY] = key
+        facts[at + _KEY_END] = key_end
+        facts[at + _ORDERING_KEY] = ordering_key
+        facts[at + _ORDERING_KEY_END] = ordering_key_end
+        facts[at + _MARKS] = marks
+        facts[at + _HEAD_BYTES] = head_bytes
+        facts[at + _LAST_ROW] = -1
+        return True
+
+    def _is_broker_metadata(
+        self, data: memoryview | bytes, start: int, end: int
+    ) -> bool:
+        """Return whether this is a BrokerEntryMetadata: ``08 timestamp  10 index``."""
+        position = start
+        while position < end:
+            if data[position] != 0x08 and data[position] != 0x10:
+                return False
+            self._position = position + 1
+            if self._varint(data, end) < 0:
+                return False
+            position = self._position
+        return True
+
+    def _pair_bytes(self, data: memoryview | bytes, start: int, end: int) -> int:
+        """Return the size of a KeyValue as protobuf writes it, -1 if not ordinary.
+
+        ``0A n key 12 n value``
+        """
+        size = 0
+        has_key = has_value = False
+        position = start
+        while position < end:
+            tag = data[position]
+            if (tag != 0x0A or has_key) and (tag != 0x12 or has_value):
+                return -1
+            has_key = has_key or tag == 0x0A
+            has_value = has_value or tag == 0x12
+            self._position = position + 1
+            length = self._varint(data, end)
+            position = self._position
+            if length < 0 or length > end - position:
+                return -1
+            if not self._is_text(data, position, position + length):
+                return -1
+            position += length
+            size += 1 + self._varint_bytes(length) + length
+        return size
+
+    def _is_text(self, data: memoryview | bytes, start: int, end: int) -> bool:
+        """Return whether bytes are UTF-8, about which runtimes of protobuf disagree."""
+        for position in range(start, end):
+            if data[position] >= 0x80:
+                try:
+                    bytes(data[start:end]).decode()
+                except UnicodeDecodeError:
+                    return False
+                return True
+        return True
+
+    def _varint(self, data: memoryview | bytes, end: int) -> int:
+        """Read the number at ``_position``, and move that past it.
+
+        Returns:
+            The number; -1 if there is none, or one of more than 63 bits.
+        """
+        position = self._position
+        value = shift = 0
+        while position < end and shift < 63:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self._position = position
+                return value
+            shift += 7
+        return -1
+
+    def _skip_varint(self, data: memoryview | bytes, end: int) -> bool:
+        """Move ``_position`` past a number of 64 bits; return whether there is one."""
+        position = self._position
+        for place in range(10):
+            if position + place >= end:
+                return False
+            byte = data[position + place]
+            if byte < 0x80:
+                self._position = position + place + 1
+                return place < 9 or byte < 2
+        return False
+
+    def _varint_bytes(self, value: int) -> int:
+        """Return how many bytes a number takes."""
+        size = 1
+        while value >= 0x80:
+            value >>= 7
+            size += 1
+        return size
+
+    def _size(self, data: memoryview | bytes, position: int) -> int:
+        """Return the number in four bytes."""
+        size = data[position]  # by itself: C would shift into the sign
+        return (
+            size << 24
+            | data[position + 1] << 16
+            | data[position + 2] << 8
+            | data[position + 3]
+        )
+
+
+def _numbers(count: int) -> memoryview:
+    """Return so many numbers of 64 bits, all 0."""
+    numbers: memoryview = memoryview(bytearray(8 * count))
+    return numbers.cast("q")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker's refusal means where its code alone does not say.
+
+Several reasons share a code, and only the broker's sentence tells them apart. Each
+predicate stands for one sentence, which is quoted with the version it was seen on.
+"""
+
+from __future__ import annotations
+
+from pulsar_spark.errors import BrokerError
+
+
+def has_durable_namesake(answer: object) -> bool:
+    """Return whether a subscription was refused as a durable one has its name.
+
+    4.0.7 answers SUBSCRIBE of one that is not durable by NotAllowedError: "Durable
+    subscription with the same name already exists." In the opposite case the sentence
+    begins with "NonDurable".
+
+    Args:
+        answer: To SUBSCRIBE: a reply or an error.
+    """
+    return _sentence(answer, "NotAllowedError").startswith("Durable")
+
+
+def has_passing_namesake(answer: object) -> bool:
+    """Return whether a durable subscription was refused as a passing one has its name.
+
+    4.0.7 answers SUBSCRIBE of a durable one by NotAllowedError: "NonDurable
+    subscription with the same name already exists." It goes with its consumer.
+
+    Args:
+        answer: To SUBSCRIBE: a reply or an error.
+    """
+    return (
+        isinstance(answer, BrokerError)
+        and answer.code == "NotAllowedError"
+        and answer.server_message.startswith("NonDurable")
+    )
+
+
+def is_of_another_type(answer: object) -> bool:
+    """Return whether a subscription's consumers share it in another way.
+
+    4.0.7 answers SUBSCRIBE by ConsumerBusy: "Subscription is of different type".
+    Another consumer that has the subscription to itself has the same code.
+
+    Args:
+        answer: To SUBSCRIBE: a reply or an error.
+    """
+    return "different type" in _sentence(answer, "ConsumerBusy")
+
+
+def has_exclusive_producer(answer: object) -> bool:
+    """Return whether another producer has the topic to itself.
+
+    4.0.7 answers PRODUCER by ProducerBusy: "Topic has an existing exclusive producer:
+    NAME". Another producer that has the same name has the same code.
+
+    Args:
+        answer: To PRODUCER: a reply or an error.
+    """
+    return "exclusive producer" in _sentence(answer, "ProducerBusy")
+
+
+def _sentence(answer: object, code: str) -> str:
+    """Return what the broker says where it refuses with this code, else ""."""
+    if isinstance(answer, BrokerError) and answer.code == code:
+        return answer.server_message
+    return ""

@@ -1,0 +1,687 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done entry by entry when rows are written: SEND frames, and their receipts.
+
+Rows come as the messages of a batch, back to back; what comes out is ready for the
+socket. Either a row is a message of an entry::
+
+    size(4) SingleMessageMetadata payload  size(4) SingleMessageMetadata payload  ...
+    '------------------------------ payload of the entry -----------------------------'
+
+or it is an entry by itself, what its own metadata says moved to the entry's::
+
+    size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1]      payload
+            [22 n pair]* [32 n key]      [60 t] [88 1 1] [92 1 n order] [C8 1 1]
+
+Both are laid out here byte by byte. What does not fit, or is not as ``arrow.encode``
+writes it, is left to whoever knows chunks, and says what is wrong.
+
+This file runs as it is, and is compiled as ``messages.py`` is, together with
+``sends.pxd``, which gives the types.
+
+Source: CommandSend, CommandSendReceipt, MessageMetadata and SingleMessageMetadata in
+PulsarApi.proto; "Protocol Buffers encoding" for their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+
+class SendFrame(NamedTuple):
+    """A SEND, ready for the socket.
+
+    Attributes:
+        sequence_id: What its receipt names; of a batch the lowest.
+        highest_sequence_id: Of a batch the highest; what a refusal names.
+        rows: Messages that its receipt completes: 0 for all but the last of a
+            message's chunks.
+        data: The frame.
+    """
+
+    sequence_id: int
+    highest_sequence_id: int
+    rows: int
+    data: bytes
+
+
+class Receipt(NamedTuple):
+    """An entry of a producer is stored.
+
+    Attributes:
+        producer_id: Whose.
+        sequence_id: Which one; of a batch the lowest.
+        ledger_id, entry_id: Where it is stored. -1:-1 says that the broker had it
+            already and dropped this one.
+    """
+
+    producer_id: int
+    sequence_id: int
+    ledger_id: int
+    entry_id: int
+
+
+class OddRow(NamedTuple):
+    """A row that is left to others.
+
+    Attributes:
+        message: Its metadata and its payload, as a batch holds them.
+        sequence_id: Its own.
+        delivery_time: In ms since 1970, -1 for at once.
+    """
+
+    message: memoryview
+    sequence_id: int
+    delivery_time: int
+
+
+#: Which form of this file runs, as ``messages.KERNEL``.
+KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
+
+#: Whether ``_memcpy`` of sends.pxd is there.
+_IS_COMPILED = KERNEL == "compiled"
+
+#: Makes a tuple with names without asking for the names.
+_new = tuple.__new__
+
+#: All that is written of an entry before its payload, but for names, keys and
+#: properties, takes less.
+_FIXED_BYTES = 256
+
+#: A receipt takes less.
+_MAX_RECEIPT_BYTES = 128
+
+_MAX_VARINT_BYTES = 10
+_TWO_TO_64 = 1 << 64
+_MAX_INT64 = (1 << 63) - 1
+
+
+class Cursor:
+    """A place in bytes, from which numbers are read.
+
+    Args:
+        data: The bytes.
+
+    Attributes:
+        data: As given.
+        at: The place. Below 0 after what is no number.
+    """
+
+    def __init__(self, data: memoryview | bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def number(self, end: int) -> int:
+        """Read a varint, which must be over before ``end``; 0 where it is none."""
+        value = shift = 0
+        at = self.at
+        if at < 0:
+            return 0
+        while at < end and shift < 64:
+            byte = self.data[at]
+            at += 1
+            if shift == 63 and byte > 1:  # more than 64 bits
+                break
+            # Not |=: in C it would be the type of a byte that is shifted.
+            value = value | (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.at = at
+                return value
+            shift += 7
+        self.at = -1
+        return 0
+
+
+class Messages:
+    """Rows as the messages of a batch, back to back.
+
+    Args:
+        data: Row ``n`` is ``data[offsets[n] : offsets[n + 1]]``.
+        offsets: int64s, one more than there are rows.
+        delivery_times: When each row is to be delivered, in ms since 1970, -1 for at
+            once: int64s. None where no row says it.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        offsets: memoryview,
+        delivery_times: memoryview | None = None,
+    ) -> None:
+        assert offsets[len(offsets) - 1] <= len(data), "rows end where there is nothing"
+        self.view = data
+        self.cursor = Cursor(data)
+        self.offsets = offsets
+        self.has_delivery_times = delivery_times is not None
+        if delivery_times is not None:
+            self.delivery_times = delivery_times
+
+
+class Packer:
+    """Puts the rows of one topic partition into entries, and those into frames.
+
+    Entries of several rows are closed by the number of their rows or bytes, never by
+    the clock or by where a call ended: so the same rows are cut alike whenever they are
+    written again.
+
+    Args:
+        producer_id: Of the producer.
+        producer_name: As the broker knows it.
+        max_entry_bytes: Most bytes of an entry's metadata and payload.
+        max_rows: Most rows of an entry.
+        max_bytes: Most bytes of messages in an entry of several rows.
+        max_alone_bytes: Most bytes of the payload of a row that is an entry by itself.
+        txn: Transaction that the entries are part of, its most and its least bits.
+        codec: Number of the codec of payloads, 0 for none.
+        compress: Compresses a payload.
+        now_ms: The publish time of an entry, in ms since 1970.
+        first_number: What is added to numbers of rows to make sequence ids; None where
+            these just go up, from ``next_sequence_id``.
+
+    Attributes:
+        next_sequence_id: See above.
+        rows: Rows that no entry holds yet.
+        odd_row: The row behind those in the frames, where it fits into no entry, or is
+            not what this file knows. It is taken, and nothing behind it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        producer_id: int,
+        producer_name: str,
+        max_entry_bytes: int,
+        max_rows: int,
+        max_bytes: int,
+        max_alone_bytes: int,
+        txn: tuple[int, int] | None,
+        codec: int,
+        compress: Callable[[memoryview | bytes], bytes],
+        now_ms: Callable[[], int],
+        first_number: int | None = None,
+    ) -> None:
+        self.next_sequence_id = 0
+        self.rows = 0
+        self._max_entry_bytes = max_entry_bytes
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._max_alone_bytes = max_alone_bytes
+        self._codec = codec
+        self._compress = compress
+        self._now_ms = now_ms
+        self.odd_row: OddRow | None = None
+        self._is_numbered = first_number is not None
+        self._first_number = first_number or 0
+        self._parts: list[bytes | memoryview] = []
+        self._size_bytes = 0
+        self._first_row = self._last_row = 0
+        # -- what is the same in all entries
+        name = producer_name.encode()
+        self._room = _FIXED_BYTES + len(name)
+        self._head = memoryview(bytearray(self._room))
+        self._view = self._head
+        self._txn_of_command = self._txn_of_metadata = b""
+        if txn is not None:
+            self._txn_of_command = self._numbers(b"\x20", txn[1], b"\x28", txn[0])
+            self._txn_of_metadata = self._numbers(
+                b"\xb0\x01", txn[1], b"\xb8\x01", txn[0]
+            )
+        self._name = self._numbers(b"\x0a", len(name)) + name
+        # Where the sizes of the frame and of its command go; type and the size of send.
+        begin = bytes(8) + b"\x08\x06\x32\x00" + self._numbers(b"\x08", producer_id)
+        self._begin_bytes = self._copy(0, begin, 0, len(begin))
+
+    def add(
+        self,
+        rows: Messages,
+        numbers: Sequence[int],
+        begin: int,
+        end: int,
+        frames: list[SendFrame],
+        most_bytes: int,
+    ) -> int:
+        """Take rows that may share an entry; append the frames that they complete.
+
+        Args:
+            rows: Some rows.
+            numbers: The number of each of them, ascending.
+            begin: The first of them to take.
+            end: The first one not to take.
+            frames: Where frames go.
+            most_bytes: No row is taken once frames of so many bytes were appended.
+
+        Returns:
+            The first row that was not taken.
+        """
+        offsets = rows.offsets
+        size_bytes = 0
+        self.odd_row = None
+        while begin < end:
+            # As many as have room. There is one more offset than there are rows.
+            stop = min(begin + self._max_rows - self.rows, end)
+            limit = offsets[begin] + self._max_bytes - self._size_bytes
+            stop = self._last_below(offsets, limit, begin, stop)
+            if not self.rows:
+                stop = max(stop, begin + 1)  # a row that is too large goes alone
+                if self._is_numbered:
+                    self._first_row = numbers[begin]
+            if stop > begin:
+                part = rows.view[offsets[begin] : offsets[stop]]
+                self._parts.append(part)
+                self._size_bytes += offsets[stop] - offsets[begin]
+                self.rows += stop - begin
+                if self._is_numbered:
+                    self._last_row = numbers[stop - 1]
+                begin = stop
+            if begin < end or self.rows == self._max_rows:
+                size_bytes += self.finish(frames)
+                if size_bytes >= most_bytes or self.odd_row is not None:
+                    break
+        # What is left must not keep all of these rows in memory.
+        if self._parts:
+            self._parts.append(bytes(self._parts.pop()))
+        return begin
+
+    def add_alone(
+        self,
+        rows: Messages,
+        numbers: Sequence[int],
+        begin: int,
+        end: int,
+        frames: list[SendFrame],
+        most_bytes: int,
+    ) -> int:
+        """Take rows of which each is an entry by itself. Otherwise as ``add``."""
+        offsets = rows.offsets
+        size_bytes = 0
+        delivery_time = -1
+        self.odd_row = None
+        while begin < end and size_bytes < most_bytes:
+            sequence_id = self._first_number
+            if self._is_numbered:
+                sequence_id += numbers[begin]
+            else:
+                sequence_id = self.next_sequence_id
+                self.next_sequence_id = sequence_id + 1
+            if rows.has_delivery_times:
+                delivery_time = rows.delivery_times[begin]
+            start, stop = offsets[begin], offsets[begin + 1]
+            begin += 1
+            frame = self._alone(rows, start, stop, sequence_id, delivery_time)
+            if frame is None:
+                self.odd_row = _new(
+                    OddRow, (rows.view[start:stop], sequence_id, delivery_time)
+                )
+                break
+            size_bytes += len(frame[3])
+            frames.append(frame)
+        return begin
+
+    def finish(self, frames: list[SendFrame]) -> int:
+        """Append the frame of the rows that no entry holds yet, if there are any.
+
+        Returns:
+            How many bytes it has; 0 where there is none.
+        """
+        rows = self.rows
+        self.odd_row = None
+        if not rows:
+            return 0
+        payload = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts = []
+        self.rows = self._size_bytes = 0
+        if self._is_numbered:
+            lowest = self._first_number + self._first_row
+            highest = self._first_number + self._last_row
+        else:
+            lowest = self.next_sequence_id
+            highest = lowest + rows - 1
+            self.next_sequence_id = highest + 1
+        frame = self._together(payload, rows, lowest, highest)
+        if frame is None:
+            assert rows == 1, "a batch has room for keys"
+            self.odd_row = _new(OddRow, (memoryview(payload), lowest, -1))
+            return 0
+        frames.append(frame)
+        return len(frame[3])
+
+    # -- one entry -------------------------------------------------------------------
+
+    def _together(
+        self, payload: bytes | memoryview, rows: int, lowest: int, highest: int
+    ) -> SendFrame | None:
+        """Return the frame of messages that share an entry; None if it is too large.
+
+        The entry says which keys its first message has: brokers choose a consumer by
+        them.
+        """
+        first = Cursor(payload)
+        fields = self._fields(first, 0, len(payload))
+        if not fields:
+            return None
+        body = payload
+        if self._codec:
+            body = self._compress(payload)
+        self._make_room(self._head_bytes)
+        at = self._command(lowest, highest, rows)
+        metadata_at = at + 10
+        at = self._describe(metadata_at, lowest)
+        if self._key_size >= 0:
+            at = self._sized(at, 0x32, 0, first, self._key_at, self._key_size)
+        if self._codec:
+            at = self._put(at, 0x40, self._codec)
+            at = self._put(at, 0x48, len(payload))
+        at = self._put(at, 0x58, rows)
+        at = self._keys(at, first)
+        at = self._end(at, highest)
+        return self._frame(metadata_at, at, body, lowest, highest, rows)
+
+    def _alone(
+        self, rows: Messages, start: int, end: int, sequence_id: int, delivery_time: int
+    ) -> SendFrame | None:
+        """Return the frame of a message by itself; None if it is too large, or odd."""
+        source = rows.cursor
+        if not self._fields(source, start, end):
+            return None
+        size = end - self._payload_at
+        payload = rows.view[self._payload_at : end]
+        body: bytes | memoryview = payload
+        # The C++ client, and those built on it, take compressed nothing for damage.
+        is_compressed = self._codec != 0 and size > 0
+        if is_compressed:
+            body = self._compress(payload)
+        if len(body) > self._max_alone_bytes:
+            return None
+        self._make_room(self._head_bytes)
+        at = self._command(sequence_id, sequence_id, 0)
+        metadata_at = at + 10
+        at = self._describe(metadata_at, sequence_id)
+        at = self._properties(at, source)
+        if self._key_size >= 0:
+            at = self._sized(at, 0x32, 0, source, self._key_at, self._key_size)
+        if is_compressed:
+            at = self._put(at, 0x40, self._codec)
+        if is_compressed or self._is_null:
+            # Without a size compaction counts the metadata, and takes it for a value.
+            at = self._put(at, 0x48, size)
+        if self._has_event_time:
+            at = self._put(at, 0x60, self._event_time)
+        at = self._keys(at, source)
+        if delivery_time >= 0:
+            at = self._put_long(at, 0x98, delivery_time)
+        at = self._end(at, sequence_id)
+        if self._is_null:
+            at = self._put_long(at, 0xC8, 1)
+        return self._frame(metadata_at, at, body, sequence_id, sequence_id, 1)
+
+    def _fields(  # noqa: C901 - a call in here costs more than what it would do
+        self, source: Cursor, start: int, end: int
+    ) -> bool:
+        """Find what a message says of itself; return whether it is as we write it."""
+        data = source.data
+        self._properties_at = self._properties_end = start + 4
+        self._key_at = self._order_at = 0
+        self._key_size = self._order_size = -1
+        self._has_event_time = self._is_base64 = self._is_null = False
+        self._event_time = 0
+        if end - start < 4:
+            return False
+        size = data[start]  # by itself: C would shift into the sign
+        size = (
+            size << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3]
+        )
+        if size > end - start - 4:
+            return False
+        self._head_bytes = size
+        head_end = start + 4 + size
+        self._payload_at = head_end
+        source.at = start + 4
+        last_tag = 0
+        while source.at < head_end:
+            tag = data[source.at]
+            if tag < last_tag or (tag == last_tag and tag != 0x0A):
+                return False
+            last_tag = tag
+            source.at += 1
+            value = source.number(head_end)
+            if source.at < 0:
+                return False
+            if tag == 0x0A or tag == 0x12 or tag == 0x3A:
+                if value > head_end - source.at:
+                    return False
+                if tag == 0x12:
+                    self._key_at = source.at
+                    self._key_size = value
+                elif tag == 0x3A:
+                    self._order_at = source.at
+                    self._order_size = value
+                source.at += value
+                if tag == 0x0A:
+                    self._properties_end = source.at
+            elif tag == 0x28:
+                self._event_time = value
+                self._has_event_time = True
+            elif tag == 0x30 and value == 1:
+                self._is_base64 = True
+            elif tag == 0x48 and value == 1:
+                self._is_null = True
+            elif tag != 0x18:  # whose value follows from where the message ends
+                return False
+        return True
+
+    # -- parts of a frame, written to ``_head``; each returns where it ends -----------
+
+    def _command(self, lowest: int, highest: int, rows: int) -> int:
+        """Write CommandSend; ``rows`` of a batch, else 0."""
+        at = self._put(self._begin_bytes, 0x10, lowest)
+        if rows:
+            at = self._put(at, 0x18, rows)
+        if len(self._txn_of_command):
+            at = self._copy(at, self._txn_of_command, 0, len(self._txn_of_command))
+        at = self._put(at, 0x30, highest)
+        self._head[11] = at - 12
+        self._put_size(4, at - 8)
+        self._head[at] = 0x0E
+        self._head[at + 1] = 0x01
+        return at
+
+    def _describe(self, at: int, lowest: int) -> int:
+        """Write what is in front of what the rows say."""
+        at = self._copy(at, self._name, 0, len(self._name))
+        at = self._put(at, 0x10, lowest)
+        return self._put(at, 0x18, self._now_ms())
+
+    def _properties(self, at: int, source: Cursor) -> int:
+        end = self._properties_end
+        source.at = self._properties_at
+        while source.at < end:
+            start = source.at + 1
+            source.at = start
+            size = source.number(end)
+            source.at += size
+            self._head[at] = 0x22
+            at = self._copy(at + 1, source.data, start, source.at - start)
+        return at
+
+    def _keys(self, at: int, source: Cursor) -> int:
+        """Write what is said of keys behind the key itself."""
+        if self._is_base64:
+            at = self._put_long(at, 0x88, 1)
+        if self._order_size >= 0:
+            at = self._sized(at, 0x92, 1, source, self._order_at, self._order_size)
+        return at
+
+    def _end(self, at: int, highest: int) -> int:
+        """Write what is behind what the rows say."""
+        if len(self._txn_of_metadata):
+            at = self._copy(at, self._txn_of_metadata, 0, len(self._txn_of_metadata))
+        return self._put_long(at, 0xC0, highest)
+
+    def _frame(
+        self,
+        metadata_at: int,
+        at: int,
+        body: bytes | memoryview,
+        lowest: int,
+        highest: int,
+        rows: int,
+    ) -> SendFrame | None:
+        """Complete a frame whose metadata end here; None if it is too large."""
+        size = len(body)
+        metadata_bytes = at - metadata_at
+        if metadata_bytes + size > self._max_entry_bytes:
+            return None
+        self._put_size(0, at - 4 + size)
+        self._put_size(metadata_at - 4, metadata_bytes)
+        checksum = crc32c(body, crc32c(self._view[metadata_at - 4 : at]))
+        self._put_size(metadata_at - 8, checksum)
+        data = b"".join((self._view[:at], body))
+        return _new(SendFrame, (lowest, highest, rows, data))
+
+    def _make_room(self, size: int) -> None:
+        """Make room for what a message says of itself."""
+        if size + len(self._name) + _FIXED_BYTES > self._room:
+            self._room = 2 * size + len(self._name) + _FIXED_BYTES
+            begin = bytes(self._view[: self._begin_bytes])
+            self._view = memoryview(bytearray(self._room))
+            self._head = self._view
+            self._copy(0, begin, 0, len(begin))
+
+    def _numbers(self, *parts: bytes | int) -> bytes:
+        """Return numbers, each behind its tag."""
+        end = 0
+        for part in parts:
+            if isinstance(part, bytes):
+                end = self._copy(end, part, 0, len(part))
+            else:
+                end = self._varint(end, part)
+        return bytes(self._view[:end])
+
+    def _sized(
+        self, at: int, tag: int, more: int, source: Cursor, start: int, size: int
+    ) -> int:
+        """Write a field of bytes; ``more`` is its tag's second byte, 0 for none."""
+        self._head[at] = tag
+        at += 1
+        if more:
+            self._head[at] = more
+            at += 1
+        return self._copy(self._varint(at, size), source.data, start, size)
+
+    def _put(self, at: int, tag: int, number: int) -> int:
+        self._head[at] = tag
+        return self._varint(at + 1, number)
+
+    def _put_long(self, at: int, tag: int, number: int) -> int:
+        """Write a field from 16 to 31, whose tag has two bytes, the second one 1."""
+        self._head[at] = tag
+        self._head[at + 1] = 1
+        return self._varint(at + 2, number)
+
+    def _varint(self, at: int, number: int) -> int:
+        while number >= 0x80:
+            self._head[at] = number & 0x7F | 0x80
+            number >>= 7
+            at += 1
+        self._head[at] = number
+        return at + 1
+
+    def _put_size(self, at: int, size: int) -> None:
+        self._head[at] = size >> 24
+        self._head[at + 1] = size >> 16 & 0xFF
+        self._head[at + 2] = size >> 8 & 0xFF
+        self._head[at + 3] = size & 0xFF
+
+    def _copy(self, at: int, data: bytes | memoryview, start: int, size: int) -> int:
+        if _IS_COMPILED:
+            head = self._head
+            _memcpy(head, at, data, start, size)  # type: ignore[name-defined]  # noqa: F821
+        else:
+            self._head[at : at + size] = data[start : start + size]
+        return at + size
+
+    def _last_below(
+        self, offsets: memoryview, limit: int, first: int, last: int
+    ) -> int:
+        """Return the last place from ``first`` to ``last`` not above a limit."""
+        while first < last:
+            middle = (first + last + 1) // 2
+            if offsets[middle] > limit:
+                last = middle - 1
+            else:
+                first = middle
+        return first
+
+
+def read_receipts(  # noqa: C901 - as above
+    data: memoryview | bytes,
+) -> tuple[list[Receipt], int]:
+    """Read as many SEND_RECEIPTs as these bytes begin with, if they are as usual.
+
+    ::
+
+        size(4) size(4) 08 07 3A n [08 producer 10 sequence 1A n [08 ledger 10 entry
+            [18 partition]] [20 highest]]
+
+    Returns:
+        The receipts, and where the first byte is that is not part of them.
+    """
+    found: list[Receipt] = []
+    source = Cursor(data)
+    total = len(data)
+    begin = 0
+    while total - begin > 12:
+        if data[begin] or data[begin + 1] or data[begin + 2]:
+            break
+        size = data[begin + 3]
+        end = begin + 4 + size
+        if size < 12 or end > total or size > _MAX_RECEIPT_BYTES:
+            break
+        if data[begin + 4] or data[begin + 5] or data[begin + 6]:
+            break
+        if data[begin + 7] != size - 4:
+            break
+        if data[begin + 8] != 0x08 or data[begin + 9] != 0x07:
+            break
+        if data[begin + 10] != 0x3A or data[begin + 11] != size - 8:
+            break
+        source.at = begin + 12
+        producer_id = _field(source, 0x08, end)
+        sequence_id = _field(source, 0x10, end)
+        place_end = _field(source, 0x1A, end)
+        if source.at < 0 or place_end > end - source.at:
+            break
+        place_end += source.at
+        ledger_id = _field(source, 0x08, place_end)
+        entry_id = _field(source, 0x10, place_end)
+        if 0 <= source.at < place_end:
+            _field(source, 0x18, place_end)
+        if source.at != place_end:
+            break
+        if source.at < end:
+            _field(source, 0x20, end)
+        if source.at != end:
+            break
+        found.append(
+            _new(
+                Receipt,
+                (producer_id, sequence_id, _signed(ledger_id), _signed(entry_id)),
+            )
+        )
+        begin = end
+    return found, begin
+
+
+def _field(source: Cursor, tag: int, end: int) -> int:
+    """Read a number that has this tag; the cursor's place is below 0 after another."""
+    if source.at < 0 or source.at >= end or source.data[source.at] != tag:
+        source.at = -1
+        return 0
+    source.at += 1
+    return source.number(end)
+
+
+def _signed(number: int) -> int:
+    return number if number <= _MAX_INT64 else number - _TWO_TO_64

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values by their schema: how decoders and encoders of values are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.encode import RowEncoder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
+from pulsar_spark.arrow.values import (
+    UnreadableValueError,
+    ValueDecoder,
+    ValueEncoder,
+    ValueRun,
+)
+from pulsar_spark.arrow.values.raw import RawDecoder, RawEncoder
+from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
+from tests.wire import builders
+from tests.wire.builders import Outer, Sent
+
+#: Versions of a schema: numbers in big-endian order, and in little-endian order.
+BIG, LITTLE = bytes(7) + b"\0", bytes(7) + b"\1"
+
+
+class Numbers:
+    """Decodes numbers of 32 bits of these versions, and notes the runs."""
+
+    columns = ("number", "is_even")
+
+    def __init__(self, *, by_version: bool = True) -> None:
+        self.by_version = by_version
+        self.runs: list[tuple[int, bytes]] = []
+
+    def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+        """Return the numbers, and which of them are even."""
+        self.runs.append((len(run.values), run.schema_version))
+        if run.schema_version not in (BIG, LITTLE):
+            raise UnreadableValueError("there is no such version")
+        order = "big" if run.schema_version == BIG else "little"
+        if any(len(value) != 4 for value in run.values.drop_null().to_pylist()):
+            raise UnreadableValueError("it has not 4 bytes")
+        numbers = [
+            None if value is None else int.from_bytes(value, order)
+            for value in run.values.to_pylist()
+        ]
+        evens = [None if number is None else number % 2 == 0 for number in numbers]
+        return pa.array(numbers, pa.int64()), pa.array(evens, pa.bool_())
+
+
+SCHEMA = pa.schema(
+    [("is_even", pa.bool_()), ("__sequenceId", pa.int64()), ("number", pa.int64())]
+)
+
+
+def entry(entry_id: int, version: bytes | None, *values: bytes | None) -> Entry:
+    """A batch of these values."""
+    outer = Outer(sequence_id=10 * entry_id)
+    if version is not None:
+        outer = Outer(sequence_id=10 * entry_id, extra=((16, version),))
+    data = builders.batch([Sent(value) for value in values], outer)
+    return decode_entry(read_stored_entry(7, entry_id, memoryview(data)))
+
+
+def builder(decoder: ValueDecoder | None, schema: pa.Schema) -> RecordBatchBuilder:
+    """A builder of RecordBatches of any size."""
+    return RecordBatchBuilder(
+        schema,
+        COLUMN_SOURCES,
+        "t",
+        -1,
+        max_rows=1000,
+        max_bytes=1 << 20,
+        values=decoder,
+    )
+
+
+def test_runs_of_one_version():
+    """Entries of one version are decoded together, in order, beside other columns."""
+    numbers = Numbers()
+    build = builder(numbers, SCHEMA)
+    for one in (
+        entry(1, BIG, b"\0\0\0\1", None),
+        entry(2, BIG, b"\0\0\0\2"),
+        entry(3, LITTLE, b"\3\0\0\0"),
+        entry(4, BIG),
+        entry(5, LITTLE, b"\4\0\0\0"),
+        entry(6, BIG, b"\0\0\0\5"),
+    ):
+        assert not list(build.add(one))
+    found = build.finish()
+    found.validate(full=True)
+    assert found.schema == SCHEMA
+    assert numbers.runs == [(3, BIG), (2, LITTLE), (1, BIG)]
+    assert found["number"].to_pylist() == [1, None, 2, 3, 4, 5]
+    assert found["is_even"].to_pylist() == [False, None, True, False, True, False]
+    assert found["__sequenceId"].to_pylist() == [10, 10, 20, 30, 50, 60]
+
+
+def test_each_record_batch_has_its_own_runs():
+    """What was decoded is forgotten; an empty RecordBatch decodes nothing."""
+    numbers = Numbers()
+    build = builder(numbers, SCHEMA)
+    list(build.add(entry(1, BIG, b"\0\0\0\1")))
+    build.finish()
+    empty = build.finish()
+    assert (empty.num_rows, empty.schema) == (0, SCHEMA)
+    list(build.add(entry(2, LITTLE, b"\1\0\0\0")))
+    build.finish()
+    assert numbers.runs == [(1, BIG), (1, LITTLE)]
+
+
+@pytest.mark.parametrize("versions", [(BIG, LITTLE), (None, b""), (BIG, None)])
+def test_without_versions(versions: tuple[bytes | None, bytes | None]):
+    """Where the version does not matter, a RecordBatch is one run."""
+    raw = RawDecoder()
+    calls = []
+
+    class Recorder:
+        columns = raw.columns
+        by_version = False
+
+        def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+            calls.append((len(run.values), run.schema_version))
+            return raw.decode(run)
+
+    build = builder(Recorder(), pa.schema([("value", pa.binary())]))
+    for number, version in enumerate(versions):
+        list(build.add(entry(number, version, b"a", b"b")))
+    assert build.finish()["value"].to_pylist() == [b"a", b"b"] * 2
+    assert calls == [(4, b"")]
+
+
+def test_absent_and_empty_versions_are_one():
+    """Both say that no schema was declared."""
+    numbers = Numbers()
+    build = builder(numbers, SCHEMA)
+    list(build.add(entry(1, None, b"a")))
+    list(build.add(entry(2, b"", b"b")))
+    with pytest.raises(CorruptEntryError):
+        build.finish()
+    assert numbers.runs[0] == (2, b"")
+
+
+def test_values_that_are_not_asked_for():
+    """They are neither kept in tables nor decoded."""
+    numbers = Numbers()
+    build = builder(numbers, pa.schema([("__sequenceId", pa.int64())]))
+    assert build.new_table().values is None
+    list(build.add(entry(1, None, b"no number")))
+    assert build.finish().to_pydict() == {"__sequenceId": [10]}
+    assert numbers.runs == []
+    assert builder(numbers, SCHEMA).new_table().values is not None
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (entry(3, BIG, b"\0\0\0\3", b"123"), "it has not 4 bytes"),
+        (entry(3, b"\x09", b"\0\0\0\3"), "there is no such version"),
+    ],
+)
+def test_values_that_do_not_fit(bad: Entry, reason: str):
+    """The message is named, and what is wrong with it."""
+    build = builder(Numbers(), SCHEMA)
+    for one in entry(1, LITTLE, b"\0\0\0\1"), entry(2, BIG, b"\0\0\0\2"), bad:
+        list(build.add(one))
+    list(build.add(entry(4, BIG, b"\0\0\0\4")))
+    with pytest.raises(CorruptEntryError) as caught:
+        build.finish()
+    assert caught.value.message_id == "7:3"
+    assert f"its value does not fit its schema ({reason})" in caught.value.message
+
+
+def test_what_arrow_says_of_values():
+    """A decoder may leave it to Arrow to refuse a value."""
+
+    class Texts:
+        columns = ("text",)
+        by_version = False
+
+        def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+            return (run.values.cast(pa.string()),)
+
+    build = builder(Texts(), pa.schema([("text", pa.string())]))
+    list(build.add(entry(1, None, "größe".encode())))
+    list(build.add(entry(2, None, b"\xff")))
+    with pytest.raises(CorruptEntryError, match="UTF8") as caught:
+        build.finish()
+    assert caught.value.message_id == "7:2"
+
+
+class Sums:
+    """Encodes two numbers as their sum in text."""
+
+    columns = ("b", "a")
+
+    def accepts(self, schema: pa.Schema) -> bool:
+        """Return whether there are two numbers."""
+        return all(pa.types.is_int64(schema.field(name).type) for name in self.columns)
+
+    def encode(self, columns: Sequence[pa.Array]) -> pa.LargeBinaryArray:
+        """Return the sums; NULL where a number is."""
+        b, a = columns
+        return pc.add(a, b).cast(pa.string()).cast(pa.large_binary())
+
+
+def test_encoder():
+    """The columns of the value are its own; the others are written as ever."""
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "a": pa.array([1, 2], pa.int64()),
+            "__key": pa.array(["k", None]),
+            "b": pa.array([40, None], pa.int64()),
+        }
+    )
+    typed = RowEncoder(batch.schema, Sums()).encode(batch)
+    plain = pa.RecordBatch.from_pydict(
+        {"value": pa.array([b"41", None]), "__key": batch["__key"]}
+    )
+    assert typed.messages == RowEncoder(plain.schema).encode(plain).messages
+
+
+def test_encoder_and_other_schemas():
+    """Columns that it does not know, or not of this type, are our own mistake."""
+    numbers = [("a", pa.int64()), ("b", pa.int64())]
+    for schema in (
+        pa.schema([*numbers, ("value", pa.binary())]),
+        pa.schema([("a", pa.int64()), ("b", pa.string())]),
+    ):
+        with pytest.raises((AssertionError, KeyError)):
+            RowEncoder(schema, Sums())
+
+
+def test_raw_is_one_of_them():
+    """Values as bytes go through the same interfaces."""
+    decoder: ValueDecoder = RawDecoder()
+    encoder: ValueEncoder = RawEncoder()
+    assert decoder.columns == encoder.columns == ("value",)
+    assert not encoder.accepts(pa.schema([("__key", pa.binary())]))

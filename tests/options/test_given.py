@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.options.given`, with options of a protocol made up here."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import given as module
+from pulsar_spark.options.given import Given, KnownOptions
+from pulsar_spark.options.spec import (
+    OptionSpec,
+    Scope,
+    Support,
+    option,
+    set_by,
+    specs_of,
+)
+from pulsar_spark.options.values import boolean, integer, plain_text
+
+MASTER = OptionSpec(
+    "tube.master", None, plain_text, Scope.CLIENT, "Where it is.", ("masterUrl",)
+)
+BACKUP = OptionSpec("tube.backup", None, plain_text, Scope.CLIENT, "The other one.")
+
+
+@dataclass(frozen=True)
+class Model:
+    """Options of reads and writes."""
+
+    master: str = field(default="nowhere", metadata=set_by(MASTER, BACKUP))
+    rows: int = option("rows", "10", integer(1, 100), Scope.READ, "Rows.")
+    is_fast: bool = option("fast", "false", boolean, Scope.CLIENT, "Whether fast.")
+    last: int | None = option("last", None, integer(1, 9), Scope.BATCH, "Last one.")
+    delay: int | None = option("delay", None, integer(1, 9), Scope.STREAM, "Delay.")
+    keys: bool = option("keys", "true", boolean, Scope.WRITE, "Whether with keys.")
+    is_stream: bool = False
+
+
+KNOWN = KnownOptions(
+    (
+        *specs_of(Model),
+        OptionSpec(
+            "column",
+            None,
+            plain_text,
+            Scope.READ,
+            "A column.",
+            in_writes="choose columns instead",
+        ),
+        OptionSpec(
+            "tube.tls",
+            None,
+            plain_text,
+            Scope.CLIENT,
+            "",
+            support=Support.REFUSED,
+            harmless=frozenset(["false"]),
+            hint="Use a tunnel.",
+        ),
+        OptionSpec(
+            "tube.threads", None, plain_text, Scope.CLIENT, "", (), Support.IGNORED
+        ),
+    ),
+    ignored_prefix="tube.admin.",
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_warned_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_warned", set())
+
+
+def batch(**options: str) -> Given:
+    """Options of a batch read, dots of names written as two underscores."""
+    named = {name.replace("__", "."): text for name, text in options.items()}
+    return Given(named, KNOWN, Scope.BATCH)
+
+
+def test_a_model_is_filled_field_by_field() -> None:
+    """What is not given has its default; what is given beside the options wins."""
+    given = batch(tube__master="a", ROWS="7", fast="TRUE")
+    assert given.fill(Model, is_stream=True) == Model("a", 7, True, is_stream=True)
+    assert given.fill(Model, rows=8).rows == 8
+    assert batch().fill(Model) == Model()
+
+
+def test_the_first_of_several_options_counts() -> None:
+    """A field that several options may set takes them in the order declared."""
+    assert batch(tube__backup="b").fill(Model).master == "b"
+    assert batch(tube__backup="b", masterurl="a").fill(Model).master == "a"
+
+
+def test_values_by_name() -> None:
+    """Names are compared without case and dots, aliases are names."""
+    given = batch(TubeMaster="a")
+    assert given["tube.master"] == given["masterUrl"] == "a"
+    assert "masterurl" in given
+    assert given["rows"] == 10
+    assert "rows" not in given
+    assert given["last"] is None
+
+
+def test_a_name_that_is_no_option_is_our_own_mistake() -> None:
+    """A check that asks for it would never find anything."""
+    with pytest.raises(KeyError):
+        batch()["row"]
+    with pytest.raises(KeyError):
+        assert "row" not in batch()
+
+
+def test_a_value_with_a_problem_counts_as_given() -> None:
+    """It is one problem, and not missing as well; the model has its default."""
+    for text in ("x", " "):
+        given = batch(rows=text)
+        assert "rows" in given
+        assert given["rows"] == 10
+        assert given.fill(Model).rows == 10
+        assert len(given.problems) == 1
+
+
+def test_all_problems_at_once() -> None:
+    """Each has its sentence, and checks made later add theirs."""
+    given = Given(
+        {
+            "rows": "0",
+            "fasst": "1",
+            "tube.tls": "true",
+            "keys": "true",
+            "masterUrl": "a",
+            "tube.master": "b",
+            "path": "p",
+            "last": "",
+        },
+        KNOWN,
+        Scope.BATCH,
+    )
+    given.problems.append("And one more.")
+    with pytest.raises(OptionError) as caught:
+        given.finish(quiet=False)
+    assert caught.value.problems == (
+        "rows must be between 1 and 100, not 0.",
+        "There is no option 'fasst'. Did you mean fast?",
+        "tube.tls is not supported yet by this version. Use a tunnel.",
+        "keys is an option of writing: leave it out of a read.",
+        (
+            "tube.master is given twice with different values, as masterUrl and as"
+            " tube.master."
+        ),
+        "Topics are no paths: use .option('topic', ...) and load().",
+        "last is empty: set it or leave it out.",
+        "And one more.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "problem"),
+    [
+        (
+            Scope.BATCH_WRITE,
+            "rows",
+            "rows is an option of reading: leave it out of a write.",
+        ),
+        (
+            Scope.STREAM_WRITE,
+            "column",
+            "column is an option of reading: choose columns instead.",
+        ),
+        (
+            Scope.STREAM,
+            "last",
+            "last is an option of batch reads: a stream has no end.",
+        ),
+        (
+            Scope.STREAM_WRITE,
+            "paths",
+            "Topics are no paths: use .option('topic', ...) and save() or start().",
+        ),
+    ],
+)
+def test_options_of_other_uses(use: Scope, name: str, problem: str) -> None:
+    """They are a mistake, whatever their value."""
+    assert Given({name: "x"}, KNOWN, use).problems == [problem]
+
+
+def test_what_is_ignored_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """By name and without a value, for each kind of use."""
+    options = {
+        "tube.threads": "secret",
+        "Tube.Admin.Token": "secret",
+        "delay": "x",
+        "fast": "true",
+        "tube.tls": "False",
+    }
+    for _ in range(2):
+        given = Given(options, KNOWN, Scope.BATCH)
+        given.leave_out("fast")
+        given.leave_out("rows")
+        assert given.fill(Model) == Model()
+        given.finish(quiet=False)
+    assert caplog.record_tuples == [
+        (
+            "pulsar_spark.options",
+            logging.WARNING,
+            (
+                "These options have no effect on this read, and are ignored:"
+                " Tube.Admin.Token, delay, fast, tube.threads"
+            ),
+        )
+    ]
+    Given({"tube.threads": "1"}, KNOWN, Scope.BATCH_WRITE).finish(quiet=True)
+    assert len(caplog.records) == 1
+
+
+def test_what_is_left_out_was_checked() -> None:
+    """A value that cannot be is a problem all the same."""
+    given = batch(fast="x")
+    given.leave_out("fast")
+    assert given.problems == ["fast must be true or false, not 'x'."]
+
+
+def test_two_options_of_one_name() -> None:
+    """They are our own mistake; an alias that only repeats the name is none."""
+    again = OptionSpec("TubeMaster", None, plain_text, Scope.READ, "")
+    with pytest.raises(AssertionError, match="tubemaster"):
+        KnownOptions((MASTER, again))
+    same = OptionSpec("a.b", None, plain_text, Scope.READ, "", ("aB",))
+    assert KnownOptions([same])["AB"] is same
+    assert KnownOptions([same]).get("c") is None
+    assert not KnownOptions([same]).ignores("tube.admin.x")

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commit of a batch write: it fails and leaves nothing, or all of it is visible.
+
+Every order of expiry, lost answers and dead coordinators that tells, with a broker that
+does what a test says. ``tests/broker/test_batch_commit.py`` has the same on a real one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    CommitInDoubtError,
+    TransactionLostError,
+)
+from pulsar_spark.sink.batch_commit import BatchCommit, Part
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import TxnAction
+from tests.support.scripted_broker import (
+    Action,
+    ScriptedBroker,
+    Session,
+    client_options,
+    cut,
+    refuse,
+    silence,
+    single,
+    usual,
+    usual_then_cut,
+)
+
+TOPIC = "persistent://public/default/t-partition-0"
+OTHER = "persistent://public/default/t-partition-1"
+TTL_MS = 60_000
+
+
+@pytest.fixture
+def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+    """Connections to a broker with a coordinator; they give up after a second."""
+    scripted.partitions[COORDINATORS] = 1
+    scripted.add_topic(TOPIC, [single(b"before")])
+    scripted.add_topic(OTHER)
+    one = ConnectionPool(client_options(scripted.address, operation_timeout_s=1.0))
+    yield one
+    one.close()
+
+
+def written(
+    pool: ConnectionPool, tasks: int = 2, topic: str = TOPIC
+) -> dict[int, Part]:
+    """What some tasks wrote: a row each."""
+    parts = {}
+    transactions = TransactionClient(pool)
+    for task in range(tasks):
+        txn = transactions.begin(TTL_MS)
+        transactions.add_partitions(txn, [topic])
+        producers = Producers(pool, ProducerSettings(transactional=True))
+        try:
+            producers.open([topic])
+            producer = producers.get(topic)
+            producers.send(producer, producer.plain_entry(b"%d" % task, txn=txn))
+            producers.flush()
+        finally:
+            producers.close()
+        parts[task] = Part(txn, topic, producer.last_stored)
+    return parts
+
+
+def commit(pool: ConnectionPool, parts: dict[int, Part], ttl_ms: int = TTL_MS) -> None:
+    """The commit, as the driver does it."""
+    BatchCommit(pool, ttl_ms).commit(parts)
+
+
+def committed(broker: ScriptedBroker) -> list[TxnId]:
+    """The transactions whose rows can be seen."""
+    return [txn for txn, action in broker.ended if action is TxnAction.COMMIT]
+
+
+def expiring(*which: int, then: Action = usual) -> Action:
+    """As END_TXN comes, transactions expire that a task of these numbers has."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        txns = [TxnId(0, number) for number in which]
+        broker.expire(*[txn for txn in txns if txn in broker.transactions])
+        then(broker, session, c)
+
+    return action
+
+
+def test_all_of_it(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Asked about once, and committed, all transactions together."""
+    parts = written(pool, 3)
+    scripted.answer_together(3, "ADD_PARTITION_TO_TXN", "END_TXN")
+    commit(pool, parts)
+    assert sorted(committed(scripted)) == [part.txn for part in parts.values()]
+    assert scripted.requests["END_TXN"] == 3
+    assert not scripted.requests["SUBSCRIBE"]
+
+
+def test_nothing_to_commit(pool: ConnectionPool) -> None:
+    """No task had rows."""
+    commit(pool, {})
+
+
+@pytest.mark.parametrize("over", [0, 1, 2])
+def test_one_had_expired(
+    scripted: ScriptedBroker, pool: ConnectionPool, over: int
+) -> None:
+    """None of the others is committed either; the error says what to raise."""
+    parts = written(pool, 3)
+    scripted.expire(parts[over].txn)
+    with pytest.raises(TransactionLostError) as caught:
+        commit(pool, parts)
+    assert caught.value.partitions == (over,)
+    assert "`transactionTimeoutMs`, 60000 ms" in str(caught.value)
+    assert "Nothing of this write is visible" in str(caught.value)
+    assert not committed(scripted)
+    assert not scripted.transactions, "the others hold back readers"
+    BatchCommit(pool, TTL_MS).abort([part.txn for part in parts.values()])
+
+
+def test_one_is_just_expiring(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """The coordinator says that it is ending: it will be over."""
+    parts = written(pool)
+    scripted.script("ADD_PARTITION_TO_TXN", _ending)
+    with pytest.raises(TransactionLostError, match="Nothing of this write"):
+        commit(pool, parts)
+    assert not committed(scripted)
+
+
+def _ending(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+    answer = pb.CommandAddPartitionToTxnResponse(
+        request_id=c.addPartitionToTxn.request_id, error=21, message="scripted"
+    )
+    session.send(
+        type=pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+        addPartitionToTxnResponse=answer,
+    )
+
+
+def test_nobody_answers_before(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Then nothing is committed, and the write fails as it is."""
+    parts = written(pool)
+    scripted.always("ADD_PARTITION_TO_TXN", silence)
+    with pytest.raises(Exception, match="did not answer ADD_PARTITION_TO_TXN"):
+        commit(pool, parts)
+    assert not scripted.requests["END_TXN"]
+
+
+LOST_ANSWERS = {
+    "before": cut,
+    "behind": usual_then_cut,
+    "moved": refuse("TransactionCoordinatorNotFound"),
+}
+
+
+@pytest.mark.parametrize("orders", [*product(LOST_ANSWERS, repeat=2)], ids="-".join)
+def test_lost_answers(
+    scripted: ScriptedBroker, pool: ConnectionPool, orders: tuple[str, ...]
+) -> None:
+    """Connections break before or behind each commit: it is carried through, and told.
+
+    That a repeated END_TXN meets a transaction that is over is no failure.
+    """
+    parts = written(pool)
+    scripted.script("END_TXN", *[LOST_ANSWERS[order] for order in orders])
+    commit(pool, parts)
+    assert sorted(committed(scripted)) == [part.txn for part in parts.values()]
+    assert not [s for s in scripted.subscriptions.values() if s.durable]
+
+
+def test_the_coordinator_is_away_for_longer(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """There is no way back behind the first commit: the rest is tried until it ends."""
+    parts = written(pool)
+    gone = refuse("TransactionCoordinatorNotFound")
+    until = time.monotonic() + 1.5  # longer than one try
+
+    def away(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        (usual if time.monotonic() > until else gone)(broker, session, c)
+
+    scripted.script("END_TXN", usual)
+    scripted.always("END_TXN", away)
+    commit(pool, parts)
+    assert sorted(committed(scripted)) == [part.txn for part in parts.values()]
+
+
+@pytest.mark.parametrize("then", [usual, cut], ids=["answered", "cut"])
+@pytest.mark.parametrize("followed", [False, True], ids=["last", "followed"])
+def test_all_expire_in_between(
+    scripted: ScriptedBroker, pool: ConnectionPool, then: Action, followed: bool
+) -> None:
+    """Behind the question, before the commits: nothing is visible, and that is said."""
+    parts = written(pool)
+    scripted.script("END_TXN", expiring(0, 1, then=then))
+    if followed:
+        scripted.append(TOPIC, single(b"of somebody else"))
+    with pytest.raises(TransactionLostError) as caught:
+        commit(pool, parts)
+    assert caught.value.partitions == (0, 1)
+    assert "Nothing of this write is visible" in str(caught.value)
+    assert not committed(scripted)
+
+
+def test_some_expire_in_between(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """The error says whose rows are visible, and whose are not."""
+    parts = written(pool, 4)
+    scripted.script("END_TXN", usual_then_cut)
+    scripted.script("END_TXN", expiring(1, 2, 3))
+    with pytest.raises(TransactionLostError) as caught:
+        commit(pool, parts)
+    assert caught.value.partitions == (1, 2, 3)
+    assert "of the tasks [1-3] expired" in str(caught.value)
+    assert "rows of the tasks [0] are visible" in str(caught.value)
+    assert committed(scripted) == [parts[0].txn]
+
+
+def test_somebody_else_holds_it_back_for_a_while(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Of an older transaction: it is waited for."""
+    older = TransactionClient(pool).begin(TTL_MS)
+    scripted.append(
+        TOPIC, single(b"", txnid_most_bits=older.most, txnid_least_bits=older.least)
+    )
+    parts = written(pool)
+    scripted.script("END_TXN", usual_then_cut)
+
+    def release(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        usual(broker, session, c)
+        if scripted.requests["GET_LAST_MESSAGE_ID"] == 4:
+            scripted.start_thread(lambda: scripted.expire(older))
+
+    scripted.always("GET_LAST_MESSAGE_ID", release)
+    commit(pool, parts)
+    assert {part.txn for part in parts.values()} == set(committed(scripted))
+
+
+def test_somebody_else_holds_it_back_for_ever(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """One error, which says of which rows it is not known, and what to look at."""
+    older = TransactionClient(pool).begin(TTL_MS)
+    scripted.append(
+        TOPIC, single(b"", txnid_most_bits=older.most, txnid_least_bits=older.least)
+    )
+    parts = written(pool, 2) | {2: written(pool, 1, OTHER)[0]}
+    scripted.script("END_TXN", usual_then_cut)
+    with pytest.raises(CommitInDoubtError) as caught:
+        commit(pool, parts, ttl_ms=100)
+    error = caught.value
+    assert 0 in error.unknown
+    assert sorted(error.visible + error.unknown) == [0, 1, 2]
+    assert 2 in error.visible
+    assert "before you repeat the write" in str(error)
+    assert "slow-transactions" in str(error)
+    assert TOPIC in str(error)
+
+
+def test_the_entry_was_removed(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Retention took what would have told: that is no proof of an abort."""
+    parts = written(pool)
+
+    def removed(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        scripted.roll(TOPIC)
+        scripted.trim(TOPIC)
+        usual_then_cut(broker, session, c)
+
+    scripted.script("END_TXN", removed)
+    with pytest.raises(CommitInDoubtError, match="removed by retention") as caught:
+        commit(pool, parts)
+    assert 0 in caught.value.unknown
+    assert not caught.value.lost
+
+
+def test_no_receipt_named_a_place(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """A broker that has an entry already does not say where."""
+    parts = {
+        task: Part(part.txn, part.topic_partition)
+        for task, part in written(pool, 1).items()
+    }
+    scripted.script("END_TXN", usual_then_cut)
+    with pytest.raises(CommitInDoubtError, match="does not say where"):
+        commit(pool, parts)
+
+
+def test_a_right_that_was_taken_away(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """What is not worth another try is in doubt at once."""
+    parts = written(pool)
+    scripted.script("END_TXN", usual, refuse("AuthorizationError"))
+    with pytest.raises(CommitInDoubtError, match="AuthorizationError") as caught:
+        commit(pool, parts)
+    assert (caught.value.visible, caught.value.unknown) == ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refuse("ServiceNotReady"),
+        cut,
+        usual_then_cut,
+    ],
+    ids=["moving", "cut", "lost"],
+)
+@pytest.mark.parametrize("step", ["SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW"])
+def test_trouble_while_it_is_looked_up(
+    scripted: ScriptedBroker, pool: ConnectionPool, step: str, trouble: Action
+) -> None:
+    """It is looked up again."""
+    if step == "FLOW" and trouble not in (cut, usual_then_cut):
+        trouble = silence
+    parts = written(pool)
+    scripted.script("END_TXN", usual_then_cut, usual_then_cut)
+    scripted.script(step, trouble)
+    if trouble is silence:
+        # A broker that has lost the permits is asked anew with the next connection.
+        scripted.script("GET_LAST_MESSAGE_ID", usual, usual, cut)
+    commit(pool, parts)
+    assert {part.txn for part in parts.values()} == set(committed(scripted))
+
+
+def test_abort_after_a_commit_that_failed(
+    scripted: ScriptedBroker, pool: ConnectionPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark asks for it: what was committed stays so, and there is no second error."""
+    parts = written(pool, 3)
+    scripted.script("END_TXN", usual, expiring(1, 2))
+    with pytest.raises(TransactionLostError):
+        commit(pool, parts)
+    BatchCommit(pool, TTL_MS).abort([part.txn for part in parts.values()])
+    assert committed(scripted) == [parts[0].txn]
+    assert not caplog.records
+
+
+def test_abort_where_nobody_answers(
+    scripted: ScriptedBroker, pool: ConnectionPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is a warning: Spark has an error already, and they end by themselves."""
+    parts = written(pool, 1)
+    scripted.always("END_TXN", silence)
+    BatchCommit(pool, TTL_MS).abort([part.txn for part in parts.values()])
+    (record,) = caplog.records
+    assert "did not answer END_TXN" in record.getMessage()
+    assert "expires by itself" in record.getMessage()
+
+
+def test_errors_are_what_they_were() -> None:
+    """Who caught the broker's refusal catches its explanation."""
+    error = TransactionLostError(-1, [0], "Over.")
+    assert isinstance(error, BrokerError)
+    assert error.code == "TransactionNotFound"
+    assert not issubclass(CommitInDoubtError, AuthError)

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A write from its checks to its commit, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client.transactions import COORDINATORS
+from pulsar_spark.errors import (
+    OptionError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransactionLostError,
+)
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink import probes
+from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
+from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
+from pulsar_spark.sink.task import Task, WriteSummary
+from pulsar_spark.wire.commands import TxnAction
+from tests.support.scripted_broker import ScriptedBroker
+
+TOPIC = "persistent://public/default/t"
+LOG = "persistent://public/default/spark-commits-orders"
+MARKERS = f"{LOG}-markers"
+
+W = TypeVar("W", BatchWrite, StreamWrite)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_ready", set())
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker with a topic, and transactions."""
+    with ScriptedBroker() as broker:
+        broker.partitions[COORDINATORS] = 1
+        broker.add_topic(TOPIC)
+        yield broker
+
+
+def options(broker: ScriptedBroker, *, streaming: bool, **further: str) -> Any:
+    """Options of an exactly-once write, with changes."""
+    given = {
+        "service.url": broker.url,
+        "topic": TOPIC,
+        "deliveryGuarantee": "exactly-once",
+        "idempotenceId": "orders",
+        "pulsar.client.operationTimeoutMs": "5000",
+        **further,
+    }
+    return parse_write_options(given, streaming=streaming)
+
+
+def batch_write(broker: ScriptedBroker, **further: str) -> BatchWrite:
+    """A batch write."""
+    return BatchWrite(options(broker, streaming=False, **further))
+
+
+def stream_write(broker: ScriptedBroker, **further: str) -> StreamWrite:
+    """The write of a micro-batch."""
+    return StreamWrite(options(broker, streaming=True, **further))
+
+
+def copied(write: W) -> W:
+    """What arrives in another process."""
+    copy: W = pickle.loads(pickle.dumps(write))  # noqa: S301
+    return copy
+
+
+def run(write: BatchWrite | StreamWrite, task: Task, *values: bytes) -> TaskResult:
+    """What a task does, in its own process."""
+    batches = [pa.record_batch({"value": [value]}) for value in values]
+    return copied(write).run(task, iter(batches))
+
+
+def visible(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
+    """The values of entries that no aborted transaction wrote; markers are none."""
+    rows = []
+    for entry in broker.topics[topic]:
+        metadata = entry.metadata
+        txn = (metadata.txnid_most_bits, metadata.txnid_least_bits)
+        if metadata.HasField("txnid_least_bits") and txn in broker.aborted:
+            continue
+        rows.append(entry.payload)
+    return rows
+
+
+@pytest.mark.parametrize("make", [batch_write, stream_write])
+@pytest.mark.parametrize(
+    "guarantee", ["none", "at-least-once", "idempotent", "exactly-once"]
+)
+def test_constructors_open_nothing(
+    scripted: ScriptedBroker, make: Any, guarantee: str
+) -> None:
+    """Nor does a copy: before ``prepare`` no broker hears of a write."""
+    copied(make(scripted, deliveryGuarantee=guarantee))
+    assert not scripted.requests
+    assert not scripted.transactions
+
+
+@pytest.mark.parametrize("make", [batch_write, stream_write])
+def test_a_topic_that_does_not_exist(scripted: ScriptedBroker, make: Any) -> None:
+    """It is found out by ``prepare``, before any task."""
+    write = make(scripted, topic="absent", topicAutoCreation="false")
+    with pytest.raises(TopicNotFoundError):
+        write.prepare()
+    assert not scripted.requests["PRODUCER"]
+
+
+def test_rows_may_name_any_topic(scripted: ScriptedBroker) -> None:
+    """Then there is nothing that could be looked up before."""
+    given = replace(
+        options(scripted, streaming=False, deliveryGuarantee="at-least-once"),
+        topic=None,
+    )
+    BatchWrite(given).prepare()
+    assert not scripted.requests
+
+
+def test_a_stream_without_a_topic_for_its_log(scripted: ScriptedBroker) -> None:
+    """It says which option it needs."""
+    given = replace(options(scripted, streaming=True), topic=None)
+    with pytest.raises(OptionError, match="needs commitTopic"):
+        StreamWrite(given)
+
+
+@pytest.mark.parametrize(
+    ("topic", "given"),
+    [
+        ("spark-commits-q", {"idempotenceId": "q"}),
+        ("spark-commits-q-partition-0", {"idempotenceId": "q"}),
+        ("spark-commits-q-markers", {"idempotenceId": "q"}),
+        ("a-markers", {"idempotenceId": "q", "commitTopic": "a"}),
+    ],
+)
+def test_a_log_where_the_rows_go(
+    scripted: ScriptedBroker, topic: str, given: dict[str, str]
+) -> None:
+    """Rows must not be among its records, nor these among the rows."""
+    with pytest.raises(OptionError, match="Let commitTopic name another one"):
+        stream_write(scripted, topic=topic, **given)
+
+
+# -- batch queries ---------------------------------------------------------------------
+
+
+def test_a_batch_write(scripted: ScriptedBroker) -> None:
+    """Its transactions are committed, all of them; a task without rows has none."""
+    write = batch_write(scripted)
+    write.prepare()
+    probes_aborted = len(scripted.ended)
+    results = [
+        run(write, Task(0), b"a", b"b"),
+        run(write, Task(1)),
+        run(write, Task(2), b"c"),
+    ]
+    assert [result.written.rows for result in results] == [2, 0, 1]
+    assert results[1] == TaskResult(Task(1), WriteSummary())
+    copied(write).commit(results)
+    assert scripted.ended[probes_aborted:] == [
+        (results[0].txn, TxnAction.COMMIT),
+        (results[2].txn, TxnAction.COMMIT),
+    ]
+
+
+def test_a_batch_write_that_failed(scripted: ScriptedBroker) -> None:
+    """What was written is taken back."""
+    write = batch_write(scripted)
+    write.prepare()
+    done = run(write, Task(0), b"a")
+    copied(write).abort([done])
+    assert scripted.ended[-1] == (done.txn, TxnAction.ABORT)
+    assert not scripted.transactions
+
+
+def test_a_task_that_fails_ends_its_transaction(scripted: ScriptedBroker) -> None:
+    """Nothing of it holds readers back."""
+    write = batch_write(scripted)
+    write.prepare()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"a"]})
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        copied(write).run(Task(0), batches())
+    assert scripted.ended[-1][1] is TxnAction.ABORT
+    assert not scripted.transactions
+
+
+def test_a_transaction_that_expired_before_the_commit(
+    scripted: ScriptedBroker,
+) -> None:
+    """None is committed then."""
+    write = batch_write(scripted)
+    write.prepare()
+    results = [run(write, Task(n), b"a") for n in range(2)]
+    assert results[0].txn is not None
+    scripted.expire(results[0].txn)
+    with pytest.raises(TransactionLostError, match="Nothing of this write is visible"):
+        copied(write).commit(results)
+    assert TxnAction.COMMIT not in [action for _, action in scripted.ended]
+
+
+def test_a_topic_that_rows_name_is_asked_about_once(scripted: ScriptedBroker) -> None:
+    """Whether its broker drops what it has: by each task, with one name."""
+    scripted.deduplicates = True
+    other = "persistent://public/default/other"
+    scripted.add_topic(other)
+    given = options(scripted, streaming=False, deliveryGuarantee="idempotent")
+    write = BatchWrite(replace(given, topic=None))
+    write.prepare()
+    rows = pa.record_batch({"value": [b"a", b"b"], "__topic": [other, other]})
+    result = copied(write).run(Task(0), iter([rows, rows]))
+    assert result.written.rows == 4
+    names = [b.producer_name for b in scripted.bodies["PRODUCER"] if b.topic == other]
+    assert names == ["orders-probe", "orders-0"]
+
+
+# -- micro-batches ---------------------------------------------------------------------
+
+
+def log(broker: ScriptedBroker) -> list[str]:
+    """The kinds of records in the log, in order."""
+    return [type(load_record(entry.payload)).__name__ for entry in broker.topics[LOG]]
+
+
+def task(number: int, batch_id: int = 0) -> Task:
+    """A task of the query."""
+    return Task(number, batch_id=batch_id, query_id="query")
+
+
+def test_a_micro_batch(scripted: ScriptedBroker) -> None:
+    """Begun once on the driver, written by tasks, and committed by way of the log."""
+    write = stream_write(scripted)
+    write.prepare()
+    write.begin_micro_batch()
+    write.begin_micro_batch()
+    assert log(scripted) == ["Began"]
+    results = [
+        run(write, task(0), b"a"),
+        run(write, task(1)),
+        run(write, task(2), b"b"),
+    ]
+    assert [result.written.rows for result in results] == [1, 0, 1]
+    assert log(scripted) == ["Began", "Opened", "Opened"]
+    assert visible(scripted, MARKERS)[-2:] == [
+        b'[1,"query",0,0]',
+        b'[1,"query",0,2]',
+    ]
+    driver = stream_write(scripted)
+    driver.prepare()
+    driver.commit(results, 3, 0)
+    committed = [txn for txn, action in scripted.ended if action is TxnAction.COMMIT]
+    assert committed == [results[0].txn, results[2].txn]
+    assert log(scripted)[-2:] == ["Prepared", "Committed"]
+    records = [load_record(entry.payload) for entry in scripted.topics[LOG]]
+    opened = [one for one in records if isinstance(one, Opened)]
+    (decision,) = [one for one in records if isinstance(one, Prepared)]
+    assert decision.txns == {one.partition: one.txn for one in opened}
+    assert isinstance(records[-1], Committed)
+
+
+def test_a_micro_batch_that_is_run_again(scripted: ScriptedBroker) -> None:
+    """Its rows are visible already: they are counted, and not written."""
+    for duplicates in (0, 1):
+        write = stream_write(scripted)
+        write.prepare()
+        write.begin_micro_batch()
+        results = [run(write, task(n), b"a") for n in range(2)]
+        assert [r.written.duplicate_rows for r in results] == [duplicates] * 2
+        write.commit(results, 2, 0)
+    assert len([one for one in visible(scripted) if one.endswith(b"a")]) == 2
+
+
+def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:
+    """What the driver's own tasks wrote is aborted."""
+    write = stream_write(scripted)
+    write.prepare()
+    write.begin_micro_batch()
+    done = run(write, task(0), b"a")
+    copied(write).abort([done], 0)
+    assert scripted.ended[-1] == (done.txn, TxnAction.ABORT)
+
+
+def test_no_tasks(scripted: ScriptedBroker) -> None:
+    """There is nothing to decide."""
+    write = stream_write(scripted)
+    write.prepare()
+    write.commit([], 0, 5)
+    assert not scripted.topics.get(LOG)
+
+
+def test_a_later_driver_went_to_work(scripted: ScriptedBroker) -> None:
+    """Then the decision of the one before is none, whatever its tasks wrote."""
+    old, new = stream_write(scripted), stream_write(scripted)
+    for write in (old, new):
+        write.prepare()
+    old.begin_micro_batch()
+    given_up = [run(old, task(0), b"a")]
+    new.begin_micro_batch()
+    with pytest.raises(PulsarSparkError, match="Another run of this query"):
+        old.commit(given_up, 1, 0)
+    assert (given_up[0].txn, TxnAction.COMMIT) not in scripted.ended

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic as a small log, with brokers that do what a test tells them to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.retry import Retry
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    CommitLogError,
+    CorruptEntryError,
+    MessageTooLargeError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.sink.journal import Journal
+from pulsar_spark.wire.compression import CompressionType, compress
+from tests.support.scripted_broker import (
+    LEDGER,
+    Action,
+    ScriptedBroker,
+    Session,
+    client_options,
+    cut,
+    let_go,
+    message_frame,
+    refuse,
+    refuse_entry,
+    silence,
+    single,
+    usual,
+    usual_then_cut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_spark.wire import pulsar_api_pb2 as pb
+
+TOPIC = "persistent://public/default/spark-commits-q"
+
+
+@pytest.fixture
+def journal(pool: ConnectionPool) -> Journal:
+    """A journal whose topic does not exist yet."""
+    return Journal(pool, TOPIC)
+
+
+@pytest.fixture
+def impatient(scripted: ScriptedBroker) -> Iterator[Journal]:
+    """Gives up after a fifth of a second."""
+    options = client_options(
+        scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=0.1
+    )
+    pool = ConnectionPool(options)
+    yield Journal(pool, TOPIC)
+    pool.close()
+
+
+def messages(journal: Journal) -> list[bytes]:
+    """What it holds, without the places."""
+    return [message for _, message in journal.read()]
+
+
+class TestAppend:
+    def test_each_message_is_an_entry(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """In order, created with the first, and nothing stays attached."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        assert [e.payload for e in scripted.topics[TOPIC]] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+        ]
+        assert not scripted.producers
+        assert scripted.connections == 1
+
+    @pytest.mark.parametrize(
+        "fault",
+        [cut, usual_then_cut, let_go],
+        ids=lambda fault: fault.__name__,
+    )
+    def test_faults(
+        self, scripted: ScriptedBroker, journal: Journal, fault: Action
+    ) -> None:
+        """It is there afterwards, at least once."""
+        scripted.script("SEND", fault)
+        scripted.script("PRODUCER", refuse("ServiceNotReady"), cut, usual)
+        scripted.script("LOOKUP", refuse("ServiceNotReady"), cut)
+        journal.append(b"a")
+        journal.append(b"b")
+        stored = [entry.payload for entry in scripted.topics[TOPIC]]
+        assert stored in ([b"a", b"b"], [b"a", b"a", b"b"])
+
+    def test_a_topic_that_cannot_be_created(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The broker's word, with the topic."""
+        scripted.creates_topics = False
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.append(b"a")
+
+    def test_a_refusal(self, scripted: ScriptedBroker, journal: Journal) -> None:
+        """It is raised, and nothing stays attached."""
+        scripted.script("SEND", refuse_entry("AuthorizationError"))
+        with pytest.raises(AuthError, match=TOPIC):
+            journal.append(b"a")
+        assert not scripted.producers
+
+    def test_a_message_that_is_too_large(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Nothing is sent."""
+        scripted.max_message_size = 1000
+        with pytest.raises(MessageTooLargeError):
+            journal.append(b"x" * 1000)
+        assert scripted.requests["SEND"] == 0
+        assert not scripted.producers
+
+
+class TestRead:
+    def test_everything_with_its_place(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """In order; reading forgets nothing, and leaves nobody attached."""
+        for number in range(3):
+            journal.append(b"%d" % number)
+        expected = [(MessageId(LEDGER, n), b"%d" % n) for n in range(3)]
+        assert journal.read() == expected
+        assert journal.read() == expected
+        assert not scripted.consumers
+
+    def test_more_than_is_asked_for_at_a_time(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """It asks again until the last one that was there."""
+        scripted.add_topic(TOPIC, [single(b"%d" % n) for n in range(2500)])
+        assert messages(journal) == [b"%d" % n for n in range(2500)]
+        assert scripted.requests["FLOW"] == 3
+
+    def test_a_journal_that_does_not_exist(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """It is created, empty, with the subscription that keeps what will come."""
+        assert journal.read() == []
+        journal.append(b"a")
+        scripted.roll(TOPIC)
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert messages(journal) == [b"a"]
+
+    @pytest.mark.parametrize("codec", list(CompressionType))
+    def test_messages_with_a_codec(
+        self, scripted: ScriptedBroker, journal: Journal, codec: CompressionType
+    ) -> None:
+        """Earlier versions wrote markers with the codec of the rows."""
+        message = b'[1,"a query",7,3]'
+        entry = single(
+            bytes(compress(codec, message)),
+            compression=int(codec),
+            uncompressed_size=len(message),
+        )
+        scripted.add_topic(TOPIC, [entry, single(b"plain")])
+        assert messages(journal) == [message, b"plain"]
+
+    def test_a_damaged_message(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The error names it and its topic."""
+        entry = single(b"no lz4", compression=1, uncompressed_size=100)
+        scripted.add_topic(TOPIC, [entry])
+        with pytest.raises(CorruptEntryError, match=rf"{LEDGER}:0 of {TOPIC}"):
+            journal.read()
+
+    def test_keeping_is_reading_nothing(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The subscription is there, and no entry was asked for."""
+        journal.keep()
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert scripted.requests["FLOW"] == 0
+
+    def test_one_that_cannot_be_created(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The broker's word, with the topic."""
+        scripted.creates_topics = False
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.read()
+
+    def test_one_that_is_never_there(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Whatever its producer said: once is enough."""
+        scripted.always("SUBSCRIBE", refuse("TopicNotFound"))
+        with pytest.raises(TopicNotFoundError, match=TOPIC):
+            journal.read()
+        assert scripted.requests["SUBSCRIBE"] == 2
+
+    @pytest.mark.parametrize(
+        ("command", "actions"),
+        [
+            ("LOOKUP", [refuse("ServiceNotReady"), cut]),
+            ("SUBSCRIBE", [refuse("ConsumerBusy"), cut, usual_then_cut]),
+            ("GET_LAST_MESSAGE_ID", [refuse("MetadataError"), cut]),
+            ("FLOW", [cut, usual_then_cut]),
+        ],
+    )
+    def test_faults(
+        self,
+        scripted: ScriptedBroker,
+        journal: Journal,
+        command: str,
+        actions: list[Action],
+    ) -> None:
+        """It starts over, and gives each message once."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        scripted.script(command, *actions)
+        assert messages(journal) == [b"%d" % n for n in range(5)]
+
+    def test_a_broker_that_keeps_what_it_has(
+        self, scripted: ScriptedBroker, impatient: Journal
+    ) -> None:
+        """The error names the topic and the time."""
+        impatient.append(b"a")
+        scripted.always("FLOW", silence)
+        with pytest.raises(PulsarSparkError, match=rf"{TOPIC}.*0\.2 s"):
+            impatient.read()
+
+    def test_it_lets_go_before_it_waits(
+        self,
+        scripted: ScriptedBroker,
+        impatient: Journal,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Another driver may read meanwhile: the subscription has one consumer."""
+        impatient.append(b"a")
+        scripted.script("FLOW", silence)
+        closed = []
+
+        def pause(retry: Retry, error: PulsarSparkError) -> None:
+            closed.append(scripted.requests["CLOSE_CONSUMER"])
+
+        monkeypatch.setattr(Retry, "pause", pause)
+        assert messages(impatient) == [b"a"]
+        assert closed == [1]
+
+    def test_somebody_else_reads_it(
+        self, scripted: ScriptedBroker, impatient: Journal
+    ) -> None:
+        """That is waited for, and then an error with the broker's code."""
+        impatient.append(b"a")
+        scripted.script("SUBSCRIBE", refuse("ConsumerBusy"))
+        assert messages(impatient) == [b"a"]
+        scripted.always("SUBSCRIBE", refuse("ConsumerBusy"))
+        with pytest.raises(BrokerError, match=TOPIC) as caught:
+            impatient.read()
+        assert caught.value.code == "ConsumerBusy"
+
+
+class TestForget:
+    def test_what_is_forgotten_is_not_read_again(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Up to and including a place; what came later stays."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        journal.forget(journal.read()[2][0])
+        assert messages(journal) == [b"3", b"4"]
+        journal.append(b"5")
+        assert messages(journal) == [b"3", b"4", b"5"]
+
+    def test_all_of_it(self, scripted: ScriptedBroker, journal: Journal) -> None:
+        """Nothing is left; twice is once; what comes later is read."""
+        for number in range(5):
+            journal.append(b"%d" % number)
+        last = journal.read()[-1][0]
+        assert journal.last() == last
+        journal.forget(last)
+        assert messages(journal) == []
+        assert journal.last() is None
+        journal.forget(last)
+        journal.append(b"5")
+        assert messages(journal) == [b"5"]
+
+    def test_what_is_not_forgotten_is_not_trimmed(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The subscription holds it, over ledgers that are closed."""
+        journal.keep()
+        for number in range(3):
+            journal.append(b"%d" % number)
+            scripted.roll(TOPIC)
+        (subscription,) = scripted.durable(TOPIC)
+        assert subscription.mark_delete < scripted.positions(TOPIC)[0]
+        journal.forget(journal.read()[0][0])
+        assert subscription.mark_delete == scripted.positions(TOPIC)[0]
+        assert messages(journal) == [b"1", b"2"]
+
+    @pytest.mark.parametrize(
+        "actions", [[cut], [usual_then_cut], [refuse("ServiceNotReady")]]
+    )
+    def test_faults(
+        self, scripted: ScriptedBroker, journal: Journal, actions: list[Action]
+    ) -> None:
+        """It is asked for again; forgetting twice is forgetting once."""
+        for number in range(3):
+            journal.append(b"%d" % number)
+        last = journal.read()[1][0]
+        scripted.script("ACK", *actions)
+        journal.forget(last)
+        assert messages(journal) == [b"2"]
+
+    def test_an_acknowledgement_that_is_refused(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The error comes through."""
+        journal.append(b"a")
+        scripted.always("ACK", refuse("AuthorizationError"))
+        with pytest.raises(AuthError, match=TOPIC):
+            journal.forget(MessageId(LEDGER, 0))
+
+
+class TestTooMuch:
+    """Somebody else may write to the topic, and a broker may send what it likes."""
+
+    @pytest.fixture
+    def small(self, scripted: ScriptedBroker) -> Iterator[Journal]:
+        """Has a megabyte of memory."""
+        options = client_options(scripted.address, memory_limit_bytes=1 << 20)
+        pool = ConnectionPool(options)
+        yield Journal(pool, TOPIC)
+        pool.close()
+
+    def test_as_much_as_memory_holds(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Is read."""
+        scripted.add_topic(TOPIC, [single(b"." * 10_000)] * 90)
+        assert len(small.read()) == 90
+
+    def test_more_than_memory_holds(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Is an error that names the topic and the option."""
+        scripted.add_topic(TOPIC, [single(b"." * 10_000)] * 120)
+        with pytest.raises(CommitLogError, match=f"{TOPIC}.*memoryLimitBytes"):
+            small.read()
+
+    def test_the_same_message_for_ever(
+        self, scripted: ScriptedBroker, small: Journal
+    ) -> None:
+        """Also if each of them is small."""
+        scripted.add_topic(TOPIC, [single(b"a"), single(b"b")])
+
+        def repeat(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            frame = message_frame(c.flow.consumer_id, scripted.topics[TOPIC][0])
+            session.send_bytes(frame * c.flow.messagePermits)
+
+        scripted.always("FLOW", repeat)
+        with pytest.raises(CommitLogError, match="no log of ours"):
+            small.read()
+        assert scripted.permits[TOPIC] <= 3000

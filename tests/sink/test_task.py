@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a task sends, to a broker that does what a test tells it to. Without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.client.transactions import COORDINATORS
+from pulsar_spark.errors import (
+    BadRowError,
+    BrokerError,
+    InDoubtError,
+    MessageTooLargeError,
+    TransactionLostError,
+)
+from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.sink import task as task_writer
+from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.topics import TopicName
+from pulsar_spark.txn import TxnId
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
+from tests.support.reading import read
+from tests.support.scripted_broker import (
+    ScriptedBroker,
+    Session,
+    let_go,
+    refuse,
+    refuse_entry,
+    usual,
+    wait_until,
+)
+
+TOPIC = TopicName.parse("persistent://public/default/rows")
+PARTITIONS = [TOPIC.partition(number).full_name for number in range(2)]
+MARKERS = "persistent://public/default/log-markers"
+P = "pulsar.producer."
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker with a topic of two partitions, and transactions."""
+    with ScriptedBroker() as broker:
+        broker.partitions[TOPIC.full_name] = 2
+        broker.partitions[COORDINATORS] = 1
+        for name in PARTITIONS:
+            broker.add_topic(name)
+        yield broker
+
+
+def options_of(broker: ScriptedBroker, **further: str) -> WriteOptions:
+    """Options of a write to the topic."""
+    given = {
+        "service.url": broker.url,
+        "topic": TOPIC.full_name,
+        "deliveryGuarantee": "exactly-once",
+        "pulsar.client.operationTimeoutMs": "5000",
+        "pulsar.client.maxBackoffIntervalNanos": "100000000",
+        **further,
+    }
+    return parse_write_options(given, streaming=False)
+
+
+def rows_at(broker: ScriptedBroker, *topics: str) -> list[list[bytes]]:
+    """The values that each of some topic partitions holds."""
+    return [[row.value for row in read(broker.url, {"topics": t})] for t in topics]
+
+
+def write(
+    options: WriteOptions, batches: Iterable[pa.RecordBatch], **given: Any
+) -> WriteSummary:
+    """What a task does with some rows."""
+    return TaskWriter(options, Task(0), {TOPIC: PARTITIONS}, **given).write(batches)
+
+
+def write_marked(options: WriteOptions, message: bytes) -> None:
+    """A row in a transaction, with a message that is to prove its end."""
+    transaction = TaskTransaction.begin(shared_pool(options.client), 60_000)
+    write(
+        options,
+        [pa.record_batch({"value": [b"row" * 100]})],
+        transaction=transaction,
+        marker=(MARKERS, message),
+    )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *((P + "compressionType", codec) for codec in ("LZ4", "ZLIB", "ZSTD")),
+        (P + "compressionType", "SNAPPY"),
+        (P + "chunkMaxMessageSize", "1"),
+        (P + "batchingEnabled", "false"),
+    ],
+    ids="=".join,
+)
+def test_a_proof_is_written_plainly(
+    scripted: ScriptedBroker, option: tuple[str, str]
+) -> None:
+    """Whatever the options say of rows: a later run reads it, and knows of no codec."""
+    chunking = {P + "chunkingEnabled": "true"} if "chunk" in option[0] else {}
+    options = options_of(scripted, **dict([option]), **chunking)
+    message = b"[1,query,0,0]" * 40
+    write_marked(options, message)
+    (entry,) = scripted.topics[MARKERS]
+    assert entry.payload == message
+    assert entry.metadata.compression == pb.CompressionType.NONE
+    assert not entry.metadata.HasField("num_chunks_from_msg")
+    assert entry.metadata.HasField("txnid_least_bits")
+
+
+@pytest.mark.parametrize("mode", ["Exclusive", "ExclusiveWithFencing"])
+def test_tasks_share_the_topic_of_proofs(scripted: ScriptedBroker, mode: str) -> None:
+    """Though none shares a topic partition of the rows with another."""
+    options = options_of(scripted, **{P + "accessMode": mode})
+    write_marked(options, b"[1]")
+    modes = {b.topic: b.producer_access_mode for b in scripted.bodies["PRODUCER"]}
+    assert modes.pop(MARKERS) == ProducerAccessMode.SHARED
+    assert set(modes.values()) == {ProducerAccessMode[_constant(mode)]}
+
+
+def _constant(mode: str) -> str:
+    words = {"Exclusive": "EXCLUSIVE", "ExclusiveWithFencing": "EXCLUSIVE_WITH_FENCING"}
+    return words[mode]
+
+
+# -- the loop --------------------------------------------------------------------------
+
+
+def test_nothing_is_opened_before_the_first_row(scripted: ScriptedBroker) -> None:
+    """Neither when a writer is made, nor for batches without rows."""
+    writer = TaskWriter(options_of(scripted), Task(0), {TOPIC: PARTITIONS})
+    assert not scripted.requests
+    empty = pa.record_batch({"value": pa.array([], pa.binary())})
+    assert writer.write([empty, empty]) == WriteSummary()
+    assert not scripted.requests
+
+
+def test_what_a_task_tells(scripted: ScriptedBroker) -> None:
+    """Rows and bytes that are stored, in how many topic partitions, and one of them."""
+    options = options_of(scripted, deliveryGuarantee="at-least-once")
+    batch = pa.record_batch(
+        {"value": [b"a", b"b", b"c"], "__partition": pa.array([1, 0, 1], pa.int32())}
+    )
+    written = write(options, [batch, batch])
+    assert (written.rows, written.duplicate_rows, written.topic_partitions) == (6, 0, 2)
+    assert written.size_bytes > 6
+    topic, entry = written.entry
+    assert topic in PARTITIONS
+    assert entry is not None
+    assert rows_at(scripted, *PARTITIONS) == [[b"b", b"b"], [b"a", b"c"] * 2]
+
+
+@pytest.mark.parametrize("guarantee", ["none", "at-least-once"])
+def test_rows_are_new_under_a_name_that_was_used_before(
+    scripted: ScriptedBroker, guarantee: str
+) -> None:
+    """Only `idempotent` has brokers drop rows, wherever numbers are to begin."""
+    scripted.deduplicates = True
+    options = options_of(
+        scripted,
+        deliveryGuarantee=guarantee,
+        **{P + "producerName": "mine", P + "initialSequenceId": "0"},
+    )
+    for values in ([b"a", b"b"], [b"c", b"d", b"e"]):
+        assert write(options, [pa.record_batch({"value": values})]).rows == len(values)
+    assert rows_at(scripted, PARTITIONS[0]) == [[b"a", b"b", b"c", b"d", b"e"]]
+
+
+def test_rows_that_name_their_topics(scripted: ScriptedBroker) -> None:
+    """Each topic is looked up once, and asked about before anything is sent to it."""
+    other = "persistent://public/default/other"
+    scripted.add_topic(other)
+    asked: list[tuple[list[str], int]] = []
+
+    def check(topics: list[str]) -> None:
+        asked.append((topics, scripted.requests["PRODUCER"]))
+
+    options = replace(
+        options_of(scripted, deliveryGuarantee="at-least-once"), topic=None
+    )
+    batch = pa.record_batch(
+        {"value": [b"a", b"b", b"c"], "__topic": [other, TOPIC.full_name, "other"]}
+    )
+    written = write(options, [batch, batch], check_topics=check)
+    assert written.rows == 6
+    assert rows_at(scripted, other) == [[b"a", b"c"] * 2]
+    (first, before), (second, between) = asked
+    assert (first, before) == ([other], 0)
+    assert (second, between) == ([PARTITIONS[0]], 1)
+
+
+def test_rows_do_not_wait_for_slow_ones(scripted: ScriptedBroker) -> None:
+    """What is there goes out when the next batch was slow to come."""
+    stored: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"a"]})
+        time.sleep(0.02)
+        yield pa.record_batch({"value": [b"b"]})
+        wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
+        stored.append(len(scripted.topics[PARTITIONS[0]]))
+
+    options = options_of(
+        scripted,
+        deliveryGuarantee="at-least-once",
+        **{P + "batchingMaxPublishDelayMicros": "10000"},
+    )
+    write(options, batches())
+    assert stored == [1]
+
+
+def test_rows_of_a_key_share_an_entry(scripted: ScriptedBroker) -> None:
+    """And with no other key; rows without one share one, too."""
+    options = options_of(
+        scripted,
+        deliveryGuarantee="at-least-once",
+        **{
+            P + "batcherBuilder": "KEY_BASED",
+            P + "messageRoutingMode": "SinglePartition",
+        },
+    )
+    batch = pa.record_batch(
+        {
+            "value": [b"1", b"2", b"3", b"4", b"5"],
+            "__key": ["x", None, "x", None, "x"],
+            "__partition": pa.array([0] * 5, pa.int32()),
+        }
+    )
+    assert write(options, [batch]).rows == 5
+    entries = scripted.topics[PARTITIONS[0]]
+    assert {
+        (entry.metadata.partition_key, entry.metadata.num_messages_in_batch)
+        for entry in entries
+    } == {("x", 3), ("", 2)}
+
+
+def test_rows_that_a_replay_could_not_number(scripted: ScriptedBroker) -> None:
+    """A topic and its partitions by name, in one idempotent write: an error."""
+    scripted.deduplicates = True
+    options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
+    batch = pa.record_batch(
+        {"value": [b"a", b"b"], "__topic": [PARTITIONS[0], TOPIC.full_name]}
+    )
+    with pytest.raises(BadRowError, match="they would not be numbered in order"):
+        write(replace(options, topic=None), [batch])
+    assert not scripted.producers, "they were closed"
+
+
+def test_a_replay_is_cut_alike(scripted: ScriptedBroker) -> None:
+    """However slowly rows come, and in whatever batches: the broker drops them all."""
+    scripted.deduplicates = True
+    options = options_of(
+        scripted,
+        deliveryGuarantee="idempotent",
+        idempotenceId="job",
+        **{P + "batchingMaxPublishDelayMicros": "1", P + "batchingMaxMessages": "3"},
+    )
+    values = [b"%d" % n for n in range(10)]
+    whole = [pa.record_batch({"value": values})]
+    assert write(options, whole).rows == 10
+    pieces = [pa.record_batch({"value": [value]}) for value in values]
+    again = write(options, pieces)
+    assert (again.rows, again.duplicate_rows) == (0, 10)
+
+
+# -- transactions that are over --------------------------------------------------------
+
+
+def write_in_transaction(
+    broker: ScriptedBroker, batches: Iterable[pa.RecordBatch], **further: str
+) -> WriteSummary:
+    """What a task of a batch write does, its transaction aborted where it fails."""
+    options = options_of(broker, **further)
+    transaction = TaskTransaction.begin(shared_pool(options.client), 60_000)
+    try:
+        return write(options, batches, transaction=transaction)
+    except BaseException:
+        transaction.abort()
+        raise
+
+
+def two_batches(between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+    """A row, and another once something has happened."""
+    yield pa.record_batch({"value": [b"a"]})
+    between()
+    yield pa.record_batch({"value": [b"b"]})
+
+
+def test_a_transaction_that_expires_in_a_task(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noticed before anything else is sent; cause and cure are named."""
+    monkeypatch.setattr(task_writer, "_CONFIRMED_S", 0.0)
+
+    def expire() -> None:
+        scripted.expire(*scripted.transactions)
+
+    with pytest.raises(TransactionLostError) as caught:
+        write_in_transaction(scripted, two_batches(expire))
+    text = str(caught.value)
+    assert "[PULSAR_TRANSACTION_LOST] Transaction 0:0" in text
+    assert "Raise `transactionTimeoutMs`" in text
+    assert "60000 ms" in text
+    # What may have been sent too late holds nobody back: a later transaction ended.
+    assert scripted.ended == [(TxnId(0, 1), TxnAction.COMMIT)]
+
+
+def test_a_refusal_that_an_expiry_is_behind(scripted: ScriptedBroker) -> None:
+    """The broker only says that it does not take the row."""
+
+    def ended(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        broker.expire(*broker.transactions)
+        refuse_entry("NotAllowedError", "has been ended")(broker, session, c)
+
+    scripted.script("SEND", ended)
+    with pytest.raises(TransactionLostError, match="transactionTimeoutMs"):
+        write_in_transaction(scripted, two_batches(lambda: None))
+
+
+def test_a_refusal_that_has_another_reason(scripted: ScriptedBroker) -> None:
+    """The broker's own words are shown."""
+    scripted.script("SEND", refuse_entry("NotAllowedError", "too late for that"))
+    with pytest.raises(BrokerError, match="too late for that"):
+        write_in_transaction(scripted, two_batches(lambda: None))
+
+
+# -- a broker that closes a topic, as it does when it cannot recover what of its
+# -- transactions was aborted within half a minute -------------------------------------
+
+
+@pytest.mark.parametrize("where", ["idle", "in flight"])
+def test_a_topic_that_is_closed_under_a_transaction(
+    scripted: ScriptedBroker, where: str
+) -> None:
+    """The task comes back when the topic does; each row is there once."""
+    scripted.deduplicates = True
+
+    def close() -> None:
+        wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
+        scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 3)
+        if where == "idle":
+            scripted.close_producers()
+        else:
+            scripted.script("SEND", let_go)
+
+    to_one = {
+        P + "batchingMaxMessages": "1",
+        P + "messageRoutingMode": "SinglePartition",
+    }
+    written = write_in_transaction(scripted, two_batches(close), **to_one)
+    assert (written.rows, len(scripted.topics[PARTITIONS[0]])) == (2, 2)
+    assert scripted.transactions, "it is for the driver to end"
+
+
+def test_a_topic_that_is_closed_over_rows_in_flight(scripted: ScriptedBroker) -> None:
+    """Without deduplication nobody can tell of them: the transaction is aborted."""
+    scripted.script("SEND", let_go)
+    with pytest.raises(InDoubtError):
+        write_in_transaction(scripted, two_batches(lambda: None))
+    assert scripted.ended == [(TxnId(0, 0), TxnAction.ABORT)]
+    assert not scripted.producers
+
+
+def test_a_topic_of_proofs_that_is_closed(scripted: ScriptedBroker) -> None:
+    """A proof is sent again without doubt: twice is as good as once."""
+
+    def unload(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        producer = session.producers[c.send.producer_id]
+        assert producer is not None
+        (let_go if producer.topic == MARKERS else usual)(broker, session, c)
+
+    scripted.script("SEND", usual, unload)
+    write_marked(options_of(scripted), b"[1]")
+    assert [entry.payload for entry in scripted.topics[MARKERS]] == [b"[1]"]
+
+
+# -- rows that are too large -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {},
+        {P + "batchingMaxBytes": "10000000"},
+        {P + "batchingEnabled": "false"},
+        {P + "chunkingEnabled": "true"},
+    ],
+    ids=lambda further: "-".join(further.values()),
+)
+@pytest.mark.parametrize("above", ["payload", "metadata"])
+def test_nothing_behind_a_row_that_is_too_large(
+    scripted: ScriptedBroker, above: str, further: dict[str, str]
+) -> None:
+    """Also where batches may be larger than any entry, and where metadata tips it."""
+    scripted.max_message_size = 200_000
+    limit = 200_000 - 64 * 1024
+    size = limit + 1 if above == "payload" else limit - 10
+    value, text = b"x" * size, "b"
+    if P + "chunkingEnabled" in further:  # metadata cannot be cut
+        value, text = b"x", "b" * size
+    batch = pa.record_batch(
+        {
+            "value": [b"before", value, b"behind"],
+            "__partition": pa.array([1, 1, 0], pa.int32()),
+            "__messageProperties": pa.array(
+                [[], [("a", text)], []], pa.map_(pa.string(), pa.string())
+            ),
+        }
+    )
+    options = options_of(scripted, deliveryGuarantee="at-least-once", **further)
+    with pytest.raises(MessageTooLargeError):
+        write(options, [batch])
+    assert not scripted.topics[PARTITIONS[0]], "what is behind it was sent"
+
+
+@pytest.mark.parametrize("codec", ["NONE", "ZSTD"])
+def test_large_rows_among_small_ones(scripted: ScriptedBroker, codec: str) -> None:
+    """All of them arrive, in order."""
+    scripted.max_message_size = 200_000
+    size = 100_000 if codec == "NONE" else 1_000_000
+    values = [b"%d" % n + b"." * (size if n % 3 == 1 else 0) for n in range(10)]
+    options = options_of(
+        scripted,
+        deliveryGuarantee="at-least-once",
+        **{
+            P + "compressionType": codec,
+            P + "messageRoutingMode": "SinglePartition",
+        },
+    )
+    written = write(options, [pa.record_batch({"value": values})])
+    assert written.rows == 10
+    assert [
+        row.value for row in read(scripted.url, {"topics": PARTITIONS[0]})
+    ] == values

@@ -1,0 +1,596 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client import entry_reader
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.ranges import TopicRange
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    StoredFrame,
+    batch,
+    client_options,
+    cut,
+    lying_chunk,
+    numbered,
+    refuse,
+    silence,
+    single,
+    usual,
+    wait_until,
+)
+from tests.support.settings import reader_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = "persistent://public/default/t"
+MIB = 1 << 20
+
+
+def place(entry_id: int, batch_index: int = -1) -> MessageId:
+    """A message of the one ledger there is."""
+    return MessageId(LEDGER, entry_id, batch_index=batch_index)
+
+
+@pytest.fixture
+def ranged(scripted: ScriptedBroker) -> Iterator[Callable[..., RangeReader]]:
+    """Makes a reader of a range of TOPIC."""
+    pools: list[ConnectionPool] = []
+
+    def make(
+        start: MessageId,
+        end: MessageId,
+        limits: dict[str, Any] | None = None,
+        reader: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> RangeReader:
+        pools.append(ConnectionPool(client_options(scripted.address, **(limits or {}))))
+        given = RangeSettings(reader_settings(**(reader or {})), **settings)
+        return RangeReader(pools[-1], TopicRange(TOPIC, start, end), given)
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def numbers(reader: RangeReader) -> list[int]:
+    """The numbers in the messages of a range."""
+    return [
+        struct.unpack_from(">Q", payload)[0]
+        for entry in reader.entries()
+        for payload in entry.payloads
+        if payload is not None
+    ]
+
+
+def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:
+    """Both ends are inclusive, and nothing of the range's neighbours comes."""
+    scripted.add_topic(TOPIC, numbered(10, 10))
+    assert numbers(ranged(place(2, 3), place(5, 1))) == list(range(23, 52))
+    assert numbers(ranged(place(2), place(5))) == list(range(20, 60))
+    assert numbers(ranged(place(4, 7), place(4, 7))) == [47]
+    wait_until(lambda: not scripted.consumers)
+
+
+def test_an_iterator_that_is_left_early_is_closed(
+    scripted: ScriptedBroker, ranged: Any
+) -> None:
+    """`limit(1)` in Spark leaves no consumer at the broker."""
+    scripted.add_topic(TOPIC, numbered(100, 10))
+    entries = ranged(place(0), place(99)).entries()
+    next(entries)
+    entries.close()
+    wait_until(lambda: not scripted.consumers)
+
+
+def test_exact_across_reconnects(scripted: ScriptedBroker, ranged: Any) -> None:
+    """Cut or unloaded after each entry: every message once, in order."""
+    scripted.add_topic(TOPIC, numbered(30, 10))
+    reader = ranged(place(0), place(29), reader={"receiver_queue_messages": 1})
+    seen: list[int] = []
+    for turn, entry in enumerate(reader.entries()):
+        seen += [struct.unpack_from(">Q", payload)[0] for payload in entry.payloads]
+        (scripted.cut if turn % 2 else scripted.close_consumers)()
+    assert seen == list(range(300))
+    assert reader.reader.reconnects > 5
+
+
+def test_nothing_comes(scripted: ScriptedBroker, ranged: Any) -> None:
+    """Rows are due but the broker is silent: an error that names the option."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    scripted.always("FLOW", silence)
+    reader = ranged(place(0), place(2), reader={"poll_timeout_s": 0.7})
+    with pytest.raises(ReadTimeoutError, match=f"{TOPIC}.*pollTimeoutMs"):
+        numbers(reader)
+
+
+def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
+    """Rows that were planned are not there any more: an error, or a warning."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    with pytest.raises(DataLossError, match=r"7:9.*ends at 7:2.*failOnDataLoss"):
+        numbers(ranged(place(0), place(9)))
+
+
+def test_the_end_is_gone_and_that_is_fine(
+    scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With `failOnDataLoss` false there is a warning, and what there is."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    with caplog.at_level(logging.WARNING, "pulsar_spark"):
+        assert numbers(ranged(place(0), place(9), fail_on_data_loss=False)) == [0, 1, 2]
+    assert "PULSAR_DATA_LOSS" in caplog.text
+
+
+def test_the_start_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
+    """Retention ran between plan and task."""
+    scripted.add_topic(TOPIC, [_at(9, n) for n in range(3)])
+    with pytest.raises(DataLossError, match=r"7:0.*9:0"):
+        numbers(ranged(place(0), MessageId(9, 2)))
+
+
+def _at(ledger_id: int, entry_id: int) -> StoredFrame:
+    entry = single(struct.pack(">Q", entry_id))
+    return StoredFrame(entry.metadata, entry.payload, 1, (ledger_id, entry_id))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_topic_is_deleted(
+    scripted: ScriptedBroker, ranged: Any, *, fails: bool
+) -> None:
+    """In mid-read: that is a loss as well."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    reader = ranged(
+        place(0),
+        place(2),
+        reader={"receiver_queue_messages": 1},
+        fail_on_data_loss=fails,
+    )
+    entries = reader.entries()
+    next(entries)
+    del scripted.topics[TOPIC]
+    scripted.close_consumers()
+    if fails:
+        with pytest.raises(DataLossError, match="deleted"):
+            list(entries)
+    else:
+        assert len(list(entries)) <= 2
+
+
+def test_a_batch_that_is_none(scripted: ScriptedBroker, ranged: Any) -> None:
+    """An entry whose checksum is right and whose content is not is named."""
+    good = batch([b"a" * 8, b"b" * 8])
+    bad = StoredFrame(good.metadata, good.payload[:-3], 2)
+    scripted.add_topic(TOPIC, [good, bad])
+    with pytest.raises(CorruptEntryError, match=f"Message {LEDGER}:1 of {TOPIC}"):
+        list(ranged(place(0), place(1)).entries())
+
+
+def chunk(uuid: str, index: int, count: int, value: bytes) -> StoredFrame:
+    """A piece of ``value``."""
+    size = -(-len(value) // count)
+    return single(
+        value[index * size : (index + 1) * size],
+        uuid=uuid,
+        chunk_id=index,
+        num_chunks_from_msg=count,
+        total_chunk_msg_size=len(value),
+    )
+
+
+def test_a_chunked_message_that_began_before_the_range(
+    scripted: ScriptedBroker, ranged: Any
+) -> None:
+    """It belongs to where its last chunk is, and is read whole."""
+    value = struct.pack(">Q", 42) + bytes(100)
+    scripted.add_topic(
+        TOPIC, [chunk("u", 0, 2, value), *numbered(1, 1), chunk("u", 1, 2, value)]
+    )
+    assert numbers(ranged(place(1), place(2))) == [0, 42]
+    wait_until(lambda: not scripted.consumers)
+    wait_until(lambda: len(scripted.sessions) == 1)
+
+
+class TestIncompleteMessages:
+    VALUE = struct.pack(">Q", 42) + bytes(100)
+
+    def pieces(self, count: int = 3) -> list[StoredFrame]:
+        """The chunks of a message."""
+        return [chunk("u", index, count, self.VALUE) for index in range(count)]
+
+    def others(self) -> StoredFrame:
+        """A message of another producer."""
+        return single(struct.pack(">Q", 1), producer_name="other")
+
+    @pytest.mark.parametrize("begins_at", [None, place(0)])
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_first_chunks_that_are_gone_are_a_loss(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        fails: bool,
+        begins_at: MessageId | None,
+    ) -> None:
+        """The topic reaches back to nothing else of that producer: it was cut off."""
+        scripted.add_topic(TOPIC, [self.others()])
+        scripted.roll(TOPIC)
+        scripted.append(TOPIC, *self.pieces()[1:], self.others())
+        scripted.trim(TOPIC)
+        reader = ranged(
+            MessageId(8, 1), MessageId(8, 2), fail_on_data_loss=fails, is_protected=True
+        )
+        reader._range = replace(reader._range, begins_at=begins_at)
+        if fails:
+            with pytest.raises(DataLossError, match=r"8:1.*begins at 8:0") as caught:
+                numbers(reader)
+            assert (caught.value.wanted, caught.value.available) == ("8:1", "8:0")
+        else:
+            assert numbers(reader) == [1]
+            assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_all_that_was_before_the_last_chunk_is_gone(
+        self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also the place where the search would begin: retention ran meanwhile."""
+        first, *_, last = self.pieces()
+        scripted.add_topic(TOPIC, [first])
+        scripted.append(TOPIC, last, self.others())
+        look_back = RangeReader._look_back
+
+        def trimmed(self: RangeReader, last: Any) -> Any:
+            scripted.roll(TOPIC)
+            scripted.append(TOPIC, single(b"later"))
+            scripted.trim(TOPIC)
+            return look_back(self, last)
+
+        monkeypatch.setattr(RangeReader, "_look_back", trimmed)
+        with pytest.raises(DataLossError, match=r"7:1.*begins at 8:0"):
+            numbers(ranged(place(1), place(2)))
+
+    def test_first_chunks_that_never_were_are_no_loss(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Something else of the producer is stored before: it goes back far enough."""
+        earlier = single(struct.pack(">Q", 7))
+        scripted.add_topic(TOPIC, [earlier, *self.pieces()[1:], self.others()])
+        assert numbers(ranged(place(0), place(3))) == [7, 1]
+        (warning,) = [
+            r.getMessage() for r in caplog.records if r.levelname == "WARNING"
+        ]
+        assert "7:2 is incomplete" in warning
+
+    def test_chunks_that_go_while_they_are_looked_for_are_a_loss(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The search breaks off behind the first one; then retention runs."""
+        first, middle, last = self.pieces()
+        scripted.add_topic(TOPIC, [single(b"a"), first, middle])
+        ledger = scripted.roll(TOPIC)
+        scripted.append(TOPIC, last, self.others())
+
+        def trim(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.trim(TOPIC)
+            broker.hang_up(session)
+
+        # The reader's, and what brings the search its first three entries.
+        scripted.script("FLOW", *[usual] * 3, trim)
+        end = MessageId(ledger, 0)
+        reader = ranged(end, end, reader={"receiver_queue_messages": 1})
+        with pytest.raises(DataLossError, match=r"8:0.*begins at 8:0"):
+            numbers(reader)
+
+    @pytest.mark.parametrize("missing", [1, 2])
+    def test_chunks_in_the_middle_that_never_were_are_no_loss(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        missing: int,
+    ) -> None:
+        """What is between two stored entries cannot be gone. One search is enough."""
+        pieces = self.pieces(4)
+        del pieces[missing]
+        scripted.add_topic(TOPIC, [*pieces, self.others()])
+        assert numbers(ranged(place(0), place(3))) == [1]
+        assert "7:2 is incomplete" in caplog.text
+        assert len(scripted.bodies["SUBSCRIBE"]) == 2
+
+    def test_where_a_read_begins_with_the_topic(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What had begun before that is no part of it: for each task, of several."""
+        scripted.add_topic(TOPIC, [self.others(), *self.pieces()[1:], self.others()])
+        for start in (0, 2):
+            reader = ranged(place(start), place(3))
+            reader._range = replace(reader._range, begins_at=place(0))
+            assert numbers(reader)[-1] == 1
+        assert caplog.text.count("7:2 is incomplete") == 2
+        assert "PULSAR_DATA_LOSS" not in caplog.text
+
+    @pytest.mark.parametrize("resent", [(2,), (1, 2), (2, 2)])
+    def test_last_chunks_that_are_stored_twice(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        caplog: pytest.LogCaptureFixture,
+        resent: tuple[int, ...],
+    ) -> None:
+        """After a lost receipt: one row, and no alarm; in another range, too."""
+        pieces = self.pieces()
+        entries = [*pieces, *(pieces[index] for index in resent), self.others()]
+        scripted.add_topic(TOPIC, entries)
+        end = len(entries) - 1
+        assert numbers(ranged(place(0), place(end))) == [42, 1]
+        assert numbers(ranged(place(3), place(end))) == [1]
+        assert caplog.text == ""
+
+    def test_a_name_that_is_used_again(
+        self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A message is not taken for a repeated end of another one of its name."""
+        pieces = self.pieces()
+        again = [chunk("u", i, 3, struct.pack(">Q", 43) + bytes(100)) for i in range(3)]
+        scripted.add_topic(TOPIC, [*pieces, *again, *pieces[:1], *pieces[2:]])
+        assert numbers(ranged(place(5), place(5))) == [43]
+        assert caplog.text == ""
+        assert numbers(ranged(place(6), place(7))) == []
+        assert "7:7 is incomplete" in caplog.text
+
+    def test_the_search_hears_nothing(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """It ends with an error that names the message."""
+        first, last = self.pieces(2)
+        scripted.add_topic(TOPIC, [first, last])
+        scripted.script("FLOW", usual)
+        scripted.always("FLOW", silence)
+        reader = ranged(place(1), place(1), reader={"poll_timeout_s": 0.3})
+        with pytest.raises(ReadTimeoutError, match=r"earlier chunks.*7:1"):
+            numbers(reader)
+
+    def test_bad_entries_between_the_chunks_of_the_first_message(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """They are before the range, so that nobody asks what is in them."""
+        first, last = self.pieces(2)
+        contradiction = chunk("v", 5, 5, b"v" * 10)
+        contradiction.metadata.chunk_id = 7
+        broken = batch([b"a" * 8])
+        bad = [contradiction, StoredFrame(broken.metadata, b"", 1)]
+        scripted.add_topic(TOPIC, [first, *bad, last])
+        start = MessageId(LEDGER, 3, first_chunk=place(0))
+        assert numbers(ranged(start, place(3))) == [42]
+        with pytest.raises(CorruptEntryError, match=f"{LEDGER}:1"):
+            numbers(ranged(place(0), place(3)))
+
+    def damaged(self, frame: StoredFrame) -> StoredFrame:
+        """The same entry, of which a byte flips on its way."""
+        return replace(frame, is_damaged=True)
+
+    def test_damaged_entries_between_the_chunks(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """Who reads around one still gets a message that does not need it."""
+        first, last = self.pieces(2)
+        bad = self.damaged(self.others())
+        scripted.add_topic(TOPIC, [bad, first, bad, bad, last])
+        with pytest.raises(CorruptEntryError, match=f"Message {LEDGER}:2 of"):
+            numbers(ranged(place(1), place(4)))
+        one = {"receiver_queue_messages": 1, "poll_timeout_s": 10.0}
+        assert numbers(ranged(place(4), place(4), reader=one)) == [42]
+
+    def test_a_damaged_chunk(self, scripted: ScriptedBroker, ranged: Any) -> None:
+        """It is no chunk that never was: the error names it, and not the last one."""
+        first, middle, last = self.pieces()
+        bad = self.damaged(self.others())
+        scripted.add_topic(TOPIC, [bad, first, self.damaged(middle), last])
+        for fails in (True, False):
+            reader = ranged(place(3), place(3), fail_on_data_loss=fails)
+            with pytest.raises(CorruptEntryError, match=f"Message {LEDGER}:2 of"):
+                numbers(reader)
+
+    def test_a_damaged_first_chunk(self, scripted: ScriptedBroker, ranged: Any) -> None:
+        """Nor is it one that is gone."""
+        first, last = self.pieces(2)
+        scripted.add_topic(TOPIC, [self.others(), self.damaged(first), last])
+        with pytest.raises(CorruptEntryError, match=f"Message {LEDGER}:1 of"):
+            numbers(ranged(place(2), place(2)))
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_the_topic_is_deleted_while_chunks_are_looked_for(
+        self, scripted: ScriptedBroker, ranged: Any, *, fails: bool
+    ) -> None:
+        """That is a loss, as at any other time."""
+        scripted.add_topic(TOPIC, self.pieces(2))
+
+        def delete(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.delete_topic(TOPIC)
+            broker.answer(session, command)
+
+        scripted.script("SUBSCRIBE", usual, delete)
+        reader = ranged(place(1), place(1), fail_on_data_loss=fails)
+        if fails:
+            with pytest.raises(DataLossError, match="deleted"):
+                numbers(reader)
+        else:
+            assert numbers(reader) == []
+
+
+class TestTheTopicMoves:
+    """A broker closes a topic, and is not ready for it again for a while.
+
+    So it does for up to 30 s where it recovers a topic's transactions.
+    """
+
+    REFUSALS = 40
+
+    def close(self, scripted: ScriptedBroker, command: str) -> None:
+        """Closes the topic's readers; the next requests are refused."""
+        scripted.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        scripted.close_consumers(TOPIC)
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_a_reader(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        command: str,
+    ) -> None:
+        """It comes back right after the last row."""
+
+        def flow_once_answered(broker: ScriptedBroker, session: Any, c: Any) -> None:
+            if scripted.requests[command] >= self.REFUSALS:
+                usual(broker, session, c)
+
+        scripted.add_topic(TOPIC, numbered(12, 10))
+        reader = ranged(place(0), place(11), reader={"receiver_queue_messages": 1})
+        entries = reader.entries()
+        seen = [struct.unpack_from(">Q", p)[0] for p in next(entries).payloads]
+        if command == "GET_LAST_MESSAGE_ID":  # asked where no entry comes
+            monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", 0.01)
+            scripted.always("FLOW", flow_once_answered)
+        self.close(scripted, command)
+        for entry in entries:
+            seen += [struct.unpack_from(">Q", payload)[0] for payload in entry.payloads]
+        assert seen == list(range(120))
+        is_asked_once = command != "GET_LAST_MESSAGE_ID"  # where nothing is wrong
+        assert scripted.requests[command] >= self.REFUSALS + is_asked_once
+
+    def test_for_longer_than_it_waits(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The error says what the broker said."""
+        scripted.add_topic(TOPIC, numbered(12, 10))
+        settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.5}
+        entries = ranged(place(0), place(11), reader=settings).entries()
+        next(entries)
+        scripted.always("SUBSCRIBE", refuse("ServiceNotReady", "recovering"))
+        scripted.close_consumers(TOPIC)
+        with pytest.raises(ReadTimeoutError, match=r"pollTimeoutMs.*recovering"):
+            list(entries)
+
+    def test_under_a_search_for_chunks(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The second reader comes back, too."""
+        value = struct.pack(">Q", 42) + bytes(100)
+        scripted.add_topic(TOPIC, [chunk("u", i, 2, value) for i in range(2)])
+        scripted.script(
+            "SUBSCRIBE", usual, *[refuse("ServiceNotReady")] * self.REFUSALS
+        )
+        assert numbers(ranged(place(1), place(1))) == [42]
+        assert scripted.requests["SUBSCRIBE"] > self.REFUSALS
+
+    def test_what_a_broker_does_not_know_yet_is_not_gone(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """Twice it says that the topic ends earlier, and then it delivers the rest."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = numbered(6, 1)[3:]
+
+        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.append(TOPIC, *later)
+
+        scripted.script("GET_LAST_MESSAGE_ID", usual, then_more)
+        assert numbers(ranged(place(0), place(5))) == list(range(6))
+        assert scripted.requests["GET_LAST_MESSAGE_ID"] == 2
+
+    def test_a_topic_that_moves_on_and_on(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """What several of its brokers say first does not add up to a certainty."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = numbered(6, 1)[3:]
+
+        def then_it_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.close_consumers(TOPIC)
+
+        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.append(TOPIC, *later)
+
+        moves = [then_it_moves] * 4  # each when nothing came behind a subscribing
+        scripted.script("GET_LAST_MESSAGE_ID", *moves, then_more)
+        assert numbers(ranged(place(0), place(5))) == list(range(6))
+        assert scripted.requests["SUBSCRIBE"] == 5
+
+
+def test_looking_back_while_the_queue_is_full(
+    scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second reader must not wait for the connection that the first one blocks."""
+    value = struct.pack(">Q", 42) + bytes(100)
+    small, large = numbered(500, 1), numbered(24, 1, MIB)
+    scripted.add_topic(
+        TOPIC, [chunk("u", 0, 2, value), *small, chunk("u", 1, 2, value), *large]
+    )
+    limits = {"memory_limit_bytes": 8 * MIB}
+    reader = ranged(place(1), place(525), limits, {"poll_timeout_s": 10.0})
+    look_back = RangeReader._look_back
+
+    def once_full(self: RangeReader, last: Any) -> Any:
+        consumer = self.reader._consumer
+        assert consumer is not None
+        wait_until(lambda: consumer._queued_bytes >= 4 * MIB, "a full queue")
+        return look_back(self, last)
+
+    monkeypatch.setattr(RangeReader, "_look_back", once_full)
+    assert numbers(reader) == [*range(500), 42, *range(24)]
+    assert reader.reader.reconnects == 0
+
+
+@pytest.mark.parametrize(("limit", "released"), [(8 * MIB, 2), (64 * MIB, 0)])
+def test_unused_memory_is_released_before_a_large_message(
+    scripted: ScriptedBroker, ranged: Any, limit: int, released: int
+) -> None:
+    """One of more than a quarter of the limit; small ones never cost that."""
+    value = struct.pack(">Q", 42) + bytes(6 * MIB)
+    large = [chunk("u", index, 2, value) for index in range(2)]
+    scripted.add_topic(TOPIC, [*numbered(2, 1), *large, *numbered(1, 1), *large])
+    reader = ranged(place(0), place(6), {"memory_limit_bytes": limit})
+    read: list[int] = []
+    seen: list[list[int]] = []
+    reader._release_unused = lambda: seen.append(read[:])
+    for entry in reader.entries():
+        read += [struct.unpack_from(">Q", payload)[0] for payload in entry.payloads]
+    assert read == [0, 1, 42, 0, 42]
+    assert seen == [[0, 1], [0, 1, 42, 0]][:released]
+
+
+def test_silence_after_trouble_tells_of_the_trouble(
+    scripted: ScriptedBroker, ranged: Any
+) -> None:
+    """Where connections keep breaking, the error says so."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    scripted.always("FLOW", cut)
+    reader = ranged(place(0), place(2), reader={"poll_timeout_s": 0.7})
+    with pytest.raises(ReadTimeoutError, match=r"last reason: .*(clos|fail)"):
+        numbers(reader)
+
+
+@pytest.mark.parametrize("messages", [2**31 - 1, 0, -3, -(2**31)])
+@pytest.mark.parametrize("together", [1, 3, 50])
+def test_chunks_that_say_they_are_billions(
+    scripted: ScriptedBroker, ranged: Any, together: int, messages: int
+) -> None:
+    """Permits are refunded as they were taken: no error, no stall, no reconnect."""
+    good = numbered(60, 5)
+    lies = [lying_chunk(index, messages) for index in range(together)]
+    scripted.add_topic(TOPIC, [*good[:20], *lies, *good[20:40], *lies, *good[40:]])
+    reader = ranged(place(0), place(59 + 2 * together), reader={"poll_timeout_s": 10.0})
+    assert numbers(reader) == list(range(300))
+    assert reader.reader.reconnects == 0

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns are accepted for writing, and what is said of others."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.spark.schema import check_write_schema
+
+TYPES: dict[str, DataType] = {
+    "BINARY": BinaryType(),
+    "BIGINT": LongType(),
+    "DATE": DateType(),
+    "INT": IntegerType(),
+    "MAP<INT,STRING>": MapType(IntegerType(), StringType()),
+    "MAP<STRING,INT>": MapType(StringType(), IntegerType()),
+    "MAP<STRING,STRING>": MapType(StringType(), StringType()),
+    "SMALLINT": ShortType(),
+    "STRING": StringType(),
+    "STRUCT<>": StructType([]),
+    "TIMESTAMP": TimestampType(),
+    "TIMESTAMP_NTZ": TimestampNTZType(),
+    "TINYINT": ByteType(),
+}
+
+
+def schema_of(columns: str) -> StructType:
+    """Columns as in DDL, without asking Spark, which would have to run."""
+    pairs = [column.split() for column in columns.split(", ")]
+    return StructType([StructField(name, TYPES[type_]) for name, type_ in pairs])
+
+
+def options(**given: str) -> WriteOptions:
+    """Options of a batch write; ``topic="-"`` leaves the topic out."""
+    named = {"service.url": "pulsar://127.0.0.1:1", "topic": "t", **given}
+    if named["topic"] == "-":
+        del named["topic"]
+    return parse_write_options(named, streaming=False)
+
+
+def problems(schema: str, **given: str) -> str:
+    """What is wrong with rows of this schema."""
+    with pytest.raises(SchemaError) as caught:
+        check_write_schema(schema_of(schema), options(**given))
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "value BINARY",
+        "value STRING",
+        "__key STRING, value BINARY",
+        "value BINARY, __key BINARY, __orderingKey STRING",
+        "value BINARY, __eventTime TIMESTAMP, __deliverAtTime TIMESTAMP",
+        "value BINARY, __messageProperties MAP<STRING,STRING>",
+        "value BINARY, __partition TINYINT, __topic STRING",
+        "value BINARY, __partition SMALLINT",
+        "value BINARY, __partition INT",
+        "value BINARY, __partition BIGINT",
+    ],
+)
+def test_what_can_be_written(schema: str):
+    """Each column with each of its types, in any order."""
+    check_write_schema(schema_of(schema), options())
+
+
+def test_topics_of_rows():
+    """Without the option the column says the topic."""
+    schema = schema_of("value BINARY, __topic STRING")
+    check_write_schema(schema, options(topic="-"))
+    text = problems("value BINARY", topic="-")
+    assert "set the option `topic`, or add `__topic`" in text
+
+
+def test_no_value():
+    """It is the only column that must be there."""
+    assert "no column `value`" in problems("__key STRING")
+    assert "no column `value`" in problems("Value BINARY")
+
+
+@pytest.mark.parametrize(
+    ("column", "parts"),
+    [
+        ("colour STRING", ("`colour` cannot be written (drop it before)",)),
+        ("__messageId BINARY", ("`__messageId` cannot be written",)),
+        ("__publishTime TIMESTAMP", ("`__publishTime` cannot be written",)),
+        ("__producerName STRING", ("`__producerName` cannot be written (drop",)),
+        ("__sequenceId BIGINT", ("`__sequenceId` cannot be written (drop it",)),
+        ("__key INT", ("`__key` is int, not string or binary (cast it before)",)),
+        ("__orderingKey BIGINT", ("`__orderingKey` is bigint, not binary or string",)),
+        ("__eventTime BIGINT", ("`__eventTime` is bigint, not timestamp",)),
+        ("__eventTime TIMESTAMP_NTZ", ("is timestamp_ntz, not timestamp",)),
+        ("__deliverAtTime DATE", ("`__deliverAtTime` is date, not timestamp",)),
+        ("__partition STRING", ("`__partition` is string, not int",)),
+        ("__topic BINARY", ("`__topic` is binary, not string",)),
+        (
+            "__messageProperties MAP<STRING,INT>",
+            ("is map<string,int>, not map<string,string>",),
+        ),
+        ("__messageProperties MAP<INT,STRING>", ("not map<string,string>",)),
+        ("__messageProperties STRING", ("is string, not map<string,string>",)),
+        ("__key MAP<STRING,STRING>", ("is map<string,string>, not string or",)),
+        ("value STRING", ("`value` comes twice",)),
+    ],
+)
+def test_what_cannot(column: str, parts: tuple[str, ...]):
+    """The column is named, with what to do, and all that can be written."""
+    text = problems(f"value BINARY, {column}")
+    for part in (*parts, "value, __key, __orderingKey, __eventTime"):
+        assert part in text
+    assert text.count(";") == 0
+
+
+def test_a_value_of_another_type():
+    """Numbers are not written as whatever text they have."""
+    assert "`value` is int, not binary or string" in problems("value INT")
+    assert "`value` is struct<>" in problems("value STRUCT<>")
+
+
+def test_all_problems_at_once():
+    """Nobody has to mend them one run at a time."""
+    text = problems("a INT, b INT, __key INT, __key INT", topic="-")
+    for part in ("`value`", "`__topic`", "`a`", "`b`", "`__key` is", "comes twice"):
+        assert part in text

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation's two tables of columns, made of ``pulsar_spark.columns``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulsar_spark.columns import READ, WRITE
+
+
+def columns_of_a_read() -> str:
+    """Return the columns that a read can give as a Markdown table."""
+    return _table(
+        "what it holds",
+        ((name, read.type.value, read.doc) for name, read in READ.items()),
+    )
+
+
+def columns_of_a_write() -> str:
+    """Return the columns that a write can take as a Markdown table."""
+    return _table(
+        "what becomes of it",
+        (
+            (name, " or ".join(type_.value for type_ in write.types), write.doc)
+            for name, write in WRITE.items()
+        ),
+    )
+
+
+def _table(heading: str, rows: Iterable[tuple[str, str, str]]) -> str:
+    lines = [f"| column | type | {heading} |", "|---|---|---|"]
+    lines += [
+        f"| `{name}` | {type_} | {doc}".rstrip() + " |" for name, type_, doc in rows
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents for people, and the parts of them that are generated.
+
+Markers such as ``<!-- options: begin -->`` and ``<!-- options: end -->`` enclose what
+``make generate-docs`` writes: tables of what the code says, and the figures of the runs
+that ``make bench ARGS=--save`` and ``make bench-peer ARGS=--save`` left in docs/.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pulsar_spark import errors
+from pulsar_spark.options import options_table_markdown
+from tests.bench.report import Document
+from tests.support.column_tables import columns_of_a_read, columns_of_a_write
+from tests.test_layers import LAYERS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+#: What people read, in the order in which they are likely to.
+DOCUMENTS = (
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+)
+
+#: Links to files of the project that must work outside of it, too, begin like this.
+REPOSITORY = "https://github.com/pulsar-spark/pulsar-spark"
+RAW = "https://raw.githubusercontent.com/pulsar-spark/pulsar-spark/main"
+
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_GENERATED = re.compile(r"^<!-- ([\w-]+): begin -->.*?^<!-- \1: end -->$", re.M | re.S)
+_LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+
+
+def replace_between(text: str, name: str, content: str) -> str:
+    """Return the text with ``content`` between the markers of this name.
+
+    Raises:
+        ValueError: A marker is missing.
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    first, last = text.index(begin) + len(begin), text.index(end)
+    return f"{text[:first]}\n{content.strip()}\n\n{text[last:]}"
+
+
+def generated() -> dict[Path, str]:
+    """Return the text of each document that has generated parts, with these renewed."""
+    parts = {
+        "architecture": {"rooms": _rooms()},
+        "columns": {
+            "columns-of-a-read": columns_of_a_read(),
+            "columns-of-a-write": columns_of_a_write(),
+        },
+        "errors": {"errors": _errors()},
+        "options": {"options": options_table_markdown()},
+        "speed": {
+            name: Document.read(DOCS / f"{name}.json").markdown()
+            for name in ("bench", "bench-peer")
+        },
+    }
+    found = {}
+    for page, contents in parts.items():
+        text = (DOCS / f"{page}.md").read_text()
+        for name, content in contents.items():
+            text = replace_between(text, name, content)
+        found[DOCS / f"{page}.md"] = text
+    return found
+
+
+def conditions() -> dict[str, type[errors.PulsarSparkError]]:
+    """Return every error condition and the class that has it, in the module's order."""
+    return {
+        value.condition: value
+        for value in vars(errors).values()
+        if isinstance(value, type)
+        and issubclass(value, errors.PulsarSparkError)
+        and "condition" in vars(value)
+        and value is not errors.PulsarSparkError
+    }
+
+
+def meaning_and_cure(error: type[errors.PulsarSparkError]) -> tuple[str, str]:
+    """Return what the docstring of an error says before and after "Cure:"."""
+    paragraphs = (inspect.getdoc(error) or "").split("\n\n")
+    texts = [" ".join(text.split()).replace("``", "`") for text in paragraphs]
+    cures = [text for text in texts if text.startswith("Cure: ")]
+    assert len(cures) == 1, f"{error.__name__}: a paragraph `Cure: ...` is missing"
+    meaning = " ".join(texts[: texts.index(cures[0])])
+    return meaning, cures[0].removeprefix("Cure: ")
+
+
+def _errors() -> str:
+    """Write the errors as a Markdown table."""
+    lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
+    for condition, error in conditions().items():
+        cells = (f"`{condition}`, `{error.__name__}`", *meaning_and_cure(error))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _rooms() -> str:
+    """Write who may import what as a Markdown table: the folders of the package."""
+    lines = [
+        "| room | may import of ours | and of others | never |",
+        "|---|---|---|---|",
+    ]
+    for name in reversed(LAYERS):
+        if (ROOT / "pulsar_spark" / name).is_dir():
+            layer = LAYERS[name]
+            banned = {"socket": "sockets", "time": "clocks", "threading": "threads"}
+            never = (
+                word for module, word in banned.items() if module in layer.not_stdlib
+            )
+            cells = (
+                f"`{name}`",
+                ", ".join(f"`{part}`" for part in layer.ours),
+                ", ".join(f"`{package}`" for package in layer.third_party),
+                ", ".join(never),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def without_code(text: str) -> str:
+    """Return the text without its fenced blocks of code."""
+    return _FENCE.sub("", text)
+
+
+def prose(text: str) -> str:
+    """Return the text without blocks of code, tables, pictures and generated parts."""
+    text = _GENERATED.sub("", without_code(text))
+    return re.sub(r"^(\||!?\[).*$", "", text, flags=re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a text's headings, as GitHub makes them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = sum(
+            re.fullmatch(rf"{slug}(-\d+)?", other) is not None for other in found
+        )
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of a text's links and pictures."""
+    plain = re.sub(r"`[^`]*`", "``", without_code(text))
+    return [inline or reference for inline, reference in _LINK.findall(plain)]
+
+
+def dead_links(document: Path) -> Iterator[str]:
+    """Find links that lead to no file, or to no heading, of the project.
+
+    Links to other sites are not followed.
+    """
+    for link in links(document.read_text()):
+        target, _, anchor = link.partition("#")
+        for prefix in (f"{REPOSITORY}/blob/main", f"{REPOSITORY}/tree/main", RAW):
+            if target.startswith(f"{prefix}/"):
+                file = ROOT / target.removeprefix(f"{prefix}/")
+                break
+        else:
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file = document.parent / target if target else document
+        if not file.exists():
+            yield f"{link}: no such file"
+        elif (
+            anchor and file.suffix == ".md" and anchor not in anchors(file.read_text())
+        ):
+            yield f"{link}: no such heading"
+
+
+def main() -> None:
+    """Renew the generated parts."""
+    for document, text in generated().items():
+        document.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

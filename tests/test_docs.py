@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents say what is true: tables are current, snippets run, links lead on."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.options import METADATA_COLUMNS_ALL, OPTIONS, Support
+from tests.support import docs
+from tests.support.docs import DOCS, DOCUMENTS, REPOSITORY, ROOT
+from tests.test_examples import send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
+
+    from tests.support.admin import Admin
+
+README = (ROOT / "README.md").read_text()
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+
+
+def test_generated_parts_are_current() -> None:
+    """Between markers is what the code and the saved runs say."""
+    for document, text in docs.generated().items():
+        assert document.read_text() == text, f"{document.name}: make generate-docs"
+
+
+def test_every_column_is_listed() -> None:
+    """Each metadata column has a row in the table of columns."""
+    columns = (DOCS / "columns.md").read_text()
+    for name in METADATA_COLUMNS_ALL:
+        assert re.search(rf"^\| `{name}`", columns, re.MULTILINE), name
+
+
+def test_every_condition_is_listed() -> None:
+    """Each error condition has a row in the table of errors, with a cure."""
+    text = (DOCS / "errors.md").read_text()
+    for condition, error in docs.conditions().items():
+        meaning, cure = docs.meaning_and_cure(error)
+        assert f"| `{condition}`, `{error.__name__}` | {meaning} | {cure} |" in text
+
+
+# -- Moving from others --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["moving-from-scala", "moving-from-kafka"])
+def test_options_of_others(name: str) -> None:
+    """What such a page says of an option is what becomes of it."""
+    words = {
+        Support.HONOURED: "honoured",
+        Support.IGNORED: "ignored",
+        Support.REFUSED: "refused",
+    }
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| (honoured|ignored|refused|unknown) \|",
+        (DOCS / f"{name}.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) > 20
+    known = {name: spec for spec in OPTIONS for name in (spec.name, *spec.aliases)}
+    for option, word in rows:
+        spec = known.get(option)
+        assert word == (words[spec.support] if spec else "unknown"), option
+
+
+# -- Files and links -----------------------------------------------------------------
+
+
+@each_document
+def test_files_named_exist(document: Path) -> None:
+    """Each path of the project that a document names is there."""
+    named = re.findall(
+        r"`((?:pulsar_spark|tests|examples|proto|docs)/[\w/.-]+)`", document.read_text()
+    )
+    for path in named:
+        assert (ROOT / path).exists(), path
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    """Each link within the project leads to a file, and to a heading of it."""
+    assert list(docs.dead_links(document)) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "problem"),
+    [
+        ("reading.md", ""),
+        ("reading.md#part-of-a-topic", ""),
+        ("reading.md#part-of-it", "no such heading"),
+        ("nothing.md", "no such file"),
+        ("#a-heading", ""),
+        ("#a-heading-1", ""),
+        ("#another", "no such heading"),
+        (f"{REPOSITORY}/blob/main/docs/options.md", ""),
+        (f"{REPOSITORY}/blob/main/docs/nothing.md", "no such file"),
+        (f"{REPOSITORY}/tree/main/examples", ""),
+        (f"{docs.RAW}/docs/bench.svg", ""),
+        (f"{REPOSITORY}/issues", ""),
+        ("https://pulsar.apache.org/docs", ""),
+    ],
+)
+def test_the_search_for_dead_links(tmp_path: Path, link: str, problem: str) -> None:
+    """Links in brackets and below them are checked, those in code are not."""
+    (tmp_path / "reading.md").write_text("# Part of a topic\n")
+    page = tmp_path / "page.md"
+    page.write_text("## A `heading`\n```\n[a](dead)\n```\n## A heading\n`[b](dead)`\n")
+    assert list(docs.dead_links(page)) == []
+    for text in (f"[a]({link})", f"![a]({link})", f"[a]: {link}"):
+        page.write_text(f"## A `heading`\n## A heading\n{text}\n")
+        found = list(docs.dead_links(page))
+        assert found == ([f"{link}: {problem}"] if problem else [])
+
+
+def test_the_readme_works_elsewhere() -> None:
+    """Package indexes show it, too, where relative links lead nowhere."""
+    assert [link for link in docs.links(README) if "://" not in link] == []
+
+
+def test_the_project_has_one_address() -> None:
+    """Where pyproject.toml names the repository, it is the one that links name."""
+    named = re.findall(
+        r"https://github\.com/[\w-]+/[\w-]+", (ROOT / "pyproject.toml").read_text()
+    )
+    assert set(named) <= {REPOSITORY}
+
+
+# -- Form ----------------------------------------------------------------------------
+
+
+def test_the_readme_is_short() -> None:
+    """It is what a visitor reads in one go; pages have the rest."""
+    assert len(README.encode()) <= 12_000
+
+
+@each_document
+def test_prose_is_wrapped(document: Path) -> None:
+    """No line of prose is longer than 100 characters; tables and code may be."""
+    lines = docs.prose(document.read_text()).splitlines()
+    assert [line for line in lines if len(line) > 100] == []
+
+
+# -- Snippets ------------------------------------------------------------------------
+
+
+def snippets() -> list[Any]:
+    """Return the Python blocks of all documents, each once, named by its heading."""
+    found: dict[str, str] = {}
+    pattern = re.compile(r"^#+ ([^\n]+)$|^```python\n(.*?)^```", re.M | re.S)
+    for document in DOCUMENTS:
+        heading = ""
+        for match in pattern.finditer(document.read_text()):
+            heading = match[1] or heading
+            if match[2]:
+                name = re.sub(r"\W+", "-", f"{document.stem} {heading}".lower())
+                found.setdefault(match[2], f"{name}-{len(found)}")
+    return [pytest.param(code, id=name) for code, name in found.items()]
+
+
+@pytest.mark.parametrize("snippet", snippets())
+def test_snippet_runs(
+    snippet: str,
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each Python block runs, with names of the broker, topics and folders put in."""
+    listeners: list[StreamingQueryListener] = []
+    add = type(spark.streams).addListener
+
+    def add_and_note(
+        manager: StreamingQueryManager, listener: StreamingQueryListener
+    ) -> None:
+        listeners.append(listener)
+        add(manager, listener)
+
+    monkeypatch.setattr(type(spark.streams), "addListener", add_and_note)
+    topics = (("orders", 2), ("orders-copy", 2), ("orders-de", 0), ("orders-fr", 0))
+    for name, partitions in topics:
+        topic = f"persistent://{namespace}/{name}"
+        if partitions:
+            admin.create_partitioned(topic, partitions)
+        send(service_url, topic, [f'{{"id": {i}}}' for i in range(20)])
+    code = textwrap.dedent(snippet)
+    code = code.replace("pulsar://localhost:6650", service_url)
+    code = code.replace("public/default", namespace)
+    code = code.replace('"/data/', f'"{tmp_path}/')
+    try:
+        exec(compile(code, "snippet", "exec"), {"spark": spark})  # noqa: S102
+    finally:
+        for (
+            listener
+        ) in listeners:  # or it would tell of the queries of other tests, too
+            spark.streams.removeListener(listener)
+    capsys.readouterr()
