@@ -360,16 +360,17 @@ class _Reader(Peeker):
 def _read_all(readers: Iterable[_Reader], arrived: threading.Condition) -> None:
     """Wait until all have read their sections, or nothing comes any more."""
     heard_s = time.monotonic()
+    seen: list[tuple[int, int]] = []
     while waiting := [reader for reader in readers if reader.is_waiting]:
-        for reader in waiting:
-            reader.ask_for_entries()
-        before = [reader.reached for reader in waiting]
-        with arrived:
-            arrived.wait_for(partial(_all_have_news, waiting), _STEP_S)
-        if [reader.reached for reader in waiting] != before:
-            heard_s = time.monotonic()
+        reached = [reader.reached for reader in waiting]
+        if reached != seen:
+            seen, heard_s = reached, time.monotonic()
         elif time.monotonic() - heard_s >= _TIMEOUT_S:
             break
+        for reader in waiting:
+            reader.ask_for_entries()
+        with arrived:
+            arrived.wait_for(partial(_all_have_news, waiting), _STEP_S)
 
 
 def _all_have_news(readers: Iterable[_Reader]) -> bool:

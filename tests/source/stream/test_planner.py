@@ -1088,6 +1088,25 @@ class TestChunks:
         assert self.acknowledged(query, *rows, piece("u", 0)) == (LEDGER, 0)
         assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 7)
 
+    def test_entries_that_come_before_anybody_waits(
+        self, query: Query, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They were heard, too."""
+        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        clock = Clock()
+        monkeypatch.setattr(guard_module, "time", clock)
+        query.broker.always("FLOW", clock.delaying(guard_module._TIMEOUT_S - 0.1))
+        ask = guard_module._Reader.ask_for_entries
+
+        def ask_and_let_come(reader: Any) -> None:
+            before = reader.reached
+            ask(reader)
+            wait_until(lambda: reader.reached != before or not reader.is_waiting)
+
+        monkeypatch.setattr(guard_module._Reader, "ask_for_entries", ask_and_let_come)
+        rows = [batch([b"b"] * 50)] * 5
+        assert self.acknowledged(query, *rows, piece("u", 0)) == (LEDGER, 0)
+
     def test_a_topic_partition_that_delivers_nothing(
         self,
         scripted: ScriptedBroker,
