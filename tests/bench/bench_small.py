@@ -64,7 +64,7 @@ class EntrySize:
 
 
 SIZES = (
-    EntrySize(1, 20, 0.9, to_peer=1.0),
+    EntrySize(1, 5, 0.9, to_peer=1.0),
     EntrySize(5, 5, 0.85, to_peer=1.4),
     EntrySize(20, 2, 0.8, codecs=("LZ4", "ZSTD")),
     EntrySize(100, 1, 0.85),
