@@ -39,8 +39,7 @@ install: $(STAMP) ## Make .venv with everything that development needs
 
 # The kernel is among these: what is installed in place must be what the source says.
 $(STAMP): pyproject.toml constraints.txt setup.py \
-		$(wildcard pulsar_spark/wire/messages.p* pulsar_spark/wire/deliveries.p*) \
-		$(wildcard pulsar_spark/wire/sends.p*)
+		$(wildcard pulsar_spark/loops/*.p*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'

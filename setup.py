@@ -67,8 +67,8 @@ def extensions() -> list[Extension]:
 
     kernel = [
         Extension(
-            f"pulsar_spark.wire.{name}",
-            [f"pulsar_spark/wire/{name}.py"],
+            f"pulsar_spark.loops.{name}",
+            [f"pulsar_spark/loops/{name}.py"],
             extra_compile_args=["-O3", "-g0"],
             optional=not KERNEL,  # nothing that is missing is copied, either
         )

@@ -13,12 +13,12 @@ Reading order of the package, along the path of a row::
     client/connection.py     a socket and a thread
     wire/protocol.py         bytes in, events out
     wire/entries.py          one entry -> its messages
-    wire/messages.py         the loop over them, compiled where a C compiler was at hand
+    loops/messages.py        the loop over them, compiled where a C compiler was at hand
     arrow/decode.py          messages -> RecordBatches for Spark
 
 docs/architecture.md has the path of a write, and who may import whom.
 
-``kernel`` says which form of that loop runs, and of the one in wire/sends.py, which
+``kernel`` says which form of that loop runs, and of the one in loops/sends.py, which
 writes: "compiled" or "python".
 """
 
@@ -38,11 +38,11 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.logs import protect_loggers
+from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
-from pulsar_spark.wire import messages
 
 kernel = messages.KERNEL
 

@@ -62,43 +62,54 @@ LAYERS = {
     ),
     "options.security": Layer((), (), _NETWORK + _CLOCK),
     "options.service_url": Layer(("errors",), (), _NETWORK + _CLOCK),
+    # The inner loops over bytes, compiled.
+    "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
+    "loops.memory": Layer((), (), _NETWORK + _CLOCK),
+    "loops.deliveries": Layer((), (), _NETWORK + _CLOCK),
+    "loops.messages": Layer(
+        ("errors", "loops.memory", "loops.deliveries"), (), _NETWORK + _CLOCK
+    ),
+    "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
-        ("errors", "message_id", "txn"), ("google", "crc32c"), _NETWORK + _CLOCK
+        ("errors", "message_id", "txn", "loops"),
+        ("google", "crc32c"),
+        _NETWORK + _CLOCK,
     ),
-    "wire.deliveries": Layer((), (), _NETWORK + _CLOCK),
-    "wire.frames": Layer(("errors", "wire.deliveries"), ("crc32c",), _NETWORK + _CLOCK),
-    "wire.messages": Layer(
-        ("errors", "wire.deliveries", "wire.frames"), (), _NETWORK + _CLOCK
+    "wire.frames": Layer(
+        ("errors", "loops.memory", "loops.deliveries"), ("crc32c",), _NETWORK + _CLOCK
     ),
-    "wire.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
-        ("errors", "wire.messages"), ("lz4", "pyarrow"), _NETWORK + _CLOCK
+        ("errors", "loops.messages"), ("lz4", "pyarrow"), _NETWORK + _CLOCK
     ),
     # Messages <-> columns.
     "arrow": Layer(
-        ("errors", "message_id", "columns", "wire"), ("pyarrow",), _NETWORK + _CLOCK
+        ("errors", "message_id", "columns", "loops", "wire"),
+        ("pyarrow",),
+        _NETWORK + _CLOCK,
     ),
     "arrow.values": Layer(("errors", "columns"), ("pyarrow",), _NETWORK + _CLOCK),
     "arrow.hashing": Layer((), ("pyarrow",), _NETWORK + _CLOCK),
     # The protocol on blocking sockets.
     "client": Layer(
-        ("errors", "message_id", "text", "txn", "topics", "options", "wire"),
+        ("errors", "message_id", "text", "txn", "topics", "options", "loops", "wire"),
         (),
         _NETWORK,
     ),
     "client.producer_refusals": Layer(("errors", "wire"), (), _NETWORK + _CLOCK),
     "client.producer_state": Layer(
-        ("errors", "message_id", "txn", "wire", "client"), (), _NETWORK
+        ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.transport": Layer(("errors",)),
     # What would serve another protocol over TCP as well.
-    "client.buffers": Layer(("wire",), (), _NETWORK),
+    "client.buffers": Layer(("loops.memory", "wire"), (), _NETWORK),
     "client.credentials": Layer(("errors",), (), _NETWORK + _CLOCK),
     "client.retry": Layer(("errors",), (), _NETWORK),
     "client.connection": Layer(
-        ("errors", "wire", "client.transport", "client.credentials"), (), _NETWORK
+        ("errors", "loops", "wire", "client.transport", "client.credentials"),
+        (),
+        _NETWORK,
     ),
     # What to read, how far, in what parts.
     "source": Layer(
@@ -109,6 +120,7 @@ LAYERS = {
             "topics",
             "statistics",
             "options",
+            "loops",
             "wire",
             "client",
         ),
@@ -185,7 +197,7 @@ LAYERS = {
         _NETWORK + _CLOCK,
     ),
     "source.task": Layer(
-        ("statistics", "options", "wire", "client", "arrow", "source"),
+        ("statistics", "options", "loops", "wire", "client", "arrow", "source"),
         ("pyarrow",),
         _NETWORK,
     ),
@@ -228,6 +240,7 @@ LAYERS = {
             "errors",
             "txn",
             "options",
+            "loops",
             "wire",
             "client.producer_state",
             "arrow",
@@ -244,6 +257,7 @@ LAYERS = {
             "topics",
             "statistics",
             "options",
+            "loops",
             "wire",
             "client",
             "arrow",
@@ -291,7 +305,7 @@ LAYERS = {
     ),
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
-        ("errors", "logs", "message_id", "options", "wire.messages", "spark")
+        ("errors", "logs", "message_id", "options", "loops.messages", "spark")
     ),
     "pyspark_pulsar": Layer(("__init__",)),
 }

@@ -29,8 +29,8 @@ from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.arrow.values.raw import RawEncoder
 from pulsar_spark.columns import KEY, PARTITION, TOPIC, VALUE, WRITE, ColumnType
 from pulsar_spark.errors import BadRowError
+from pulsar_spark.loops.sends import Messages
 from pulsar_spark.message_id import encode_varint
-from pulsar_spark.wire.sends import Messages
 
 #: Large, because no RecordBatch overflows its offsets. It is as fast as the other.
 _BINARY = pa.large_binary()

@@ -23,14 +23,14 @@ from pulsar_spark.arrow.sources import (
     of_rows,
     of_text_of_entry,
 )
-from pulsar_spark.wire.deliveries import PUBLISH_TIME
-from pulsar_spark.wire.entries import Entry, EntryRun
-from pulsar_spark.wire.messages import (
+from pulsar_spark.loops.deliveries import PUBLISH_TIME
+from pulsar_spark.loops.messages import (
     HAS_EVENT_TIME,
     HAS_KEY,
     HAS_ORDERING_KEY,
     KEY_IS_BASE64,
 )
+from pulsar_spark.wire.entries import Entry, EntryRun
 
 _NO_TIME = pa.scalar(None, TIMESTAMP)
 _NO_TEXT = pa.array([], pa.string())

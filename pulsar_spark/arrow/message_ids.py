@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.runs import Messages, allocate, binary_array
 from pulsar_spark.arrow.sources import Collector
+from pulsar_spark.loops.messages import BinaryColumn
 from pulsar_spark.message_id import MessageId, encode_message_id, encode_varint
 from pulsar_spark.wire.entries import Entry, EntryRun
-from pulsar_spark.wire.messages import BinaryColumn
 
 
 class MessageIdCollector(Collector):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire.messages import BinaryColumn, MessageTable
+from pulsar_spark.loops.messages import BinaryColumn, MessageTable
 
 #: Allocations from this size on are taken from the system and given back to it, while
 #: Arrow's own memory pool keeps what it had.

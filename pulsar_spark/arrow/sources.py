@@ -170,7 +170,7 @@ class ColumnSource:
 
     Attributes:
         collector: Makes the collector for a column of a type, of entries read there.
-        table_columns: Which of ``wire.messages.BINARY_COLUMNS`` it is made of.
+        table_columns: Which of ``loops.messages.BINARY_COLUMNS`` it is made of.
         repeated: Reads a text of an entry that each of its rows repeats, where
             producers can make it long; None for other columns.
     """

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 
-from pulsar_spark.wire.frames import BUFFER_BYTES, new_bytes
+from pulsar_spark.loops.memory import new_bytes
+from pulsar_spark.wire.frames import BUFFER_BYTES
 
 #: Buffers kept, in all 16 MiB: what is under way, and what waits to be decoded.
 _KEPT = 32

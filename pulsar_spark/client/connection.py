@@ -31,9 +31,10 @@ from pulsar_spark.errors import (
     TransportError,
     foreign_text,
 )
+from pulsar_spark.loops.deliveries import Deliveries
+from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.commands import ReplyT, Request
-from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
     ClientProtocol,
@@ -47,7 +48,6 @@ from pulsar_spark.wire.protocol import (
     Reply,
     SendRefused,
 )
-from pulsar_spark.wire.sends import Receipt
 
 T = TypeVar("T")
 

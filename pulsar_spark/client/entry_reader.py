@@ -29,12 +29,13 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TransportError,
 )
+from pulsar_spark.loops import deliveries, messages
+from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire import commands, deliveries, messages
+from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request
-from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.entries import EntryRun, StoredEntry, read_stored_entry
 from pulsar_spark.wire.permits import Permits
 from pulsar_spark.wire.protocol import Delivery, delivery_of

@@ -34,13 +34,13 @@ from dataclasses import dataclass, field
 from pulsar_spark.client.connection import Connection, new_producer_id
 from pulsar_spark.client.producer_refusals import DAMAGED, explained
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import SendRefused
-from pulsar_spark.wire.sends import Receipt, SendFrame
 
 #: An entry may arrive damaged this many times in a row.
 _MAX_DAMAGED = 3

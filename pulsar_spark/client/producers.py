@@ -37,11 +37,11 @@ from pulsar_spark.errors import (
     SendTimeoutError,
     TransportError,
 )
+from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
 from pulsar_spark.wire.refusals import has_exclusive_producer
-from pulsar_spark.wire.sends import SendFrame
 
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One topic partition that a task writes to: its rows are cut, numbered and framed.
 
-Frames are made by ``wire.sends`` and sent by ``sink.task``. An entry holds as many rows
-as fit; a row that is too large for a batch goes alone, in chunks where these are
+Frames are made by ``loops.sends`` and sent by ``sink.task``. An entry holds as many
+rows as fit; a row that is too large for a batch goes alone, in chunks where these are
 allowed.
 
 With ``deliveryGuarantee=idempotent`` a row has the same number whenever it is written::
@@ -23,12 +23,12 @@ from functools import partial
 from pulsar_spark.arrow.encode import EncodedRows
 from pulsar_spark.client.producer_state import TopicProducer
 from pulsar_spark.errors import IdempotenceError
+from pulsar_spark.loops.sends import Packer, SendFrame
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import as_single
-from pulsar_spark.wire.sends import Packer, SendFrame
 
 #: Sequence ids reserved for a task in each micro-batch: more than it can have rows.
 _ROWS_OF_A_BATCH = 1 << 32

@@ -35,6 +35,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
+from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import (
@@ -51,7 +52,6 @@ from pulsar_spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import max_entry_bytes
-from pulsar_spark.wire.sends import SendFrame
 
 logger = logging.getLogger("pulsar_spark.sink")
 

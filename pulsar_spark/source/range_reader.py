@@ -22,6 +22,8 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
+from pulsar_spark.loops.deliveries import Deliveries
+from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source.ranges import TopicRange, check_start
 from pulsar_spark.wire.chunks import (
@@ -30,7 +32,6 @@ from pulsar_spark.wire.chunks import (
     ChunkAssembler,
     MissingChunks,
 )
-from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.entries import (
     DEFAULT_TABLE_BYTES,
     DEFAULT_TABLE_ROWS,
@@ -40,7 +41,6 @@ from pulsar_spark.wire.entries import (
     StoredEntry,
 )
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
-from pulsar_spark.wire.messages import MessageTable
 
 logger = logging.getLogger("pulsar_spark.source")
 

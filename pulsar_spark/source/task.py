@@ -16,13 +16,13 @@ from pulsar_spark.arrow.memory import release_unused
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.statistics import Kind, TaskStatistics, Totals
-from pulsar_spark.wire.messages import KERNEL
 
 
 def read_task(

@@ -28,7 +28,7 @@ from typing import Protocol, cast
 import lz4.block
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.wire.messages import KERNEL, lz4_size
+from pulsar_spark.loops.messages import KERNEL, lz4_size
 
 
 class CompressionType(IntEnum):

@@ -23,10 +23,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.message_id import encode_varint
-from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.compression import decompress
-from pulsar_spark.wire.deliveries import (
+from pulsar_spark.loops.deliveries import (
     BROKER_METADATA,
     BROKER_METADATA_END,
     COUNT,
@@ -36,14 +33,17 @@ from pulsar_spark.wire.deliveries import (
     REDELIVERY_COUNT,
     Deliveries,
 )
-from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
-from pulsar_spark.wire.messages import (
+from pulsar_spark.loops.messages import (
     IS_NULL,
     MIN_MESSAGE_BYTES,
     NO_LIMIT,
     MessageTable,
     split_metadata,
 )
+from pulsar_spark.message_id import encode_varint
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import decompress
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
 from pulsar_spark.wire.protobuf import UNREADABLE
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
-from pulsar_spark.wire.deliveries import Deliveries, Scanner
+from pulsar_spark.loops.deliveries import Deliveries, Scanner
+from pulsar_spark.loops.memory import new_bytes
 
 #: Metadata and payload of one entry, when CONNECTED names no other limit. The broker's
 #: maxMessageSize default.
@@ -60,11 +61,6 @@ _COPIED_BYTES = 64 * 1024
 
 #: Less room than this is not worth a call to the system.
 _MIN_ROOM_BYTES = 16 * 1024
-
-
-def new_bytes(size: int) -> memoryview:
-    """Return ``size`` bytes of new memory."""
-    return memoryview(bytearray(size))
 
 
 class Frame(NamedTuple):

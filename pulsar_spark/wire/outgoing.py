@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.frames import encode_payload_frame
-from pulsar_spark.wire.sends import SendFrame
 
 #: Room that is left below the broker's limit. It is for what the broker and its storage
 #: put around an entry: a cluster whose bookies take exactly as much as its brokers

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
-from pulsar_spark.wire import commands
-from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.deliveries import (
+from pulsar_spark.loops.deliveries import (
     END,
     ENTRY_ID,
     LEDGER_ID,
@@ -26,14 +24,16 @@ from pulsar_spark.wire.deliveries import (
     START,
     Deliveries,
 )
+from pulsar_spark.loops.memory import new_bytes
+from pulsar_spark.loops.sends import Receipt, read_receipts
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import (
     DEFAULT_MAX_MESSAGE_SIZE_BYTES,
     FRAME_HEADROOM_BYTES,
     Frame,
     FrameReader,
-    new_bytes,
 )
-from pulsar_spark.wire.sends import Receipt, read_receipts
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

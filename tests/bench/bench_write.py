@@ -24,13 +24,13 @@ import pyarrow as pa
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.producers import Producers, TopicProducer
+from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import Task, TaskWriter
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, encode_frame
-from pulsar_spark.wire.sends import SendFrame
 from tests.bench.bench_encode import ROWS, record_batch
 from tests.bench.bench_sink import new_topic
 from tests.bench.cluster import Cluster, note

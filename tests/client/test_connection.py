@@ -26,6 +26,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -33,7 +34,6 @@ from pulsar_spark.wire.commands import Request
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery, SendRefused
-from pulsar_spark.wire.sends import Receipt
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,

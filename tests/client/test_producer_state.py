@@ -17,10 +17,10 @@ from pulsar_spark.client.producer_state import (
     Trouble,
 )
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protocol import SendRefused
-from pulsar_spark.wire.sends import Receipt, SendFrame
 
 TOPIC = "persistent://public/default/t"
 

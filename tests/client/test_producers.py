@@ -33,11 +33,11 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import SendRefused
-from pulsar_spark.wire.sends import Receipt, SendFrame
 from tests.support.scripted_broker import (
     PATIENCE_S,
     Action,

@@ -77,10 +77,10 @@ TARGETS = [
     Target("wire/frames", ("wire/test_frames.py", "source/test_bulk.py")),
     Target("wire/entries", ("wire/test_entries.py", "source/test_bulk.py")),
     Target(
-        "wire/messages",
-        ("wire/test_messages.py", "wire/test_entries.py", "source/test_bulk.py"),
+        "loops/messages",
+        ("loops/test_messages.py", "wire/test_entries.py", "source/test_bulk.py"),
     ),
-    Target("wire/sends", ("wire/test_sends.py", "wire/test_outgoing.py")),
+    Target("loops/sends", ("loops/test_sends.py", "wire/test_outgoing.py")),
 ]
 
 

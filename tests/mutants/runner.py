@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _KERNEL = (
-    "pulsar_spark.wire.deliveries",
-    "pulsar_spark.wire.messages",
-    "pulsar_spark.wire.sends",
+    "pulsar_spark.loops.deliveries",
+    "pulsar_spark.loops.messages",
+    "pulsar_spark.loops.sends",
 )
 
 #: Each test is given this many times the CPU time that it takes without a mutant and

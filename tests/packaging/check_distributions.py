@@ -119,7 +119,7 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
     modules = ("deliveries", "messages", "sends")
-    assert kernel == [f"pulsar_spark/wire/{name}" for name in modules]
+    assert kernel == [f"pulsar_spark/loops/{name}" for name in modules]
     assert all(name.endswith(".so") for name in found - expected)
     assert expected < found
     (tag,) = parse_wheel_filename(wheel.name)[3]
@@ -150,7 +150,7 @@ def test_without_a_compiler(unpacked: Path, tmp_path: Path) -> None:
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
     run(*build, "--outdir", tmp_path / "compiled", unpacked)
     for name in ("deliveries.py", "messages.py", "sends.py"):
-        (unpacked / "pulsar_spark" / "wire" / name).touch()
+        (unpacked / "pulsar_spark" / "loops" / name).touch()
     run(*build, "--outdir", tmp_path / "pure", unpacked, env={"CC": "false"})
     (wheel,) = (tmp_path / "pure").glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")

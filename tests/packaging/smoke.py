@@ -15,7 +15,7 @@ def main(kernel: str, *others: str) -> None:
         others: ``spark``, or nothing.
     """
     import pulsar_spark
-    from pulsar_spark.wire import sends
+    from pulsar_spark.loops import sends
 
     for found in (pulsar_spark.kernel, sends.KERNEL):
         if found != kernel:

@@ -32,12 +32,12 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source import range_reader
 from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.wire import frames
-from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.protocol import ClientProtocol
 from tests.support import kernels
 from tests.support.settings import reader_settings

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-_FOLDER = ROOT / "pulsar_spark" / "wire"
+_FOLDER = ROOT / "pulsar_spark" / "loops"
 MODULES = ("deliveries", "messages", "sends")
 BUILT = ROOT / "build" / "kernels"
 
@@ -58,7 +58,7 @@ def load(form: str, name: str = "messages") -> ModuleType:
 
 
 def _full(name: str) -> str:
-    return f"pulsar_spark.wire.{name}"
+    return f"pulsar_spark.loops.{name}"
 
 
 def _fingerprint() -> str:
@@ -101,6 +101,6 @@ def _build(form: str, folder: Path) -> Path:
     built = folder / "built"
     built.mkdir()
     for name in MODULES:
-        (found,) = (folder / "pulsar_spark" / "wire").glob(f"{name}.*.so")
+        (found,) = (folder / "pulsar_spark" / "loops").glob(f"{name}.*.so")
         found.rename(built / found.name)
     return built

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows -> SEND frames, row by row and with protobuf's own runtime.
 
-Slow and plain: what ``wire.sends`` makes has to be the same, byte by byte.
+Slow and plain: what ``loops.sends`` makes has to be the same, byte by byte.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from pulsar_spark.arrow.encode import EncodedRows
 from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.loops.sends import OddRow, SendFrame
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import compress
 from pulsar_spark.wire.frames import encode_payload_frame
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
-from pulsar_spark.wire.sends import OddRow, SendFrame
 
 
 class Batch(NamedTuple):

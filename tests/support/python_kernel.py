@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.support import kernels
 
-_FOLDER = Path(__file__).parents[2] / "pulsar_spark" / "wire"
+_FOLDER = Path(__file__).parents[2] / "pulsar_spark" / "loops"
 SOURCES = {
-    f"pulsar_spark.wire.{name}": _FOLDER / f"{name}.py" for name in kernels.MODULES
+    f"pulsar_spark.loops.{name}": _FOLDER / f"{name}.py" for name in kernels.MODULES
 }
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from pulsar_spark.wire import messages
+from pulsar_spark.loops import messages
+from pulsar_spark.loops.messages import BinaryColumn, MessageTable
 from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.messages import BinaryColumn, MessageTable
 
 
 def fields_of(entry: Entry) -> list[dict[str, Any]]:

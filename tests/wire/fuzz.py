@@ -34,9 +34,9 @@ from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
+from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
-from pulsar_spark.wire.deliveries import Deliveries
 from pulsar_spark.wire.entries import Entry, EntryDecoder, read_stored_entry
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery, delivery_of
 from tests.wire import builders

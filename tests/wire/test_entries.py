@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import entries
 from pulsar_spark.wire.entries import (
@@ -21,7 +22,6 @@ from pulsar_spark.wire.entries import (
     decode_entry,
     read_stored_entry,
 )
-from pulsar_spark.wire.messages import MessageTable
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, proto
 from tests.wire.fields import column_of, fields_of

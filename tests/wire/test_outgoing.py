@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import MessageTooLargeError
+from pulsar_spark.loops.sends import Messages, Packer, SendFrame
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.chunks import ChunkAssembler
@@ -27,7 +28,6 @@ from pulsar_spark.wire.entries import (
 )
 from pulsar_spark.wire.frames import FrameReader
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
-from pulsar_spark.wire.sends import Messages, Packer, SendFrame
 from tests.support.entries import member
 from tests.wire.fields import column_of
 

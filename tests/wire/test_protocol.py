@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
+from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import FRAME_HEADROOM_BYTES
 from pulsar_spark.wire.protocol import (
@@ -29,7 +30,6 @@ from pulsar_spark.wire.protocol import (
     SendRefused,
     State,
 )
-from pulsar_spark.wire.sends import Receipt
 from tests.wire import builders
 from tests.wire.builders import CONNECTED, U64_MAX, Sent, command, frame, proto
 

@@ -16,8 +16,8 @@ import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.loops import messages
 from pulsar_spark.message_id import encode_varint
-from pulsar_spark.wire import messages
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protobuf import UNREADABLE
 from tests.support import kernels

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
+from pulsar_spark.loops.sends import OddRow, Receipt, SendFrame
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import decode_command, to_signed
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.frames import FrameReader, encode_frame, split_entry
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
-from pulsar_spark.wire.sends import OddRow, Receipt, SendFrame
 from tests.support import kernels
 from tests.support.entries import member
 from tests.support.protobuf_frames import BatchCutter, batch_frame, row_frames

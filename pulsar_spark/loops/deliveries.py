@@ -21,7 +21,7 @@ Like ``messages.py``, whose module docstring has the rules, this file runs as it
 is compiled with the types of ``deliveries.pxd`` where a C compiler is at hand. Only
 then is it used: as Python it is slower than the path of a `Frame`.
 
-Source: see ``frames.py`` and, for the fields, proto/pulsar_api.proto.
+Source: see ``wire/frames.py`` and, for the fields, proto/pulsar_api.proto.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _MOST_ENTRIES = 1024
 _MOST_COMMAND_BYTES = 128
 
 #: Larger metadata, and larger unpacked payloads, have rules of their own, see
-#: ``entries.py`` and ``source/range_reader.py``.
+#: ``wire/entries.py`` and ``source/range_reader.py``.
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_UNPACKED_BYTES = 5 * 1024 * 1024
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.wire import deliveries
-from pulsar_spark.wire.frames import new_bytes
+from pulsar_spark.loops import deliveries
+from pulsar_spark.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
