@@ -18,16 +18,18 @@ import re
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.mutants.mutators import Mutant, as_here, mutants
 from tests.mutants.runner import (
     KILLED,
+    NOT_RUN,
     SURVIVED,
     Baseline,
     Run,
+    Stage,
     Target,
     baseline,
     preload,
@@ -41,6 +43,9 @@ SURVIVORS = Path(__file__).parent / "survivors.txt"
 
 #: Of the mutants that ran; those with a reason to survive are few.
 _LEAST_KILLED = 0.95
+
+#: Tests that differ from others in the form of the kernel only.
+_SLOWER_KERNELS = ("[python", "[checked")
 
 TARGETS = [
     Target("wire/permits", ("wire/test_permits.py",)),
@@ -74,8 +79,16 @@ TARGETS = [
     Target("wire/chunks", ("wire/test_chunks.py",)),
     Target("wire/protobuf", ("wire/test_protobuf.py",)),
     Target("wire/protocol", ("wire/test_protocol.py", "source/test_bulk.py")),
-    Target("wire/frames", ("wire/test_frames.py", "source/test_bulk.py")),
-    Target("wire/entries", ("wire/test_entries.py", "source/test_bulk.py")),
+    Target(
+        "wire/frames",
+        ("wire/test_frames.py", "source/test_bulk.py"),
+        but=_SLOWER_KERNELS,
+    ),
+    Target(
+        "wire/entries",
+        ("wire/test_entries.py", "source/test_bulk.py"),
+        but=_SLOWER_KERNELS,
+    ),
     Target(
         "loops/messages",
         ("loops/test_messages.py", "wire/test_entries.py", "source/test_bulk.py"),
@@ -227,41 +240,83 @@ def _run(
     return score
 
 
+@dataclass(eq=False)
+class _Turn:
+    """A mutant that runs, or is to.
+
+    Attributes:
+        mutant: The mutant.
+        tests: Tests to run on it.
+        rest: Those to run after them where it survives.
+        on_stage: Whether a stage may run it.
+        run: What runs it.
+    """
+
+    mutant: Mutant
+    tests: Mapping[str, float]
+    rest: Mapping[str, float]
+    on_stage: bool
+    run: Run | Stage = field(init=False)
+
+    def following(self, outcome: int) -> _Turn | None:
+        """What has to run before one knows whether the mutant survives."""
+        if outcome == NOT_RUN:
+            return replace(self, on_stage=False)
+        if outcome == SURVIVED and self.rest:
+            # One of them may run the line where another has run it for it before.
+            return replace(self, tests=self.rest, rest={})
+        return None
+
+
 def _outcomes(
     target: Target, usual: Baseline, queue: list[Mutant], jobs: int, end: float
 ) -> Iterator[tuple[Mutant, int]]:
     """Each mutant that ran, with how it ended, a few at a time."""
-    running: list[tuple[Run, Mutant, Mapping[str, float]]] = []  # and tests left to run
-    again: list[tuple[Mutant, Mapping[str, float]]] = []
-    queue = queue[::-1]
+    stages = [Stage(target, queue) for _ in range(jobs)]
+    idle, fresh = list(stages), _turns(usual, queue, end)
+    running: list[_Turn] = []
+    again: list[_Turn] = []
     while True:
-        while len(running) < jobs and (again or queue):
-            if again:
-                (mutant, tests), rest = again.pop(), {}
-            elif time.monotonic() >= end:
+        while len(running) < jobs:
+            turn = again.pop() if again else next(fresh, None)
+            if turn is None:
                 break
-            else:
-                mutant = queue.pop()
-                tests = usual.tests_of(mutant.lines)
-                rest = usual.others(tests)
-            running.append((start(target, mutant.tree(), tests), mutant, rest))
+            turn.run = _begin(target, turn, idle)
+            running.append(turn)
         if not running:
-            return
-        time.sleep(0.01)
-        still = []
-        for run, mutant, rest in running:
-            outcome = run.over()
-            if outcome is None:
-                still.append((run, mutant, rest))
+            break
+        time.sleep(0.002)
+        for turn in list(running):
+            if (outcome := turn.run.over()) is None:
                 continue
-            if run.killer:
-                usual.kills[run.killer] += 1
-            if outcome == SURVIVED and rest:
-                # One of them may run the line where another has run it for it before.
-                again.append((mutant, rest))
+            running.remove(turn)
+            usual.kills[turn.run.killer or ""] += 1
+            if isinstance(turn.run, Stage):
+                idle.append(turn.run)
+            if (following := turn.following(outcome)) is None:
+                yield turn.mutant, outcome
             else:
-                yield mutant, outcome
-        running = still
+                again.append(following)
+    for stage in stages:
+        stage.close()
+
+
+def _turns(usual: Baseline, queue: list[Mutant], end: float) -> Iterator[_Turn]:
+    """What is to run first, as long as there is time."""
+    for mutant in queue:
+        if time.monotonic() >= end:
+            return
+        tests = usual.tests_of(mutant.lines)
+        on_stage = usual.imported.isdisjoint(mutant.lines)
+        yield _Turn(mutant, tests, usual.others(tests), on_stage)
+
+
+def _begin(target: Target, turn: _Turn, idle: list[Stage]) -> Run | Stage:
+    if not turn.on_stage:
+        return start(target, turn.mutant.tree(), turn.tests)
+    stage = idle.pop()
+    stage.start(turn.mutant, turn.tests)
+    return stage
 
 
 if __name__ == "__main__":

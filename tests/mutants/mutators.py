@@ -88,6 +88,36 @@ class Mutant:
         getattr(node, block)[index] = self.statement
         return ast.fix_missing_locations(whole)
 
+    def function(self) -> tuple[list[str], ast.Module] | None:
+        """The function with the mistake, where it is in one.
+
+        Returns:
+            The names of the classes that it is in, and its own; and a module with
+            nothing but it in those.
+        """
+        classes: list[ast.ClassDef] = []
+        node: ast.AST = self.module
+        inner = list(self.steps)
+        while isinstance(node, ast.Module | ast.ClassDef) and inner:
+            block, index = inner.pop(0)
+            node = getattr(node, block)[index]
+            if isinstance(node, ast.ClassDef):
+                classes.append(node)
+        if not isinstance(node, ast.FunctionDef) or not inner:
+            return None
+        names = [*(one.name for one in classes), node.name]
+        changed: ast.stmt = copy.deepcopy(node)
+        node = changed
+        for block, index in inner[:-1]:
+            node = getattr(node, block)[index]
+        block, index = inner[-1]
+        getattr(node, block)[index] = self.statement
+        for one in reversed(classes):
+            outer = copy.copy(one)
+            outer.bases, outer.keywords, outer.decorator_list = [], [], []
+            outer.body, changed = [changed], outer
+        return names, ast.fix_missing_locations(ast.Module([changed], []))
+
 
 def mutants(source: str) -> Iterator[Mutant]:
     """Each mutant of a module, in the order of its source."""

@@ -4,6 +4,10 @@
 The processes are forked from one that has imported what is not ours. In them a mutant
 takes the place of its module whatever lies in the folder, so that neither a compiled
 kernel nor compiled bytecode can stand in for it.
+
+Most mutants differ in a function that nothing calls before the tests run. These are
+forked from a process that has imported the module and collected its tests, and only
+this function gets another code: a tenth of the time.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -33,13 +38,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from tests.mutants.mutators import Mutant
 
 ROOT = Path(__file__).parents[2]
 _KERNEL = (
@@ -56,6 +63,9 @@ _MORE_S = 4.0
 
 #: And all of them this many times that by the clock, which ends what waits for ever.
 _BUSY = 8
+
+#: The same where nothing is imported.
+_MORE_ON_STAGE_S = 1.0
 
 #: Calls of a function in each test whose lines are counted, which takes long.
 _CALLS_WATCHED = 100
@@ -112,11 +122,13 @@ class Baseline:
     Attributes:
         seconds: CPU time that each test takes, with the lines counted.
         runs: Tests that run a line.
+        imported: Lines that run before any test does.
         kills: How many mutants each test has killed.
     """
 
     seconds: dict[str, float]
     runs: dict[int, list[str]]
+    imported: frozenset[int]
     kills: Counter[str] = field(default_factory=Counter)
 
     def tests_of(self, lines: range) -> dict[str, float]:
@@ -184,9 +196,7 @@ class Run:
         if not pid and time.monotonic() < self.deadline:
             return None
         if not pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self._forget()
+            self.kill()
             return KILLED
         text = self._forget()
         if found := re.search(rf"^{_KILLER}(.*)$", text, re.MULTILINE):
@@ -195,6 +205,16 @@ class Run:
         if code not in (SURVIVED, KILLED) and code >= 0:
             raise MutantsError(f"a run of tests ended with {code}:\n{text}")
         return SURVIVED if code == SURVIVED else KILLED  # a crash is noticed, too
+
+    def kill(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._forget()
+
+    def words(self) -> str:
+        """What it has written so far."""
+        return self.output.read_text(errors="replace")
 
     def _forget(self) -> str:
         text = self.output.read_text(errors="replace")
@@ -216,7 +236,7 @@ def start(target: Target, tree: ast.Module, tests: Mapping[str, float]) -> Run:
     def child() -> int:
         _limit_cpu(0)
         code = _pytest(target, finder, _Chosen(tests))
-        if finder.given is None:
+        if not finder.given:
             raise MutantsError(f"nothing imported {target.name}")
         if code == pytest.ExitCode.OK:
             return SURVIVED
@@ -238,17 +258,20 @@ def baseline(target: Target) -> Baseline:
 
     def child() -> int:
         watching = _Watching(str(target.path))
+        sys.settrace(watching.trace)
         code = _pytest(target, _Finder(target, tree), watching)
         if code != pytest.ExitCode.OK:
             raise MutantsError(f"the tests of {target.module} fail without a mutant")
-        found.write_text(json.dumps([watching.seconds, watching.lines]))
+        found.write_text(
+            json.dumps([watching.seconds, watching.lines, watching.imported])
+        )
         return SURVIVED
 
     try:
         run = _fork(child, 1800)
         while run.over() is None:
             time.sleep(0.02)
-        seconds, lines = json.loads(found.read_text() or "[{}, {}]")
+        seconds, lines, imported = json.loads(found.read_text() or "[{}, {}, []]")
     finally:
         found.unlink()
     if not seconds:
@@ -257,7 +280,134 @@ def baseline(target: Target) -> Baseline:
     for test, ran in lines.items():
         for line in ran:
             runs[line].append(test)
-    return Baseline(seconds, dict(runs))
+    return Baseline(seconds, dict(runs), frozenset(imported))
+
+
+# -- one run of many -------------------------------------------------------------------
+
+
+class Stage:
+    """A process that has collected the tests of a module, for one mutant at a time.
+
+    Attributes:
+        killer: As of a `Run`.
+    """
+
+    def __init__(self, target: Target, mutants: Sequence[Mutant]) -> None:
+        self._mutants = {id(mutant): at for at, mutant in enumerate(mutants)}
+        requests, to_stage = os.pipe()
+        from_stage, answers = os.pipe()
+        tree = ast.parse(target.path.read_text())
+
+        def child() -> int:
+            os.close(to_stage)
+            os.close(from_stage)
+            finder = _Finder(target, tree)
+            with os.fdopen(requests) as asked, os.fdopen(answers, "w") as answered:
+                _pytest(target, finder, _OnStage(finder, mutants, asked, answered))
+            return SURVIVED
+
+        self._run = _fork(child, float("inf"))
+        os.close(requests)
+        os.close(answers)
+        self._asked = os.fdopen(to_stage, "w")
+        self._answers = os.fdopen(from_stage)
+        self.killer: str | None = None
+
+    def start(self, mutant: Mutant, tests: Mapping[str, float]) -> None:
+        """Run tests on a mutant, as `start` below."""
+        self.killer = None
+        asked = [self._mutants[id(mutant)], dict(tests)]
+        self._asked.write(json.dumps(asked) + "\n")
+        self._asked.flush()
+
+    def over(self) -> int | None:
+        """As of a `Run`; NOT_RUN where the mutant is none for a stage."""
+        if not select.select([self._answers], [], [], 0)[0]:
+            return None
+        if not (line := self._answers.readline()):
+            raise MutantsError(f"a stage of tests broke down:\n{self._run.words()}")
+        outcome, self.killer = json.loads(line)
+        return int(outcome)
+
+    def close(self) -> None:
+        """End the process."""
+        self._run.kill()
+        self._asked.close()
+        self._answers.close()
+
+
+class _OnStage:
+    """In the process of a stage: forks it for each mutant, in place of all tests."""
+
+    def __init__(
+        self,
+        finder: _Finder,
+        mutants: Sequence[Mutant],
+        asked: IO[str],
+        answered: IO[str],
+    ) -> None:
+        self._finder = finder
+        self._mutants = mutants
+        self._asked = asked
+        self._answered = answered
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Answer until nothing more is asked."""
+        items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()
+        while line := self._asked.readline():
+            number, tests = json.loads(line)
+            chosen = [items[test] for test in tests]
+            answer = self._try(self._mutants[number], chosen, tests)
+            self._answered.write(json.dumps(answer) + "\n")
+            self._answered.flush()
+        return True
+
+    def _try(
+        self, mutant: Mutant, items: list[pytest.Item], tests: dict[str, float]
+    ) -> tuple[int, str | None]:
+        from_child, killer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = NOT_RUN
+            try:
+                code = self._run(mutant, items, tests, killer)
+            except BaseException:
+                code = KILLED
+            finally:
+                os._exit(code)
+        os.close(killer)
+        deadline = time.monotonic() + _BUSY * sum(
+            _SLOWER * seconds + _MORE_ON_STAGE_S for seconds in tests.values()
+        )
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+        with os.fdopen(from_child) as words:
+            name = words.read() or None
+        code = os.waitstatus_to_exitcode(ended[1])
+        return (code if code in (SURVIVED, NOT_RUN) else KILLED), name
+
+    def _run(
+        self,
+        mutant: Mutant,
+        items: list[pytest.Item],
+        tests: dict[str, float],
+        killer: int,
+    ) -> int:
+        if not self._finder.change(mutant):
+            return NOT_RUN
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            _limit_cpu(tests[item.nodeid], _MORE_ON_STAGE_S)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if item.session.testsfailed:
+                os.write(killer, item.nodeid.encode())
+                return KILLED
+        return SURVIVED
 
 
 def _fork(child: Callable[[], int], seconds: float) -> Run:
@@ -310,9 +460,9 @@ def _pytest(target: Target, finder: _Finder, plugin: object) -> int:
     return pytest.main([*quiet, *target.files], plugins=[_But(target), plugin])
 
 
-def _limit_cpu(usual: float) -> None:
+def _limit_cpu(usual: float, more: float = _MORE_S) -> None:
     """Let this process end with a signal, as a crash does, where it takes longer."""
-    end = time.process_time() + usual * _SLOWER + _MORE_S
+    end = time.process_time() + usual * _SLOWER + more
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(end), resource.RLIM_INFINITY))
 
 
@@ -330,6 +480,8 @@ def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
 
     kernels.FORMS = ("python",)  # type: ignore[attr-defined]
     kernels.load = load  # type: ignore[attr-defined]
+    for name in kernels.MODULES:
+        load("python", name)  # before any test does
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -338,7 +490,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, target: Target, tree: ast.Module) -> None:
         self._target = target
         self._code = compile(tree, str(target.path), "exec")
-        self.given: types.ModuleType | None = None
+        self.given: list[types.ModuleType] = []
 
     def find_spec(
         self, name: str, path: object, target: object = None
@@ -353,8 +505,37 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         """Run the tree."""
         module.__file__ = str(self._target.path)
-        self.given = module  # also where it cannot be imported, which tests notice
+        self.given.append(module)  # also where it cannot be imported: tests notice
         exec(self._code, module.__dict__)  # noqa: S102
+
+    def change(self, mutant: Mutant) -> bool:
+        """Change a function where it is imported already; whether that was possible."""
+        if (found := mutant.function()) is None:
+            return False
+        names, tree = found
+        code = compile(tree, str(self._target.path), "exec")
+        for name in names:
+            inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+            (code,) = (one for one in inner if one.co_name == name)
+        functions = [_function(module, names) for module in self.given]
+        for function in functions:
+            if function is None or (
+                (function.__name__, function.__code__.co_freevars)
+                != (code.co_name, code.co_freevars)
+            ):
+                return False
+            function.__code__ = code
+        return True
+
+
+def _function(module: types.ModuleType, names: list[str]) -> types.FunctionType | None:
+    """A function without what decorates it."""
+    found: Any = module
+    for name in names:
+        found = vars(found).get(name)
+    for wrapped in ("fget", "func", "__func__", "__wrapped__"):
+        found = getattr(found, wrapped, found)
+    return found if isinstance(found, types.FunctionType) else None
 
 
 class _But:
@@ -398,14 +579,20 @@ class _Watching:
         self._calls: Counter[types.CodeType] = Counter()
         self.seconds: dict[str, float] = {}
         self.lines: dict[str, list[int]] = {}
+        self.imported: list[int] = []
+
+    def pytest_collection_finish(self) -> None:
+        """Count what was imported."""
+        sys.settrace(None)
+        self.imported = sorted(self._now)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Count for one test."""
         self._now, self._calls = set(), Counter()
         before = time.process_time()
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
         try:
             yield
         finally:
@@ -414,7 +601,8 @@ class _Watching:
         self.seconds[item.nodeid] = time.process_time() - before
         self.lines[item.nodeid] = sorted(self._now)
 
-    def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+    def trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        """See sys.settrace."""
         if frame.f_code.co_filename != self._path:
             return None
         if event == "call":
@@ -424,4 +612,4 @@ class _Watching:
             if self._calls[frame.f_code] > _CALLS_WATCHED:
                 return None
         self._now.add(frame.f_lineno)
-        return self._trace
+        return self.trace
