@@ -94,6 +94,7 @@ TARGETS = [
         ("loops/test_messages.py", "wire/test_entries.py", "source/test_bulk.py"),
     ),
     Target("loops/sends", ("loops/test_sends.py", "wire/test_outgoing.py")),
+    Target("loops/deliveries", ("loops/test_deliveries.py",)),
 ]
 
 
@@ -224,6 +225,9 @@ def _run(
     ran: Counter[tuple[str, str, str]] = Counter()
     for mutant, outcome in _outcomes(target, usual, queue, arguments.jobs, end):
         ran[mutant.key] += 1
+        if ran.total() % 100 == 0:
+            sys.stdout.write(f"so far: {score}\n")
+            sys.stdout.flush()
         if outcome == KILLED:
             score.killed += 1
             continue

@@ -67,6 +67,9 @@ _BUSY = 8
 #: The same where nothing is imported.
 _MORE_ON_STAGE_S = 1.0
 
+#: Of a property. What notices a mistake does so early, or late for what it costs.
+_MOST_EXAMPLES = 30
+
 #: Calls of a function in each test whose lines are counted, which takes long.
 _CALLS_WATCHED = 100
 
@@ -539,7 +542,7 @@ def _function(module: types.ModuleType, names: list[str]) -> types.FunctionType 
 
 
 class _But:
-    """Leaves out what takes too long."""
+    """Leaves out what takes too long: tests, and most of the examples of others."""
 
     def __init__(self, target: Target) -> None:
         self._names = target.but
@@ -547,6 +550,11 @@ class _But:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop them."""
         items[:] = [i for i in items if not any(n in i.nodeid for n in self._names)]
+        for test in {getattr(item, "obj", None) for item in items}:
+            usual = getattr(test, "_hypothesis_internal_use_settings", None)
+            if usual is not None and usual.max_examples > _MOST_EXAMPLES:
+                few = hypothesis.settings(usual, max_examples=_MOST_EXAMPLES)
+                test._hypothesis_internal_use_settings = few  # type: ignore[union-attr]
 
 
 class _Chosen:

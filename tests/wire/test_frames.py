@@ -326,6 +326,22 @@ def test_buffers_are_small_while_frames_are(total: int, room: int):
     assert rooms == [64 * KIB, room]
 
 
+@pytest.mark.parametrize("come_together", [False, True])
+def test_a_large_frame_behind_small_ones(come_together: bool):
+    """It moves to a buffer that has room for it, and does not fill this one first."""
+    reader, rooms = reader_with_rooms()
+    reader.receive_data(PONG)
+    assert reader.next_frame() is not None
+    entries = MESSAGE * (30 * KIB // len(MESSAGE))
+    reader.receive_data(entries + (100 * KIB).to_bytes(4, "big"))
+    if come_together:
+        assert taken(reader, 7) == entries
+    while reader.next_frame() is not None:
+        pass
+    assert len(reader.buffer()) == 512 * KIB - 4
+    assert rooms == [64 * KIB, 512 * KIB]
+
+
 @pytest.mark.parametrize("piece_bytes", [1000, 100_000])
 def test_room_is_earned_by_what_arrives(piece_bytes: int):
     """A size is a claim: four bytes must not make anybody reserve gigabytes."""
@@ -384,6 +400,105 @@ def test_bytes_after_an_error_are_not_kept():
     references = sys.getrefcount(data)
     reader.receive_data(data)
     assert sys.getrefcount(data) == references
+
+
+# -- frames that are read otherwise ----------------------------------------------------
+
+
+def test_frames_that_are_not_begun():
+    """They can be left out; what is begun is for `next_frame`."""
+    reader = FrameReader()
+    assert reader.unread == b""
+    reader.receive_data(PONG + MESSAGE + PONG[:3])
+    assert reader.unread == PONG + MESSAGE + PONG[:3]
+    reader.skip(len(PONG))
+    assert reader.unread == MESSAGE + PONG[:3]
+    assert reader.next_frame() == (COMMAND, MESSAGE[8 + len(COMMAND) :])
+    assert reader.unread == PONG[:3]
+    assert reader.next_frame() is None
+    assert reader.unread == PONG[:3]
+    reader.receive_data(PONG[3:7])
+    assert reader.unread == PONG[:7]
+    assert reader.next_frame() is None
+    assert isinstance(reader.unread, memoryview)
+    assert reader.unread == b""
+    reader.receive_data(PONG[7:] + PONG)
+    assert reader.unread == b""
+    assert reader.next_frame() == (PONG[8:], b"")
+    assert reader.unread == PONG
+
+
+def begun_reader(max_frame_bytes: int = LIMIT) -> FrameReader:
+    """A reader behind its first frame."""
+    reader = FrameReader(max_frame_bytes)
+    reader.receive_data(PONG)
+    assert reader.next_frame() is not None
+    return reader
+
+
+def taken(reader: FrameReader, *consumer_ids: int) -> bytes | None:
+    """The frames that come together."""
+    found = reader.next_deliveries(consumer_ids)
+    return None if found is None else found.data
+
+
+def test_ordinary_entries_come_together():
+    """Those that were asked for, as far as they are there; the rest as frames."""
+    reader = begun_reader()
+    reader.receive_data(MESSAGE * 3 + PONG + MESSAGE[:30])
+    assert taken(reader) is None
+    assert taken(reader, 8) is None
+    found = reader.next_deliveries({7, 8})
+    assert found is not None
+    assert (found.consumer_id, len(found), found.data) == (7, 3, MESSAGE * 3)
+    assert [found.position(n) for n in range(3)] == [(33, 5)] * 3
+    assert taken(reader, 7) is None
+    assert reader.next_frame() == (PONG[8:], b"")
+    # What is begun is taken as well, once the rest is there.
+    assert reader.next_frame() is None
+    reader.receive_data(MESSAGE[30:] + MESSAGE[:2])
+    assert taken(reader, 7) == MESSAGE
+    assert reader.unread == MESSAGE[:2]
+    reader.receive_data(MESSAGE[2:] + PONG)
+    assert reader.next_frame() == (COMMAND, MESSAGE[8 + len(COMMAND) :])
+    assert reader.next_frame() == (PONG[8:], b"")
+    assert reader.next_frame() is None
+
+
+def test_the_first_frame_comes_alone():
+    """By it one sees whether this is a broker."""
+    reader = FrameReader()
+    reader.receive_data(MESSAGE * 2)
+    assert taken(reader, 7) is None
+    assert reader.next_frame() is not None
+    assert taken(reader, 7) == MESSAGE
+
+
+def test_nothing_comes_together_after_an_error():
+    """The stream cannot be read on."""
+    reader = begun_reader()
+    reader.receive_data(bytes(4) + MESSAGE)
+    with pytest.raises(ProtocolError):
+        reader.next_frame()
+    reader.receive_data(MESSAGE)
+    assert taken(reader, 7) is None
+    assert reader.unread == b""
+
+
+@pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
+@pytest.mark.parametrize(
+    ("size", "max_frame_bytes"), [(64 * KIB, LIMIT), (1000, 1000), (64 * KIB, 64 * KIB)]
+)
+def test_how_large_entries_are_that_come_together(
+    size: int, max_frame_bytes: int, more: int, is_taken: bool
+):
+    """Smaller than what is not copied, and than the limit is."""
+    frame = encode_payload_frame(COMMAND, METADATA, b"")
+    frame = encode_payload_frame(COMMAND, METADATA, bytes(size + more - len(frame)))
+    assert len(frame) == size + more
+    reader = begun_reader(max_frame_bytes)
+    reader.receive_data(frame)
+    assert taken(reader, 7) == (frame if is_taken else None)
 
 
 # -- impossible sizes ------------------------------------------------------------------
