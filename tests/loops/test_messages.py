@@ -4,24 +4,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 import struct
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import lz4.block
 import pytest
+from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops import messages
+from pulsar_spark.loops import deliveries, messages
 from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.protobuf import UNREADABLE
 from tests.support import kernels
-from tests.wire.builders import Sent, batch_payload, proto, sized
+from tests.wire import builders
+from tests.wire.builders import CODECS, Outer, Sent, batch_payload, proto, sized
 from tests.wire.fields import fields_of_row, text_of
 
 CASES = 3_000
@@ -652,3 +657,371 @@ def test_texts_after_a_failed_allocation(kernel: Any):
             take()
             wanted = b"head" + encode_varint(2**31 - 1) + b"tail"
             assert text_of(texts, 99) == (b"some text" if fill == "append" else wanted)
+
+
+# -- whole entries ---------------------------------------------------------------------
+
+
+def delivered(*entries: bytes) -> tuple[bytes, memoryview]:
+    """Entries as they come together, and what is known of them."""
+    data = b"".join(builders.message(one, entry_id=n) for n, one in enumerate(entries))
+    scanner = deliveries.Scanner()
+    count = scanner.scan(data, 0, len(data), 1 << 20, {1})
+    assert count == len(entries)
+    return data, scanner.facts(count)
+
+
+def last_rows(facts: memoryview) -> list[int]:
+    """Where the rows of each entry end; -1 where nothing says that."""
+    return list(facts[deliveries.LAST_ROW :: deliveries.FACTS])
+
+
+def unpack(codec: int, payload: memoryview, size: int) -> Any:
+    """As a reader does it."""
+    assert codec
+    try:
+        return decompress(codec, payload, size, 1 << 20)
+    except CorruptEntryError:
+        return None
+
+
+def take(
+    table: Any,
+    came: tuple[bytes, memoryview],
+    first: int = 0,
+    last: int | None = None,
+    *,
+    rows: int = 1000,
+    size: int = 1 << 20,
+) -> int:
+    """Append entries; returns the first one that was not taken."""
+    data, facts = came
+    last = len(facts) // deliveries.FACTS if last is None else last
+    found: int = table.append_entries(
+        data, facts, first, last, rows, size, crc32c, unpack
+    )
+    return found
+
+
+def row_of(table: Any, row: int) -> tuple[Any, ...]:
+    """A row: its place in the batch, its value, and the fields of the message."""
+    is_null = table.flags[row] & messages.IS_NULL
+    value = None if is_null else text_of(table.values, row)
+    return table.batch_indexes[row], value, fields_of_row(table, row)
+
+
+def wanted_row(sent: Sent, index: int, sequence_id: int) -> tuple[Any, ...]:
+    """The same of what was sent."""
+    fields = {
+        "partition_key": sent.key,
+        "ordering_key": sent.ordering_key,
+        "event_time": sent.event_time or None,
+        "sequence_id": sequence_id,
+        "properties": dict(sent.properties) or None,
+    }
+    return index, sent.payload, fields
+
+
+#: Of each kind one.
+KINDS = [
+    Sent(b"value"),
+    Sent(b""),
+    Sent(None),
+    Sent(key="key"),
+    Sent(key=""),
+    Sent(key=b"\x00\xff"),
+    Sent(ordering_key=b"order"),
+    Sent(ordering_key=b""),
+    Sent(event_time=77),
+    Sent(properties=[("a", "1"), ("ü", "2"), ("a", "3"), ("", "")]),
+    Sent(properties=[(str(n % 30), str(n)) for n in range(70)]),
+    Sent(b"all", key="k", ordering_key=b"o", event_time=2**62, properties=[("p", "q")]),
+]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_entries_of_one_message(kernel: Any, codec: int):
+    """Each has all that it was sent with, and the size that it had in a batch."""
+    outer = Outer(codec=codec, sequence_id=2**40)
+    extra = (5, "cluster"), (7, "c"), (16, b"v"), (19, 5), (99, b"x"), (100, 2**62)
+    odd = Outer(codec=codec, sequence_id=2**40, extra=extra)
+    entries = [builders.single(sent, each) for sent in KINDS for each in (outer, odd)]
+    came = delivered(*entries)
+    table = kernel.MessageTable()
+    assert take(table, came) == len(entries)
+    assert not table.is_full
+    rows = [wanted_row(sent, 0, 2**40) for sent in KINDS for _ in range(2)]
+    assert [row_of(table, row) for row in range(table.rows)] == rows
+    assert last_rows(came[1]) == list(range(1, len(rows) + 1))
+    batch = kernel.MessageTable()
+    for sent in KINDS:
+        for _ in range(2):
+            # In a batch it would say its own id.
+            one = replace(sent, sequence_id=2**40)
+            pairs = list(dict(sent.properties).items())
+            if len(pairs) == len(sent.properties):
+                batch.append_batch(batch_payload([one]), 1, None, 0, 0, 0)
+                row = batch.rows - 1
+                at = KINDS.index(sent) * 2
+                assert table.size_bytes(at, at + 1) == batch.size_bytes(row, row + 1)
+    for flags in ("any_flags", "all_flags"):
+        found = [table.flags[row] for row in range(table.rows)]
+        fold = functools.reduce(
+            lambda a, b: a | b if flags == "any_flags" else a & b, found
+        )
+        assert getattr(table, flags) == fold
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_entries_of_several_messages(kernel: Any, codec: int):
+    """One after the other, between those of one message, and from anywhere on."""
+    outer = Outer(codec=codec, sequence_id=40, event_time=5, extra=((24, 51),))
+    gaps = Outer(codec=codec, sequence_id=40)
+    sent = [replace(one, event_time=one.event_time or 5) for one in KINDS]
+    came = delivered(
+        builders.single(Sent(b"not this")),
+        builders.batch(KINDS, outer),
+        builders.single(Sent(b"between")),
+        builders.batch([Sent(b"a"), Sent(removed=True), Sent(b"c")], gaps),
+        builders.batch([Sent(removed=True)], gaps),
+        builders.single(Sent(b"nor this")),
+    )
+    table = kernel.MessageTable()
+    assert take(table, came, 1, 5) == 5
+    count = len(KINDS)
+    assert [row_of(table, row) for row in range(table.rows)] == [
+        *(wanted_row(one, n, 40 + n) for n, one in enumerate(sent)),
+        wanted_row(Sent(b"between"), 0, 5),
+        wanted_row(Sent(b"a"), 0, 40),
+        wanted_row(Sent(b"c"), 2, 40),
+    ]
+    assert last_rows(came[1]) == [-1, count, count + 1, count + 3, count + 3, -1]
+
+
+def test_properties_of_messages_one_after_the_other(kernel: Any):
+    """Each message has its own, whatever names another has."""
+    pairs = [[(str(n % (1 + row)), str(row)) for n in range(40)] for row in range(40)]
+    came = delivered(*(builders.single(Sent(properties=one)) for one in pairs))
+    table = kernel.MessageTable()
+    assert take(table, came) == 40
+    found = [fields_of_row(table, row)["properties"] for row in range(40)]
+    assert found == [dict(one) for one in pairs]
+    assert table.pairs == table.pair_ends[40] == sum(map(len, found))
+
+
+def test_a_null_value_that_is_none(kernel: Any):
+    """What has a value is not null, whatever it says."""
+    came = delivered(
+        builders.single(Sent(b"v"), Outer(extra=((25, 1),))),
+        builders.single(Sent(b""), Outer(extra=((25, 1),))),
+        builders.single(Sent(b"v", key="k"), Outer(extra=((25, 1), (17, 1)))),
+        builders.single(Sent(b""), Outer(extra=((17, 1),))),
+    )
+    table = kernel.MessageTable()
+    assert take(table, came) == 4
+    flags = table.flags
+    assert [bool(flags[row] & messages.IS_NULL) for row in range(4)] == [0, 1, 0, 0]
+    encoded = messages.KEY_IS_BASE64
+    assert [bool(flags[row] & encoded) for row in range(4)] == [0, 0, 1, 0]
+
+
+BATCH = builders.batch([Sent(b"v" * 44)] * 4)  # of 50 bytes each
+SINGLE = builders.single(Sent(b"v" * 42))  # likewise
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken", "is_full"),
+    [
+        ({"rows": 6, "size": 10**6}, 3, False),
+        ({"rows": 5, "size": 10**6}, 2, True),
+        ({"rows": 4, "size": 10**6}, 1, True),
+        ({"rows": 3, "size": 10**6}, 0, False),
+        ({"rows": 99, "size": 300}, 3, False),
+        ({"rows": 99, "size": 299}, 2, True),
+        ({"rows": 99, "size": 250}, 2, True),
+        ({"rows": 99, "size": 249}, 1, True),
+        ({"rows": 99, "size": 200}, 1, True),
+        ({"rows": 99, "size": 199}, 0, False),
+    ],
+)
+@pytest.mark.parametrize("codec", [0, 1])
+def test_entries_until_a_table_is_full(
+    kernel: Any, codec: int, limits: dict[str, int], taken: int, is_full: bool
+):
+    """By its rows and by its bytes; what no table has room for is another matter."""
+    outer = Outer(codec=codec)
+    batch = builders.batch([Sent(b"v" * 44)] * 4, outer)
+    one = builders.single(Sent(b"v" * 42), outer)
+    came = delivered(batch, one, one)
+    table = kernel.MessageTable()
+    assert take(table, came, **limits) == taken
+    assert table.is_full == is_full
+    assert table.size_bytes(0, table.rows) == [0, 200, 250, 300][taken]
+    # Nothing is taken for a reason of before.
+    another = table.empty_like()
+    assert not another.is_full
+    assert take(another, came, 1) == 3
+
+
+def test_an_entry_that_is_larger_than_a_table(kernel: Any):
+    """It is no reason for another table, wherever it comes."""
+    small, large = builders.single(Sent()), builders.batch([Sent()] * 9)
+    for limits in ({"rows": 8}, {"size": 100}):
+        table = kernel.MessageTable()
+        assert take(table, delivered(small, large), **limits) == 1
+        assert not table.is_full
+
+
+def test_what_a_table_is_full_of_is_asked_each_time(kernel: Any):
+    """Once it had no room, and then what came was damaged."""
+    table = kernel.MessageTable()
+    came = delivered(BATCH, BATCH, builders.single(Sent())[:-1] + b"?")
+    assert take(table, came, rows=4) == 1
+    assert table.is_full
+    assert take(table, came, 2) == 2
+    assert not table.is_full
+
+
+def lying(*fields: tuple[int, int], payload: bytes) -> bytes:
+    """An entry with a checksum that is right, and metadata that are not."""
+    return builders.with_headers(Outer().metadata(*fields), payload)
+
+
+TWO = builders.batch_payload([Sent(b"a"), Sent(b"b")])
+DAMAGED = {
+    "a wrong checksum": builders.batch([Sent()])[:-1] + b"?",
+    "a wrong checksum of one": builders.single(Sent())[:-1] + b"?",
+    "too many messages": lying((11, 3), payload=TWO[:17]),
+    "a message too few": lying((11, 3), payload=TWO),
+    "a message too many": lying((11, 1), payload=TWO),
+    "no codec": lying((8, 9), (9, 3), payload=b"abc"),
+    "no LZ4": lying((8, 1), (9, 90), payload=b"abc"),
+    "no LZ4 in a batch": lying((8, 1), (9, 90), (11, 2), payload=b"abc"),
+    "a batch that is none": lying(
+        (8, 2), (9, 60), (11, 2), payload=builders.compress(2, bytes(60))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_entries_up_to_what_is_damaged(kernel: Any, name: str):
+    """It is left to who says why, and nothing of it is in the table."""
+    one = Sent(b"v", key="k", properties=[("a", "b")])
+    good = builders.batch([one, one])
+    came = delivered(good, DAMAGED[name], good)
+    table = kernel.MessageTable()
+    assert take(table, came) == 1
+    assert (table.rows, table.pairs, table.is_full) == (2, 2, False)
+    assert take(table, came, 2) == 3
+    assert [row_of(table, row) for row in range(4)] == [
+        wanted_row(one, row % 2, 5) for row in range(4)
+    ]
+    assert last_rows(came[1]) == [2, -1, 4]
+
+
+def test_messages_that_take_six_bytes(kernel: Any):
+    """Less a message cannot have: a batch of more is none."""
+    least = builders.sized(proto((3, 0)))
+    assert len(least) == 6
+    for codec in (0, 1):
+        sizes = (8, codec or None), (9, 18 if codec else None)
+        metadata = Outer().metadata((11, 3), *sizes)
+        payload = builders.compress(codec, least * 3)
+        came = delivered(builders.with_headers(metadata, payload))
+        table = kernel.MessageTable()
+        assert take(table, came) == 1
+        assert [row_of(table, row)[1] for row in range(3)] == [b""] * 3
+
+
+def test_a_checksum_is_of_what_is_behind_it(kernel: Any):
+    """Up to the end of the entry, whatever stands before."""
+    asked: list[bytes] = []
+    entries = [builders.single(Sent(b"%d" % n), broker_metadata=b"") for n in range(3)]
+    data, facts = delivered(*entries)
+
+    def checksum(part: memoryview) -> int:
+        asked.append(bytes(part))
+        return crc32c(part)
+
+    table = kernel.MessageTable()
+    assert table.append_entries(data, facts, 0, 3, 9, 999, checksum, unpack) == 3
+    assert asked == [entry[12:] for entry in entries]
+
+
+def test_an_entry_with_too_much_metadata(kernel: Any):
+    """It is left to who says why; the most that it may have it may have."""
+    pairs = [(f"name {n}", "v") for n in range(5)]
+    came = delivered(builders.single(Sent(b"v", key="k", properties=pairs * 2)))
+    head_bytes = came[1][deliveries.HEAD_BYTES]
+    for max_head_bytes, max_pairs, taken in (
+        (head_bytes, 5, 1),
+        (head_bytes - 1, 5, 0),
+        (head_bytes, 4, 0),
+    ):
+        table = kernel.MessageTable()
+        table.max_head_bytes, table.max_pairs = max_head_bytes, max_pairs
+        assert take(table, came) == taken
+        assert (table.rows, table.pairs) == (taken, 5 * taken)
+
+
+@pytest.mark.parametrize("text", messages.BINARY_COLUMNS)
+def test_entries_of_which_not_all_is_wanted(kernel: Any, text: str):
+    """A column that is not wanted is not there."""
+    sent = Sent(b"v", key="k", ordering_key=b"o", properties=[("a", "b")])
+    came = delivered(builders.single(sent), builders.batch([sent]))
+    table = kernel.MessageTable([text])
+    assert take(table, came) == 2
+    texts = {"values": b"v", "keys": b"k", "ordering_keys": b"o", "pair_keys": b"a"}
+    texts["pair_values"] = b"b"
+    for name, value in texts.items():
+        column = getattr(table, name)
+        if name == text or (text == "properties" and name.startswith("pair_")):
+            assert [text_of(column, row) for row in range(2)] == [value] * 2
+        else:
+            assert column is None
+
+
+# -- message ids -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition", [b"", proto((3, 0)), proto((3, 2**31 - 1))])
+def test_message_ids(kernel: Any, partition: bytes):
+    """As Java writes them: the place in a batch only where there is one."""
+    entries = [
+        builders.single(Sent()),
+        builders.batch([Sent(removed=n % 3 == 1) for n in range(300)]),
+        builders.batch([Sent(removed=True)]),
+        builders.batch([Sent()]),
+        builders.single(Sent()),
+    ]
+    places = [(0, 0), (127, 128), (7, 5), (2**40, 16384), (2**63 - 1, 2**63 - 1)]
+    data = b"".join(
+        builders.message(one, ledger_id=a, entry_id=b)
+        for one, (a, b) in zip(entries, places, strict=True)
+    )
+    scanner = deliveries.Scanner()
+    assert scanner.scan(data, 0, len(data), 1 << 20, {1}) == 5
+    facts = scanner.facts(5)
+    table = kernel.MessageTable()
+    table.append_batch(batch_payload([Sent()] * 3), 3, None, 0, 0, 0)
+    assert take(table, (data, facts)) == 5
+    ids = []
+    for (ledger_id, entry_id), size in zip(places, (0, 300, 1, 1, 0), strict=True):
+        for index in range(max(1, size)):
+            if (size != 300 or index % 3 != 1) and ledger_id != 7:
+                ids.append(
+                    proto((1, ledger_id), (2, entry_id))
+                    + partition
+                    + (proto((4, index)) if size else b"")
+                    + proto((6, size))
+                )
+    column = kernel.BinaryColumn(kernel.new_bytes)
+    column.append(0, b"kept dropped", memoryview(array("i", [0, 4, 5, 12])), 2)
+    column.append_ids(1, facts, 0, 5, partition, table.batch_indexes, 3)
+    assert [text_of(column, row) for row in range(len(ids) + 1)] == [b"kept", *ids]
+    # Some of them, behind others; and none.
+    column.append_ids(2, facts, 3, 5, partition, table.batch_indexes, 204)
+    column.append_ids(4, facts, 2, 3, partition, table.batch_indexes, 204)
+    column.append_ids(4, facts, 1, 1, partition, table.batch_indexes, 4)
+    found = [text_of(column, row) for row in range(4)]
+    assert found == [b"kept", ids[0], *ids[-2:]]

@@ -359,6 +359,10 @@ class _OnStage:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Answer until nothing more is asked."""
         items = {item.nodeid: item for item in session.items}
+        if self._finder.is_of_kernel:
+            kernels = importlib.import_module("tests.support.kernels")
+            for name in kernels.MODULES:
+                kernels.load("python", name)  # before any test does
         gc.collect()
         gc.freeze()
         while line := self._asked.readline():
@@ -453,7 +457,7 @@ def _pytest(target: Target, finder: _Finder, plugin: object) -> int:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     hypothesis.settings.load_profile("mutants")
-    if target.name in _KERNEL:
+    if finder.is_of_kernel:
         _only_the_kernel_in_python(finder, target.name)
     os.chdir(ROOT)
     quiet = ["-x", "-q", "--tb=short", "--durations=0", "-p", "no:cacheprovider"]
@@ -483,8 +487,6 @@ def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
 
     kernels.FORMS = ("python",)  # type: ignore[attr-defined]
     kernels.load = load  # type: ignore[attr-defined]
-    for name in kernels.MODULES:
-        load("python", name)  # before any test does
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -494,6 +496,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._target = target
         self._code = compile(tree, str(target.path), "exec")
         self.given: list[types.ModuleType] = []
+        self.is_of_kernel = target.name in _KERNEL
 
     def find_spec(
         self, name: str, path: object, target: object = None
