@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.loops.deliveries import Deliveries, Scanner
 from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import entries
@@ -723,3 +724,152 @@ def test_limits_of_metadata_grow_with_the_memory_limit():
 def test_likely_rows(data: bytes, rows: float):
     """As many as its bytes can hold at most, whatever it says."""
     assert stored_at(3, data).likely_rows == rows
+
+
+# -- entries that came together --------------------------------------------------------
+
+
+def together(*entries: bytes, redelivery_count: int | None = None) -> Deliveries:
+    """Entries at 7:0 and so on, as they come together."""
+    frames = []
+    for number, entry in enumerate(entries):
+        place = proto((1, 7), (2, number))
+        body = (1, 1), (2, place), (3, redelivery_count)
+        frames.append(builders.frame(builders.command(builders.MESSAGE, *body), entry))
+    data, scanner = b"".join(frames), Scanner()
+    count = scanner.scan(data, 0, len(data), 1 << 20, {1})
+    assert count == len(entries)
+    return Deliveries(1, data, scanner.facts(count), count)
+
+
+STAMP = proto((1, 5), (2, 41))
+
+
+def some_entries() -> list[bytes]:
+    """Of some kinds; the third one has no messages left."""
+    return [
+        builders.batch(numbered(3)),
+        builders.single(Sent(b"one", key="k"), broker_metadata=STAMP),
+        builders.batch(numbered(2, removed=(0, 1))),
+        builders.single(Sent(None), Outer(producer_name="other")),
+        builders.batch(numbered(4, removed=(1,)), Outer(codec=builders.ZSTD)),
+    ]
+
+
+def test_entries_in_a_run():
+    """Each is what it is by itself, but for the table that it is in."""
+    entries = some_entries()
+    came = together(*entries, redelivery_count=2)
+    run = EntryDecoder().take(came, 0, 5)
+    assert run is not None
+    assert (run.first, run.last, run.first_row, run.last_row) == (0, 5, 0, 8)
+    assert [run.end_of(number) for number in range(5)] == [3, 4, 4, 5, 8]
+    assert len(run) == 8
+    assert len(run.entries) == 4
+    alone = [
+        decode_entry(
+            read_stored_entry(7, number, memoryview(entry), redelivery_count=2)
+        )
+        for number, entry in enumerate(entries)
+    ]
+    assert run.size_bytes == sum(one.size_bytes for one in alone)
+    for number, wanted in enumerate(alone):
+        found = run.entry(number)
+        assert found.table is run.table
+        assert fields_of(found) == fields_of(wanted)
+        for name in (
+            *("position", "metadata", "batch_size", "payloads", "broker_metadata"),
+            *("redelivery_count", "first_chunk", "size_bytes", "batch_indexes"),
+        ):
+            assert getattr(found, name) == getattr(wanted, name)
+    assert run.entry(1).broker_metadata is not None
+    assert run.entries == [run.entry(number) for number in (0, 1, 3, 4)]
+
+
+def test_a_part_of_a_run():
+    """It has the rows of its entries."""
+    run = EntryDecoder().take(together(*some_entries()), 0, 5)
+    assert run is not None
+    for first, last, rows in (
+        (0, 5, (0, 8)),
+        (0, 1, (0, 3)),
+        (1, 2, (3, 4)),
+        (1, 4, (3, 5)),
+        (2, 3, (4, 4)),
+        (4, 5, (5, 8)),
+    ):
+        part = run.part(first, last)
+        assert (part.first_row, part.last_row) == rows
+        assert len(part) == rows[1] - rows[0]
+        assert part.size_bytes == run.table.size_bytes(*rows)
+        assert part.entries == [
+            entry for entry in run.entries if first <= entry.entry_id < last
+        ]
+        assert part.part(first, last) == part
+
+
+def test_runs_fill_tables():
+    """One after the other; each run is in one table."""
+    came = together(*[builders.batch(numbered(4))] * 6)
+    decoder = EntryDecoder(table_rows=10)
+    runs = []
+    first = 0
+    while first < 6:
+        run = decoder.take(came, first, 6 if first else 1)
+        assert run is not None
+        runs.append(run)
+        first = run.last
+    assert [(run.first, run.last, run.first_row, run.last_row) for run in runs] == [
+        (0, 1, 0, 4),
+        (1, 2, 4, 8),
+        (2, 4, 0, 8),
+        (4, 6, 0, 8),
+    ]
+    assert runs[0].table is runs[1].table
+    assert len({id(run.table) for run in runs}) == 3
+    # What comes by itself goes on in the last table, if it has room.
+    (entry,) = decoder.pieces(stored_at(9, builders.batch(numbered(2))))
+    assert entry.table is runs[-1].table
+    assert (entry.first_row, entry.last_row) == (8, 10)
+
+
+def test_a_run_fills_a_table_to_the_byte():
+    """As entries by themselves do."""
+    size = len(builders.batch_payload([Sent(b"v" * 100)]))
+    came = together(*[builders.batch([Sent(b"v" * 100)])] * 5)
+    for table_bytes, last in ((3 * size, 3), (3 * size - 1, 2)):
+        run = EntryDecoder(table_bytes=table_bytes).take(came, 0, 5)
+        assert run is not None
+        assert run.last == last
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        builders.batch(numbered(11)),
+        builders.batch(numbered(2))[:-1] + b"?",
+        builders.single(Sent(bytes(70_000)), Outer(codec=builders.ZSTD)),
+        raw_batch(builders.batch_payload(numbered(2)), 3),
+    ],
+)
+def test_entries_that_are_taken_by_themselves(entry: bytes):
+    """One that no table has room for, or that somebody has to say more about."""
+    small = builders.batch(numbered(4))
+    came = together(small, entry, small)
+    decoder = EntryDecoder(max_bytes=60_000, table_rows=10)
+    run = decoder.take(came, 0, 3)
+    assert run is not None
+    assert run.last == 1
+    assert decoder.take(came, 1, 3) is None
+    following = decoder.take(came, 2, 3)
+    assert following is not None
+    assert following.table is run.table
+    assert following.first_row == 4
+    assert EntryDecoder(max_bytes=60_000, table_rows=10).take(came, 1, 3) is None
+
+
+def test_the_largest_payload_of_a_run():
+    """It is what the memory limit allows, as for an entry by itself."""
+    came = together(builders.single(Sent(bytes(5000)), Outer(codec=builders.ZSTD)))
+    assert EntryDecoder(max_bytes=5000).take(came, 0, 1) is not None
+    assert EntryDecoder(max_bytes=4999).take(came, 0, 1) is None
