@@ -349,6 +349,7 @@ ORDINARY = {
     "ids of 63 bits": placed(proto((1, 2**63 - 1), (2, 2**63 - 1))),
     "partition -1": placed(proto((1, 7), (3, -1), (2, 3))),
     "partition 0": placed(proto((3, 0), (1, 7), (2, 3))),
+    "63 bits of partition": placed(b"\x08\x07\x10\x03\x18" + LONG + b"\x7f"),
     "64 bits of partition": placed(
         b"\x08\x07\x10\x03\x18" + LONG + b"\x80\x01",
     ),
@@ -365,6 +366,8 @@ ODD = {
     "field 0": ended(b"\x00\x05"),
     "field 0 of bytes": ended(b"\x02\x00"),
     "a group": ended(b"\x9b\x06\x9c\x06"),
+    "a group that could be bytes": ended(b"\x9b\x06\x00"),
+    "the end of one": ended(b"\x9c\x06\x00"),
     "64 fixed bits": ended(b"\xf9\x06" + bytes(8)),
     "64 fixed bits that could be others": ended(
         b"\xf9\x06\x01\x10\x05\x10\x05\x10\x85\x00"

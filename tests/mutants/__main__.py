@@ -195,6 +195,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("tests.mutants", description=__doc__)
     names = [target.module for target in TARGETS]
     parser.add_argument("--module", action="append", choices=names, metavar="MODULE")
+    parser.add_argument("--function", default="", help="only where this is in its name")
     parser.add_argument("--budget", type=_seconds, default=0, help="such as 10m; none")
     parser.add_argument("--seed", type=int, default=0, help="which ones go first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -220,6 +221,7 @@ def _run(
         problems.append(f"survivors.txt: no such mutant is left: {expected[key]}\n")
     score = Score(target, all=len(queue))
     random.Random(arguments.seed).shuffle(queue)
+    queue = [mutant for mutant in queue if arguments.function in mutant.where]
     usual = baseline(target)
     survived: set[tuple[str, str, str]] = set()
     ran: Counter[tuple[str, str, str]] = Counter()
