@@ -140,8 +140,8 @@ def read(frame: bytes) -> Facts:
 @pytest.mark.parametrize("form", kernels.FORMS)
 def test_which_form_it_is(form: str):
     """Who chooses between the ways to read asks for it."""
-    kind = "python" if form == "python" else "compiled"
-    assert kernels.load(form, "deliveries").KERNEL == kind
+    is_compiled = kernels.load(form, "deliveries").KERNEL == "compiled"
+    assert is_compiled == (form != "python")
 
 
 # -- beside protobuf -------------------------------------------------------------------
@@ -469,6 +469,9 @@ ODD = {
     "a partition that runs past the id": commanded(
         b"\x12\x05\x08\x07\x10\x03\x18\x08\x01"
     ),
+    "a partition that is not there": commanded(
+        b"\x12\x05\x08\x07\x10\x03\x18" + b"\x18" + b"\x08\x01"
+    ),
     "an entry that runs past the id": commanded(
         b"\x12\x04\x08\x07\x10\x83\x01\x08\x01"
     ),
@@ -532,6 +535,8 @@ def test_frames_that_are_too_short(kernel: Any):
     data = bytearray(good)
     data[:4] = struct.pack(">I", 10)
     assert not scanned(kernel, bytes(data))
+    for size in range(4):
+        assert not scanned(kernel, builders.frame(b"\x08\x09\x4a"[:size]))
     body = b"\x08\x01" + ID
     for more in range(1, 20):
         command = b"\x08\x09\x4a" + varint(len(body) + more) + body

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import struct
 from collections.abc import Sequence
@@ -218,6 +219,27 @@ def test_the_same_as_protobuf(kernel: Any, seed: int):
         assert one.next_sequence_id == next_id + (len(rows) if base is None else 0)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("size", [127, 128, 16_384, 70_000, 17 * MIB])
+def test_metadata_of_any_size(kernel: Any, size: int, alone: bool):
+    """The same, between others that are small."""
+    keys = pa.array(["k", "k" * size, "k"])
+    pairs = pa.array([[], [("a", "b" * 300)], []], STRING_MAP)
+    rows = encoded(
+        {
+            "value": pa.array([b"a", b"b" * 300, b"c"]),
+            "__key": keys,
+            "__orderingKey": pa.array([None, b"o" * 200, b""]),
+            "__messageProperties": pairs,
+        }
+    )
+    like = encoder(max_message_size_bytes=100 * MIB)
+    shape = None if alone else (1, 100)
+    one = packer(kernel, like, *(shape or (1, 1)))
+    found = taken(kernel, one, rows, range(3), alone=alone)
+    assert plain(found) == plain(slowly(like, rows, range(3), shape, None, 0))
+
+
 def plain(found: Found) -> list[tuple[Any, ...]]:
     """Frames and odd rows, whatever module their types are of."""
     return [
@@ -298,8 +320,8 @@ def test_by_rows(kernel: Any):
     assert one.rows == 0
     assert one.add(rows, range(7), 6, 7, frames, ANY_SIZE) == 7
     assert (len(frames), one.rows) == (2, 1)
-    one.finish(frames)
-    one.finish(frames)
+    assert one.finish(frames) == len(frames[2].data)
+    assert one.finish(frames) == 0
     assert [frame.rows for frame in frames] == [3, 3, 1]
 
 
@@ -369,13 +391,15 @@ def test_a_row_that_does_not_fit(kernel: Any, alone: bool):
     ],
 )
 def test_a_message_that_is_none(kernel: Any, message: bytes):
-    """Nothing is made of what nobody here writes."""
-    offsets = memoryview(struct.pack("2q", 0, len(message))).cast("q")
-    rows = kernel.Messages(memoryview(message), offsets)
-    for take in ("add", "add_alone"):
+    """Nothing is made of what nobody here writes, wherever it stands."""
+    good = member(b"value")
+    for before, take in itertools.product((b"", good), ("add", "add_alone")):
+        ends = 0, len(before), len(before) + len(message)
+        offsets = memoryview(struct.pack("3q", *ends)).cast("q")
+        rows = kernel.Messages(memoryview(before + message), offsets)
         one = packer(kernel, encoder(), 1, 1000)
         frames: list[SendFrame] = []
-        assert getattr(one, take)(rows, range(1), 0, 1, frames, 1) == 1
+        assert getattr(one, take)(rows, range(2), 1, 2, frames, 1) == 2
         assert not frames
         assert bytes(one.odd_row.message) == message
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,6 +260,9 @@ def _child(node: ast.AST, name: str, index: int | None) -> ast.AST:
 
 def _expressions(node: ast.AST, way: _Way = ()) -> Iterator[tuple[_Way, ast.AST]]:
     """Each expression of a statement that may be changed, not those of its blocks."""
+    if isinstance(node, ast.Return) and _is_below_zero(node.value):
+        yield (("value", None),), node.value  # not -2, which means what -1 means
+        return
     for name, value in ast.iter_fields(node):
         if name in _ABOUT_TYPES and not isinstance(node, ast.Call):
             continue
@@ -273,6 +276,14 @@ def _expressions(node: ast.AST, way: _Way = ()) -> Iterator[tuple[_Way, ast.AST]
             inner = (ast.expr, ast.keyword, ast.arguments, ast.comprehension)
             if isinstance(child, inner) or type(child).__name__ == "withitem":
                 yield from _expressions(child, step)
+
+
+def _is_below_zero(node: ast.expr | None) -> TypeGuard[ast.UnaryOp]:
+    return (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    )
 
 
 def _is_text(parent: ast.AST, node: ast.AST) -> bool:

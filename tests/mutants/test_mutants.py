@@ -32,6 +32,8 @@ class Window:
             self.count -= 2
             if one.is_last:
                 break
+        if self.none:
+            return -1
         raise ValueError(f"nothing is free, not even {1 + 1}")
 '''
 
@@ -61,6 +63,8 @@ FOUND = {
     _COUNT: ["", "self.count += 2", "self.count -= 3", "self.count -= 1"],
     "if one.is_last:": ["if not one.is_last:"],
     "break": ["continue"],
+    "if self.none:": ["if not self.none:"],
+    "return -1": ["return None", "return 1"],  # any number below 0 says the same
     "raise ValueError(f'nothing is free, not even {1 + 1}')": [""],
 }
 
