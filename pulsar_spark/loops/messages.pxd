@@ -224,6 +224,10 @@ cdef class MessageTable:
         object unpack,
     ) except -1
 
+    @cython.locals(
+        count=cython.longlong, rows=Py_ssize_t, pairs=Py_ssize_t, taken=Py_ssize_t,
+        any_flags=cython.uint, all_flags=cython.uint,
+    )
     cdef bint _append_all(
         self, const unsigned char[::1] payload, long long[::1] facts, Py_ssize_t at
     ) except -1

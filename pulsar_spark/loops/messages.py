@@ -650,11 +650,13 @@ class MessageTable:
     def _append_all(
         self, payload: memoryview | bytes, facts: Sequence[int], at: int
     ) -> bool:
-        """Append a whole batch; return whether it is one."""
+        """Append a whole batch; return whether it is one, and may be taken at once."""
+        count, rows, pairs = facts[at + _COUNT], self.rows, self.pairs
+        any_flags, all_flags = self.any_flags, self.all_flags
         try:
-            self.append_batch(
+            taken = self.append_batch(
                 payload,
-                facts[at + _COUNT],
+                count,
                 None,
                 facts[at + _EVENT_TIME],
                 facts[at + _SEQUENCE_ID],
@@ -662,7 +664,10 @@ class MessageTable:
             )
         except CorruptEntryError:
             return False
-        return True
+        if taken < count:  # it has too many properties for that
+            self.rows, self.pairs = rows, pairs
+            self.any_flags, self.all_flags = any_flags, all_flags
+        return taken == count
 
     def _append_single(
         self,

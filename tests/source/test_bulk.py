@@ -37,6 +37,7 @@ from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source import range_reader
 from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.wire import entries as entries_module
 from pulsar_spark.wire import frames
 from pulsar_spark.wire.protocol import ClientProtocol
 from tests.support import kernels
@@ -423,6 +424,27 @@ def test_ordinary_entries_are_taken_together(form: str) -> None:
     found = read(asked, form)
     assert found.runs == 1
     assert found.rows == len(entries) + 6 * 2
+    assert found == read(asked, None)
+
+
+@pytest.mark.parametrize("form", kernels.FORMS)
+def test_more_properties_than_are_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """All rows are there of a batch that has to be taken in pieces because of them."""
+    monkeypatch.setattr(entries_module, "_LEAST_PAIRS", 100)
+    pairs = [(f"{number}", "") for number in range(40)]
+    few, many = (builders.batch([Sent(properties=pairs)] * count) for count in (2, 20))
+    frames = [message(number, entry) for number, entry in enumerate((few, many, few))]
+    asked = Asked(
+        [b"".join(frames)],
+        rows=100,
+        size_bytes=10**6,
+        table_rows=100,
+        table_bytes=10**6,
+    )
+    found = read(asked, form)
+    assert found.rows == 2 + 20 + 2
     assert found == read(asked, None)
 
 
