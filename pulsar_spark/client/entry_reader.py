@@ -514,6 +514,7 @@ class _Consumer:
         self._queue: deque[Delivery | Deliveries] = deque()
         self._charges: deque[int] = deque()  # what each of them holds, in bytes
         self._queued_bytes = 0
+        self._is_asking = False  # and what comes stands before the answer
         self._error: PulsarSparkError | None = None
         self.consumer_id = connection.attach(self, in_bulk=_IN_BULK)
 
@@ -526,9 +527,19 @@ class _Consumer:
         return self._connection.wait(pending, self._timeout_s)
 
     def positions(self) -> TopicPositions:
-        """Return what the broker says of the consumer and its topic partition."""
-        asked = self.request(commands.get_last_message_id(self.consumer_id))
-        return read_positions(self.wait(asked))
+        """Return what the broker says of the consumer and its topic partition.
+
+        Entries for which there is no room do not keep the answer back: this consumer
+        ends with those that are queued, and the others come to the next one.
+        """
+        with self._changed:
+            self._is_asking = True
+            self._changed.notify_all()
+        try:
+            asked = self.request(commands.get_last_message_id(self.consumer_id))
+            return read_positions(self.wait(asked))
+        finally:
+            self._is_asking = False
 
     def grant(self, permits: int) -> None:
         """Let the broker send this many more messages."""
@@ -585,17 +596,24 @@ class _Consumer:
             self._queue.clear()
             self._charges.clear()
 
+    @property
+    def _has_room(self) -> bool:
+        return self._queued_bytes < self._max_queued_bytes
+
     # What follows is called by the connection's reading thread.
 
     def deliver(self, deliveries: Sequence[Delivery | Deliveries]) -> None:
         """Queue entries; wait where too much waits already."""
         with self._changed:
             self._changed.wait_for(
-                lambda: (
-                    self._queued_bytes < self._max_queued_bytes
-                    or self._error is not None
-                )
+                lambda: self._has_room or self._is_asking or self._error is not None
             )
+            if self._error is None and not self._has_room:
+                self._error = TransportError(
+                    f"The broker {self._connection.broker} sent more entries than "
+                    "there is room for, when it was asked something.",
+                    broker=self._connection.broker,
+                )
             if self._error is None:
                 last = _buffer(self._queue[-1]) if self._queue else None
                 charges = _charges(deliveries, last)

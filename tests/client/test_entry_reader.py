@@ -21,6 +21,7 @@ from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.permits import Learnt, Permits
 from pulsar_spark.wire.protocol import Delivery
 from tests.support.scripted_broker import (
     LEDGER,
@@ -203,6 +204,32 @@ class TestMemory:
         reader.close()
         connection.ask(commands.lookup(TOPIC), 20)
         assert scripted.consumers == []
+
+    def test_a_full_queue_does_not_keep_an_answer_back(
+        self, scripted: ScriptedBroker, reader: EntryReader
+    ) -> None:
+        """What waits is still handed on, and what had no room comes again."""
+        wait_until(lambda: queued_bytes(reader) >= self.LIMIT // 2)
+        assert reader.positions() is not None
+        assert take(reader, 164) == list(range(2900, 3064))
+        assert reader.reconnects == 1
+
+    def test_a_flood_behind_a_start_that_has_to_be_asked_about(
+        self, scripted: ScriptedBroker, start: Any
+    ) -> None:
+        """Another partition's messages were small, and these are large."""
+        new_ledger = [
+            replace(entry, position=(LEDGER + 1, number))
+            for number, entry in enumerate(numbered(32, 1, MIB))
+        ]
+        scripted.add_topic(TOPIC, [single(b"read before"), *new_ledger])
+        reader: EntryReader = start(
+            {"memory_limit_bytes": self.LIMIT},
+            MessageId(LEDGER, 1),
+            lambda _wanted, _found: None,
+        )
+        reader._permits = Permits(1000, self.LIMIT // 4, Learnt(1000, 100.0))
+        assert take(reader, 32) == list(range(32))
 
     def test_a_full_queue_does_not_outlive_its_connection(
         self, scripted: ScriptedBroker, reader: EntryReader
