@@ -18,7 +18,14 @@ import enum
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -225,8 +232,9 @@ class Producers:
 
         while left:
             next_bytes = len(left[0][1][0].data)
+            room_bytes = max(self._options.memory_limit_bytes - next_bytes, 0)
             self._settings.before_send()
-            self._await(admit, max(self._options.memory_limit_bytes - next_bytes, 0))
+            self._await(admit, room_bytes, {producer for producer, _ in left})
             self._transmit(admitted)
             admitted.clear()
 
@@ -315,12 +323,18 @@ class Producers:
                 shared.fatal = shared.fatal or error
             raise
 
-    def _await(self, is_true: Callable[[], bool], awaited_bytes: int) -> None:
+    def _await(
+        self,
+        is_true: Callable[[], bool],
+        awaited_bytes: int,
+        wanted: Collection[TopicProducer] = (),
+    ) -> None:
         """Wait for a condition, asked under the lock while nothing is broken.
 
         Args:
             is_true: The condition.
             awaited_bytes: In flight: with more of them it is not true.
+            wanted: Producers that have something to send, or will have.
         """
         shared = self._shared
         with self._final_errors():
@@ -329,25 +343,41 @@ class Producers:
                 with shared.changed:
                     if shared.fatal is not None:
                         raise shared.fatal
-                    if not shared.broken:
+                    is_broken = bool(self._broken(wanted))
+                    if not is_broken:
                         if is_true():
                             return
                         shared.awaited_bytes = awaited_bytes
                         shared.changed.wait(_TICK_S)
-                if shared.broken:
-                    self._mend()
+                        is_broken = bool(self._broken(wanted))
+                if is_broken:
+                    self._mend(wanted)
                 else:
                     self._check_silence()
                 self.waited_s += time.monotonic() - began
 
-    def _mend(self) -> None:
+    def _broken(
+        self, wanted: Collection[TopicProducer]
+    ) -> dict[TopicProducer, PulsarSparkError]:
+        """Return which producers are to be attached again now, and why.
+
+        An idle one is not, until it has something to send: however often a broker lets
+        go of it, it costs nothing, and fails at nothing. Under the lock.
+        """
+        return {
+            producer: reason
+            for producer, reason in self._shared.broken.items()
+            if producer.pending or producer in wanted
+        }
+
+    def _mend(self, wanted: Collection[TopicProducer]) -> None:
         """Attach broken producers again and resend what is in flight."""
         shared = self._shared
         while True:
             with shared.changed:
                 if shared.fatal is not None:
                     raise shared.fatal
-                broken = dict(shared.broken)
+                broken = self._broken(wanted)
                 again = [
                     reason
                     for producer, reason in broken.items()
@@ -440,9 +470,6 @@ class Producers:
     def _resend(self, producer: TopicProducer) -> None:
         with self._shared.changed:
             frames = list(producer.pending)
-            if not frames:
-                # Nothing is in flight whose receipt could show that it works again.
-                producer.trouble.tries = 0
         if frames and self._settings.resend is Resend.NEVER:
             rows = producer.drop_pending()
             logger.warning("%s: %d rows in flight were dropped", producer.topic, rows)

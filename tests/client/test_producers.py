@@ -658,15 +658,24 @@ class TestReattaching:
                 refuse("ServiceNotReady")(broker, session, command)
                 return
             usual(broker, session, command)
-            if broker.requests["PRODUCER"] < 2000:
-                broker.close_producers(TOPIC)
+
+        def store(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            usual(broker, session, command)
+            broker.close_producers(TOPIC)
 
         scripted.always("PRODUCER", attach)
+        scripted.always("SEND", store)
         scripted.close_producers(TOPIC)
         scripted.close_producers(OTHER)
         wait_until(lambda: len(producers._shared.broken) == 2)
+        one, other = producers.get(TOPIC), producers.get(OTHER)
+        rows = [b"a"] * 2000
         with pytest.raises(BrokerError, match=f"{OTHER}.*ServiceNotReady"):
-            producers.flush()
+            producers.send_all(
+                [(one, frames(one, *rows)), (other, frames(other, b"b"))]
+            )
         assert scripted.requests["PRODUCER"] < 2000
 
     def test_an_idle_producer_may_be_closed_for_ever(
@@ -683,7 +692,75 @@ class TestReattaching:
             scripted.close_producers()
             wait_until(lambda: producers._shared.broken)
             producers.flush()
+            assert producers.reconnects == number
+            send(producers, b"%d" % number, first=number)
+            producers.flush()
             assert producers.reconnects == number + 1
+        assert values(scripted) == [b"%d" % number for number in range(10)]
+
+    def test_an_idle_producer_that_is_closed_each_time_costs_nothing(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """Others go on meanwhile, and it attaches when it has something to send."""
+        producers = make(send_timeout_s=NEVER_S)
+        producers.open([TOPIC, OTHER])
+
+        def attach(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            usual(broker, session, command)
+            broker.close_producers(OTHER)
+
+        scripted.always("PRODUCER", attach)
+        scripted.close_producers(OTHER)
+        wait_until(lambda: producers._shared.broken)
+        stored = threading.Event()
+        scripted.script("SEND", late(stored))
+        send(producers, b"a")
+        with ThreadPoolExecutor(1) as executor:
+            flushed = executor.submit(producers.flush)
+            with pytest.raises(FutureTimeoutError):
+                flushed.result(10 * module._TICK_S)  # it looks around that often
+            stored.set()
+            flushed.result(PATIENCE_S)
+        assert scripted.requests["PRODUCER"] == 2
+        scripted.always("PRODUCER", usual)
+        other = producers.get(OTHER)
+        producers.send(other, *frames(other, b"b"))
+        producers.flush()
+        assert scripted.requests["PRODUCER"] == 3
+        assert values(scripted, OTHER) == [b"b"]
+
+    def test_one_that_waits_for_room_is_closed_each_time(
+        self,
+        scripted: ScriptedBroker,
+        narrow: Callable[[int], ConnectionPool],
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+        clock: Clock,
+    ) -> None:
+        """It attaches again with pauses, and is given up in the end."""
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(producer_state, "time", clock)
+        monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
+        producers = make(narrow(1), send_timeout_s=0.0)
+        producers.open([TOPIC, OTHER])
+
+        def attach(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            usual(broker, session, command)
+            broker.close_producers(OTHER)
+
+        scripted.always("PRODUCER", attach)
+        scripted.script("SEND", silence)
+        send(producers, b"a")
+        scripted.close_producers(OTHER)
+        wait_until(lambda: producers._shared.broken)
+        other = producers.get(OTHER)
+        with pytest.raises(TransportError, match=f"{OTHER}.*let go"):
+            producers.send(other, *frames(other, b"b"))
+        assert producers.reconnects <= len(clock.pauses) + 1
 
     def test_attachments_follow_each_other(
         self, scripted: ScriptedBroker, producers: Producers
