@@ -18,7 +18,7 @@ import pyarrow as pa
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import BadRowError, OptionError
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
 from pulsar_spark.sink.exactly_once import (
@@ -155,6 +155,7 @@ class _Write:
                 task,
                 self._targets,
                 transaction=transaction,
+                check_topics=self._checks_of_topics(),
                 marker=self._announce(transaction, task),
             )
             written = writer.write(chain([first], with_rows))
@@ -324,6 +325,23 @@ class StreamWrite(_Write):
         # under an id that was used before, nothing of it is taken for what is there.
         given = self._options.idempotence_id
         return task.query_id if given is None else f"{given}-{task.query_id}"
+
+    def _checks_of_topics(self) -> Callable[[list[str]], None]:
+        """Return a check of topics that rows name: the driver cannot know these."""
+        if not self._is_transactional:
+            return super()._checks_of_topics()
+        own = {self._log_topic, markers_topic(self._log_topic)}
+
+        def check(topics: list[str]) -> None:
+            for topic in topics:
+                if own & {topic, _base(topic)}:
+                    raise BadRowError(
+                        f"`__topic` of a row names {topic}, where this stream keeps "
+                        f"its log of commits, {self._log_topic}, or the markers beside "
+                        "it. Leave such rows out, or let commitTopic name another one."
+                    )
+
+        return check
 
     def _run_in_transaction(
         self, task: Task, batches: Iterator[pa.RecordBatch]

@@ -22,7 +22,7 @@ from functools import partial
 
 from pulsar_spark.arrow.encode import EncodedRows
 from pulsar_spark.client.producer_state import TopicProducer
-from pulsar_spark.errors import IdempotenceError
+from pulsar_spark.errors import BadRowError, IdempotenceError
 from pulsar_spark.loops.sends import Packer, SendFrame
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries
@@ -30,11 +30,40 @@ from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import as_single
 
-#: Sequence ids reserved for a task in each micro-batch: more than it can have rows.
+#: Sequence ids reserved for a task in each micro-batch.
 _ROWS_OF_A_BATCH = 1 << 32
+
+#: Micro-batches that have sequence ids: brokers take these for 64 bits with a sign.
+_BATCHES = 1 << 31
 
 #: So many bytes of frames are made, and then sent.
 _SOME_BYTES = 64 * 1024
+
+
+def require_numbers(batch_id: int, rows: int) -> None:
+    """Return if an idempotent write has a sequence id for each row of a task.
+
+    Args:
+        batch_id: The micro-batch.
+        rows: How many rows the task has had so far.
+
+    Raises:
+        BadRowError: There are too many. The next ids are those of the micro-batch that
+            follows, whose rows the broker would drop.
+    """
+    if rows > _ROWS_OF_A_BATCH:
+        raise BadRowError(
+            f"A task has more than {_ROWS_OF_A_BATCH:,} rows in one micro-batch or "
+            "batch write, which is as many as can be numbered with "
+            "`deliveryGuarantee=idempotent`. Make the micro-batch smaller, or have "
+            "the source cut it into more tasks."
+        )
+    if batch_id >= _BATCHES:
+        raise BadRowError(
+            f"Micro-batch {batch_id:,} cannot be numbered with "
+            f"`deliveryGuarantee=idempotent`, which ends at {_BATCHES - 1:,}: begin "
+            "with a new checkpoint."
+        )
 
 
 class Target:

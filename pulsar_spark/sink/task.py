@@ -45,7 +45,7 @@ from pulsar_spark.sink.grouping import (
     up_to_large_rows,
     with_keys_as_bytes,
 )
-from pulsar_spark.sink.target import Target
+from pulsar_spark.sink.target import Target, require_numbers
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.statistics import Kind, TaskStatistics, Totals
@@ -261,6 +261,8 @@ class TaskWriter:
 
     def _add_rows(self, rows: EncodedRows) -> None:
         first_row, self._rows = self._rows, self._rows + len(rows)
+        if self._options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+            require_numbers(self._task.batch_id, self._rows)
         numbers: Sequence[int] = range(first_row, self._rows)
         by_topic: dict[TopicName, pa.Int64Array | None]
         if self._options.topic is not None:

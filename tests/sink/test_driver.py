@@ -13,6 +13,7 @@ import pytest
 
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
+    BadRowError,
     OptionError,
     PulsarSparkError,
     TopicNotFoundError,
@@ -290,6 +291,42 @@ def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:
     done = run(write, task(0), b"a")
     copied(write).abort([done], 0)
     assert scripted.ended[-1] == (done.txn, TxnAction.ABORT)
+
+
+@pytest.mark.parametrize(
+    ("log", "named"),
+    [
+        ("spark-commits-orders", "spark-commits-orders"),
+        ("spark-commits-orders", "spark-commits-orders-markers"),
+        ("a", "public/default/a"),
+        ("a-partition-0", "persistent://public/default/a-partition-0"),
+        ("a-partition-0", "a"),
+        ("a", "a-markers"),
+    ],
+)
+def test_a_row_that_names_the_log(
+    scripted: ScriptedBroker, log: str, named: str
+) -> None:
+    """It is refused, as the option is; nothing of its task is left."""
+    scripted.partitions["persistent://public/default/a"] = "partition" in log
+    given = options(scripted, streaming=True, commitTopic=log)
+    write = StreamWrite(replace(given, topic=None))
+    write.prepare()
+    write.begin_micro_batch()
+    before = {name: len(entries) for name, entries in scripted.topics.items()}
+    rows = pa.record_batch({"value": [b"a", b"b"], "__topic": [TOPIC, named]})
+    with pytest.raises(BadRowError, match="let commitTopic name another one"):
+        copied(write).run(task(0), iter([rows]))
+    assert not scripted.transactions
+    log_topic = given.commit_topic.full_name
+    before[log_topic] += 1  # the task's beginning
+    assert {n: len(e) for n, e in scripted.topics.items() if n != TOPIC} == {
+        name: count for name, count in before.items() if name != TOPIC
+    }
+    write.abort([], 0)
+    again = StreamWrite(replace(given, topic=None))
+    again.prepare()
+    again.begin_micro_batch()
 
 
 def test_no_tasks(scripted: ScriptedBroker) -> None:

@@ -21,6 +21,7 @@ from pulsar_spark.errors import (
     TransactionLostError,
 )
 from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.sink import target
 from pulsar_spark.sink import task as task_writer
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
@@ -270,6 +271,42 @@ def test_a_replay_is_cut_alike(scripted: ScriptedBroker) -> None:
     pieces = [pa.record_batch({"value": [value]}) for value in values]
     again = write(options, pieces)
     assert (again.rows, again.duplicate_rows) == (0, 10)
+
+
+def test_more_rows_than_there_are_numbers(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error before a row takes the number of the next micro-batch's first."""
+    scripted.deduplicates = True
+    monkeypatch.setattr(target, "_ROWS_OF_A_BATCH", 4)
+    options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
+
+    def run(batch_id: int, *values: bytes) -> WriteSummary:
+        batches = [pa.record_batch({"value": [value]}) for value in values]
+        task = Task(0, batch_id=batch_id)
+        return TaskWriter(options, task, {TOPIC: PARTITIONS[:1]}).write(batches)
+
+    for _ in range(2):
+        with pytest.raises(BadRowError, match="more than 4 rows in one micro-batch"):
+            run(0, b"a", b"b", b"c", b"d", b"no number")
+    assert run(0, b"a", b"b", b"c", b"d").rows <= 4
+    assert run(1, b"e", b"f").rows == 2
+    assert rows_at(scripted, PARTITIONS[0]) == [[b"a", b"b", b"c", b"d", b"e", b"f"]]
+
+
+def test_a_micro_batch_without_numbers(scripted: ScriptedBroker) -> None:
+    """Sequence ids are 64 bits with a sign; what does not fit is an error."""
+    scripted.deduplicates = True
+    options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
+    rows = [pa.record_batch({"value": [b"a"]})]
+    last = (1 << 31) - 1
+    targets = {TOPIC: PARTITIONS[:1]}
+    assert TaskWriter(options, Task(0, batch_id=last), targets).write(rows).rows == 1
+    (entry,) = scripted.topics[PARTITIONS[0]]
+    assert entry.metadata.sequence_id == last << 32
+    with pytest.raises(BadRowError, match="begin with a new checkpoint"):
+        TaskWriter(options, Task(0, batch_id=last + 1), targets).write(rows)
+    assert len(scripted.topics[PARTITIONS[0]]) == 1
 
 
 # -- transactions that are over --------------------------------------------------------
