@@ -34,6 +34,8 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.loops.sends import Receipt, SendFrame
+from pulsar_spark.options.client import ClientOptions
+from pulsar_spark.options.service_url import ServiceUrl
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import EntryEncoder
@@ -639,6 +641,39 @@ class TestReattaching:
         wait_until(lambda: producers._shared.broken)
         with pytest.raises(TransportError, match=scripted.address):
             send(producers, b"a")
+
+    @pytest.mark.parametrize("attached", [False, True])
+    def test_how_long_a_topic_that_cannot_be_opened_is_tried(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+        clock: Clock,
+        *,
+        attached: bool,
+    ) -> None:
+        """As docs/guarantees.md says: a minute, and two where it was attached before.
+
+        With the options as they are, and pauses that take no time.
+        """
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(producer_state, "time", clock)
+        at = ClientOptions(ServiceUrl("pulsar", (scripted.address,)))
+        with ConnectionPool(at) as pool:
+            producers = make(pool, send_timeout_s=30.0)
+            if attached:
+                producers.open([TOPIC])
+                scripted.script("SEND", let_go)
+                send(producers, b"a")
+            scripted.always("PRODUCER", refuse("ServiceNotReady"))
+            act = producers.flush if attached else lambda: producers.open([TOPIC])
+            with pytest.raises(BrokerError, match="ServiceNotReady"):
+                act()
+            producers.close()
+        tried_s = sum(clock.pauses)
+        longest_s = max(clock.pauses)
+        limit_s = 120 if attached else 60
+        assert limit_s <= tried_s <= limit_s + longest_s
 
     def test_a_broker_that_stays_away_beside_one_that_comes_and_goes(
         self,

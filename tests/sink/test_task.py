@@ -273,6 +273,41 @@ def test_a_replay_is_cut_alike(scripted: ScriptedBroker) -> None:
     assert (again.rows, again.duplicate_rows) == (0, 10)
 
 
+@pytest.mark.parametrize("guarantee", ["none", "at-least-once", "idempotent"])
+def test_a_task_that_is_repeated(scripted: ScriptedBroker, guarantee: str) -> None:
+    """What its first attempt stored is there twice, unless brokers drop it."""
+    scripted.deduplicates = guarantee == "idempotent"
+    given = {"idempotenceId": "job"} if guarantee == "idempotent" else {}
+    every = {P + "batchingMaxMessages": "1"}
+    options = options_of(scripted, deliveryGuarantee=guarantee, **given, **every)
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"a"]})
+        wait_until(lambda: scripted.topics[PARTITIONS[0]], "the first row")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write(options, failing())
+    write(options, [pa.record_batch({"value": [b"a"]})])
+    wait_until(lambda: not scripted.producers, "the end of producers")
+    stored = [row for rows in rows_at(scripted, *PARTITIONS) for row in rows]
+    assert stored == [b"a"] * (1 if guarantee == "idempotent" else 2)
+
+
+def test_a_topic_that_grows_before_a_task_is_repeated(scripted: ScriptedBroker) -> None:
+    """Keys move to other partitions, whose brokers do not know these rows."""
+    scripted.deduplicates = True
+    options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
+    keys = [f"key-{n}" for n in range(20)]
+    rows = pa.record_batch({"value": [b"a"] * 20, "__key": keys})
+    more = [*PARTITIONS, TOPIC.partition(2).full_name]
+    scripted.add_topic(more[2])
+    first = TaskWriter(options, Task(0), {TOPIC: PARTITIONS}).write([rows])
+    again = TaskWriter(options, Task(0), {TOPIC: PARTITIONS}).write([rows])
+    assert (first.rows, again.rows) == (20, 0)
+    assert TaskWriter(options, Task(0), {TOPIC: more}).write([rows]).rows > 0
+
+
 def test_more_rows_than_there_are_numbers(
     scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
