@@ -7,10 +7,10 @@
 
 The guard is a process of its own that reads its standard input. End of file means that
 the test run is gone, however it went (``kill -9`` included), and the command is killed
-at once. Two bytes are orders: ``t`` asks the command to end, ``k`` kills it. Only the
-guard signals the command, and it is also the one that reaps it, so a process id that
-the system has given to somebody else meanwhile is never hit. Pipes rather than
-``prctl``: this works on macOS as well.
+at once. Two bytes are orders: ``t`` asks the command to end, ``k`` kills it, but not in
+the middle of a write. Only the guard signals the command, and it is also the one that
+reaps it, so a process id that the system has given to somebody else meanwhile is never
+hit. Pipes rather than ``prctl``: this works on macOS as well.
 
 A command that was orphaned leaves a folder behind; the guard's first argument names it
 ("" for none), and the guard removes it then.
@@ -21,8 +21,10 @@ with the command's return code.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -48,10 +50,23 @@ def main(folder: str, command: list[str]) -> None:
         if order == b"t":
             child.terminate()
         else:
+            stop(child)
             child.kill()
     orphaned.set()
     child.kill()
     reaper.join()
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """Have a command do nothing more, and what it asked the system for be done.
+
+    A kill ends a write between two of its pages, a stop waits for it. Where the system
+    cannot say that a command has stopped, nothing happens.
+    """
+    if hasattr(os, "waitid"):
+        child.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):  # it has ended
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 if __name__ == "__main__":
