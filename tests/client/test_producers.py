@@ -673,7 +673,7 @@ class TestReattaching:
         tried_s = sum(clock.pauses)
         longest_s = max(clock.pauses)
         limit_s = 120 if attached else 60
-        assert limit_s <= tried_s <= limit_s + longest_s
+        assert limit_s - 0.1 < tried_s <= limit_s + longest_s
 
     def test_a_broker_that_stays_away_beside_one_that_comes_and_goes(
         self,

@@ -53,6 +53,11 @@ class Admin:
         """Whether the broker passes its own check: a message written and read back."""
         return bool(self._call("GET", "brokers/health") == "ok")
 
+    def configuration(self) -> dict[str, str]:
+        """The settings that the broker runs with, defaults included, as texts."""
+        settings = self._call("GET", "brokers/configuration/runtime")
+        return cast("dict[str, str]", settings)
+
     def lookup(self, topic: str) -> str:
         """Service URL of the broker that serves a topic; a broker takes it over."""
         url = f"{self.admin_url}/lookup/v2/topic/{_path(topic)}"
