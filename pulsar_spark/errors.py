@@ -219,9 +219,21 @@ class ProtocolError(PulsarSparkError):
     asked for.
 
     Cure: Let ``service.url`` name the binary port, not the HTTP one.
+
+    Attributes:
+        size_bytes: Size of what is larger than it may be, 0 where something else is
+            wrong.
+        limit_bytes: How large it may be.
     """
 
     condition = "PULSAR_PROTOCOL"
+
+    def __init__(
+        self, message: str, *, size_bytes: int = 0, limit_bytes: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
 
 
 class CorruptEntryError(ProtocolError):

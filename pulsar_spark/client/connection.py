@@ -449,7 +449,7 @@ class Connection:
             self._flush()
             self._receive()
         except ProtocolError as error:
-            self._fail(ProtocolError(f"Broker {self.broker}: {error.message}"))
+            self._fail(error.about(f"Broker {self.broker}"))
         except PulsarSparkError as error:
             self._fail(error)
         except Exception as error:

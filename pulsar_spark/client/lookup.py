@@ -109,15 +109,27 @@ class TopicLookup:
         """Return the topics in ``tenant/namespace`` by full name, each partition apart.
 
         Raises:
+            ProtocolError: There are too many for one answer.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        answers = ask_all(
-            [namespace],
-            lambda names: self._ask_service(
-                {name: commands.topics_of_namespace(name) for name in names}
-            ),
-            self._retry(),
-        )
+        try:
+            answers = ask_all(
+                [namespace],
+                lambda names: self._ask_service(
+                    {name: commands.topics_of_namespace(name) for name in names}
+                ),
+                self._retry(),
+            )
+        except ProtocolError as error:
+            if not error.size_bytes:
+                raise
+            raise error.saying(
+                f"The namespace {namespace} has too many topics for `topicsPattern`: "
+                f"their list has {error.size_bytes} bytes, and no more than "
+                f"{error.limit_bytes} are taken. Name topics by `topics`, have fewer "
+                "topics in a namespace, or, up to 16 MiB, raise `maxMessageSize` of "
+                "the brokers and `pulsar.client.memoryLimitBytes`."
+            ) from error
         return list(answers[namespace].topics)
 
     def brokers(

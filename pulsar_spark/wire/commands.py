@@ -712,7 +712,9 @@ def _check_size(data: bytes) -> None:
             return
         raise ProtocolError(
             f"A list of topics of {len(data)} bytes is larger than the limit of "
-            f"{_LIST_BYTES} bytes and {_LIST_NAMES:,} names."
+            f"{_LIST_BYTES} bytes and {_LIST_NAMES:,} names.",
+            size_bytes=len(data),
+            limit_bytes=_LIST_BYTES,
         )
     raise ProtocolError(
         f"A command of {len(data)} bytes is larger than the limit of {_USUAL_BYTES}."

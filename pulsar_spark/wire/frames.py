@@ -272,7 +272,9 @@ class FrameReader:
         if 4 + total_size > self.max_frame_bytes:
             raise ProtocolError(
                 f"A frame of {4 + total_size} bytes is larger than this connection's "
-                f"limit of {self.max_frame_bytes} bytes. {self.limit_advice}"
+                f"limit of {self.max_frame_bytes} bytes. {self.limit_advice}",
+                size_bytes=4 + total_size,
+                limit_bytes=self.max_frame_bytes,
             )
         return int(total_size)
 

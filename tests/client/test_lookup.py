@@ -156,7 +156,21 @@ def test_a_list_of_topics_is_no_larger_than_a_message(
     assert lookup.topics_of_namespace("public/default") == names[:800]
     for name in names[800:]:
         scripted.add_topic(name)
-    with pytest.raises(ProtocolError, match="limit of 30240 bytes"):
+    with pytest.raises(ProtocolError) as raised:
+        lookup.topics_of_namespace("public/default")
+    for part in ("public/default", "topicsPattern", "30240", "`topics`", "maxMessage"):
+        assert part in str(raised.value)
+    assert "damaged" not in str(raised.value)
+    assert raised.value.size_bytes > raised.value.limit_bytes == 30240
+
+
+def test_a_list_of_topics_has_a_limit_of_its_own(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """Also where a broker's messages may be larger, the error says what to change."""
+    scripted.max_message_size = 40 << 20
+    scripted.add_topic(f"{TOPIC}-{'x' * (17 << 20)}")
+    with pytest.raises(ProtocolError, match=rf"too many topics.*{16 << 20} are taken"):
         lookup.topics_of_namespace("public/default")
 
 

@@ -171,6 +171,8 @@ class PulsarCluster:
             if self._consumers is not None:
                 self._consumers.close()
             self._consumers = self._subscription(name, durable=True)
+            if self._options.delete_subscription_on_stop and name != self._made_up:
+                self._consumers.may_be_on(filter(self.is_wanted, offset.last_read))
         return True
 
     def _new_name(self) -> str:

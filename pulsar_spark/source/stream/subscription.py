@@ -149,7 +149,7 @@ class Subscription:
         self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._arrived = threading.Condition()
         self._group = ConsumerSet(pool, self._make)
-        # Where the durable subscription was asked for, answered or not.
+        # Where the durable subscription may be: it was asked for, now or before.
         self._subscribed: set[str] = set()
         # Where this object may have created the subscription.
         self._created: set[str] = set()
@@ -280,6 +280,10 @@ class Subscription:
             with self._arrived:
                 found[topic] = tuple(member.ahead)
         return found
+
+    def may_be_on(self, topics: Iterable[str]) -> None:
+        """Note where an earlier run may have left it, for `delete`."""
+        self._subscribed.update(topics)
 
     def close(self) -> None:
         """Close all consumers; a durable subscription stays."""

@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import DataLossError, OptionError, PulsarSparkError
+from pulsar_spark.errors import (
+    AuthError,
+    DataLossError,
+    OptionError,
+    PulsarSparkError,
+)
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.ranges import TopicRange
@@ -514,6 +519,25 @@ class TestBatches:
         query.trigger()
         assert query.rows[-1] == [(P2, LEDGER, 3, 0)]
         assert "startAfter" not in query.log[-1]
+
+    @pytest.mark.parametrize("crash", CRASHES[1:3])
+    def test_partitions_that_come_during_a_replay(
+        self, two: ScriptedBroker, queries: Any, crash: str
+    ) -> None:
+        """The micro-batch that runs again has none of them, the next one all."""
+        query = queries()
+        query.drain()
+        for name in (P0, P1):
+            two.append(name, single(b"b"))
+        query.trigger(crash)
+        two.partitions[BASE] = 3
+        two.add_topic(P2, [single(b"a")] * 3)
+        query.trigger()
+        assert query.rows[-1] == [(P0, LEDGER, 5, 0), (P1, LEDGER, 5, 0)]
+        query.drain()
+        assert query.rows[-1] == [(P2, LEDGER, n, 0) for n in range(3)]
+        assert all_rows(query) == stored(two)
+        assert [len(two.durable(name)) for name in (P0, P1, P2)] == [1, 1, 1]
 
     def test_a_new_partition_without_rows(
         self, two: ScriptedBroker, queries: Any
@@ -1697,6 +1721,31 @@ class TestStop:
         query.drain()
         query.planner.stop()
         assert two.subscriptions == {}
+
+    def test_it_is_deleted_by_a_restart_that_cannot_plan(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """It was made by the run before, which was killed; others' stay."""
+        query = queries(deleteSubscriptionOnStop="true")
+        query.drain()
+        query.kill()
+        two.script("PARTITIONED_METADATA", refuse("AuthorizationError"))
+        with pytest.raises(AuthError):
+            query.trigger()
+        query.planner.stop()
+        assert two.subscriptions == {}
+
+    def test_it_stays_where_the_options_no_longer_name_the_topic(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """Whoever reads the others leaves it alone, also when it is deleted there."""
+        query = queries(deleteSubscriptionOnStop="true")
+        query.drain()
+        query.kill()
+        query.options["topic"] = P0
+        query.trigger()
+        query.planner.stop()
+        assert [len(two.durable(name)) for name in (P0, P1)] == [0, 1]
 
     def test_before_anything_was_asked(self, two: ScriptedBroker, queries: Any) -> None:
         """There is nothing to let go of."""
