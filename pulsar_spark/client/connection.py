@@ -656,13 +656,18 @@ def new_producer_id() -> int:
 def refusal_error(refusal: Refusal | SendRefused, broker: str) -> BrokerError:
     """Return what the broker refused, as the error to raise."""
     kind = BrokerError
+    sentence = foreign_text(refusal.message)
+    text = f"The broker {broker} answered {refusal.code}: {sentence}"
     if refusal.code == "TopicNotFound":
         kind = TopicNotFoundError
     elif refusal.code in _AUTH_CODES:
         kind = AuthError
-    sentence = foreign_text(refusal.message)
+        text += (
+            ". This version does not authenticate: the cluster must allow this to "
+            "clients without a role (`anonymousUserRole`)."
+        )
     return kind(
-        f"The broker {broker} answered {refusal.code}: {sentence}",
+        text,
         code=refusal.code,
         server_message=sentence,
         broker=broker,

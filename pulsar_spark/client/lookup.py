@@ -53,8 +53,7 @@ class TopicLookup:
     ) -> None:
         self._pool = pool
         self._options = pool.options
-        usual_s = self._options.lookup_timeout_s
-        self._patience_s = usual_s if patience_s is None else patience_s
+        self._patience_s = patience_s
 
     def partition_counts(
         self, topics: Iterable[str], *, auto_creation: bool = False
@@ -120,6 +119,8 @@ class TopicLookup:
                 ),
                 self._retry(),
             )
+        except BrokerError as error:
+            raise error.about(f"The topics of {namespace}") from error
         except ProtocolError as error:
             if not error.size_bytes:
                 raise
@@ -238,7 +239,7 @@ class TopicLookup:
             return error
 
     def _retry(self) -> Retry:
-        return self._pool.retry(self._patience_s)
+        return self._pool.patience(self._patience_s)
 
 
 @dataclass(frozen=True)

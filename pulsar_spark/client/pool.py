@@ -277,10 +277,29 @@ class ConnectionPool:
             + " ".join(error.message for error in errors)
         )
 
-    def retry(self, timeout_s: float) -> Retry:
-        """Return a budget of ``timeout_s`` seconds, with the pauses of the options."""
+    def retry(self, timeout_s: float, option: str = "") -> Retry:
+        """Return a budget of ``timeout_s`` seconds, with the pauses of the options.
+
+        Args:
+            timeout_s: The budget.
+            option: Its option, see `Retry`.
+        """
         options = self.options
-        return Retry(options.initial_backoff_s, options.max_backoff_s, timeout_s)
+        return Retry(
+            options.initial_backoff_s, options.max_backoff_s, timeout_s, option
+        )
+
+    def patience(self, patience_s: float | None = None) -> Retry:
+        """Return how long to go on asking the cluster without a single answer.
+
+        Args:
+            patience_s: As long as a read that has begun goes on; None: as long as a
+                lookup may take.
+        """
+        usual_s = self.options.lookup_timeout_s
+        if patience_s is None or patience_s == usual_s:
+            return self.retry(usual_s, "pulsar.client.lookupTimeoutMs")
+        return self.retry(patience_s, "pollTimeoutMs")
 
     def close(self) -> None:
         """Close all connections."""

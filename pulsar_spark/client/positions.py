@@ -50,8 +50,7 @@ class PositionLookup:
         patience_s: float | None = None,
     ) -> None:
         self._pool = pool
-        usual_s = pool.options.lookup_timeout_s
-        self._patience_s = usual_s if patience_s is None else patience_s
+        self._patience_s = patience_s
         self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._prefix = subscription_prefix
         self._read_compacted = read_compacted
@@ -119,7 +118,7 @@ class PositionLookup:
         return {topic: _agreed(earliest[topic], latest[topic]) for topic in topics}
 
     def _retry(self) -> Retry:
-        return self._pool.retry(self._patience_s)
+        return self._pool.patience(self._patience_s)
 
     def _round(
         self,

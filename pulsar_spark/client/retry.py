@@ -24,11 +24,17 @@ class Retry:
         first_pause_s: The first pause, in seconds; each further one is twice as long.
         max_pause_s: The longest one.
         timeout_s: The whole budget, from now.
+        option: The option that sets it; the error at its end names it.
     """
 
     def __init__(
-        self, first_pause_s: float, max_pause_s: float, timeout_s: float
+        self,
+        first_pause_s: float,
+        max_pause_s: float,
+        timeout_s: float,
+        option: str = "",
     ) -> None:
+        self._option = option
         self._first_pause_s = self._pause_s = first_pause_s
         self._max_pause_s = max_pause_s
         self._timeout_s = timeout_s
@@ -48,16 +54,27 @@ class Retry:
         """Wait before the next try.
 
         Raises:
-            PulsarSparkError: ``error`` itself, where another try is useless or the
-                budget is spent.
+            PulsarSparkError: ``error``, where another try is useless or the budget is
+                spent.
         """
-        if not error.retriable or self.remaining_s == 0:
+        if not error.retriable:
             raise error
+        if self.remaining_s == 0:
+            raise self._spent(error)
         # Half to all of the pause, so that many tasks do not come back in step.
         pause_s = min(self._pause_s * random.uniform(0.5, 1.0), self.remaining_s)
         logger.debug("trying again in %.2f s after: %s", pause_s, error)
         time.sleep(pause_s)
         self._pause_s = min(self._pause_s * 2, self._max_pause_s)
+
+    def _spent(self, error: PulsarSparkError) -> PulsarSparkError:
+        if not self._option:
+            return error
+        end = "" if error.message.endswith((".", "?", "!")) else "."
+        return error.saying(
+            f"{error.message}{end} It was tried for {self._timeout_s:g} s: look at the "
+            f"broker's log, or raise `{self._option}`."
+        )
 
 
 def ask_all(

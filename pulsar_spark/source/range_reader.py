@@ -25,6 +25,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.source import compaction
 from pulsar_spark.source.ranges import TopicRange, check_start
 from pulsar_spark.wire.chunks import (
     DEFAULT_EXPIRE_MS,
@@ -198,6 +199,7 @@ class RangeReader:
             stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
             if stored is not None:
                 if isinstance(stored, StoredEntry) and stored.position > end:
+                    self._passed_end()
                     return
                 yield stored
                 heard = time.monotonic()
@@ -206,8 +208,7 @@ class RangeReader:
             if moves != self.reader.reconnects:
                 exhausted, moves = 0, self.reader.reconnects
             exhausted = exhausted + 1 if self._is_exhausted() else 0
-            if exhausted == _CERTAIN_AFTER:
-                self._ended_early()
+            if exhausted >= _CERTAIN_AFTER and self._has_ended():
                 return
             if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
                 trouble = self.reader.trouble
@@ -233,10 +234,35 @@ class RangeReader:
             return positions.last.position < self._range.start.position
         return positions.last.position <= taken
 
-    def _ended_early(self) -> None:
-        """Report the range's end as lost, unless compaction may have removed it."""
+    def _has_ended(self) -> bool:
+        """Return whether nothing more comes; report the range's end as lost.
+
+        Compaction may have removed it from a topic that still reaches it. So much the
+        broker must know before it says once more that nothing is left.
+        """
+        if self._settings.reader.read_compacted and self._reaches_end():
+            return self._is_exhausted()
+        self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
+        return True
+
+    def _passed_end(self) -> None:
+        """Report the range's end as lost where an entry behind it is another topic's.
+
+        Where nothing is compacted, the check of the start has seen to that.
+        """
         if not self._settings.reader.read_compacted:
-            self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
+            return
+        self.reader.close()  # what it holds up would hold up the answer
+        if not self._reaches_end():
+            self._lose("the topic begins behind that: it was deleted and created again")
+
+    def _reaches_end(self) -> bool:
+        return compaction.reaches(
+            self._pool,
+            self._range.topic_partition,
+            self._range.end,
+            self._settings.reader,
+        )
 
     def _check_start(self, start: MessageId, found: TopicPositions) -> None:
         # A topic that begins after the range proves nothing: all of it may be gone.
@@ -253,7 +279,8 @@ class RangeReader:
 
     def _lose(self, what: str) -> None:
         """Report that rows up to the end of the range will not come any more."""
-        taken = MessageId(*self.reader.position) if self.reader.position else None
+        at = self.reader.position
+        taken = MessageId(*at) if at and at <= self._range.end.position else None
         message = (
             f"{self._range.topic_partition} should have rows up to {self._range.end}, "
             f"but {what}. "

@@ -190,7 +190,7 @@ class _Prober:
         return ask_all(
             dict.fromkeys(question for some in asked.values() for question in some),
             lambda questions: self._round(questions, looking=looking),
-            self._pool.retry(self._patience_s),
+            self._pool.patience(self._patience_s),
         )
 
     def _round(

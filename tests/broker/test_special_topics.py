@@ -505,6 +505,45 @@ def test_compacted_while_written(service_url: str, admin: Admin, topic: str) -> 
     assert len(reading.read(service_url, {"topic": topic, **COMPACTED})) == 3
 
 
+@pytest.mark.parametrize("again", ["", "empty", "with rows"])
+def test_a_compacted_topic_is_deleted_after_planning(
+    service_url: str, admin: Admin, topic: str, again: str
+) -> None:
+    """That is no work of compaction, also where a topic of that name is made again."""
+    keyed(service_url, topic, rounds=2, keys=3, size=0)
+    admin.compact(topic)
+    reader = reading.reader_of(service_url, {"topic": topic, **COMPACTED})
+    (part,) = reader.partitions()
+    admin.delete(topic)
+    if again == "empty":
+        admin.create_topic(topic)
+    if again == "with rows":
+        keyed(service_url, topic, rounds=2, keys=3, size=0)
+    with pytest.raises(DataLossError, match=topic):
+        reading.rows_of(reader, part)
+
+
+@pytest.mark.parametrize("keys", [["k2"], ["k0", "k1", "k2"]], ids=["one", "all"])
+def test_compacted_and_trimmed_after_planning(
+    service_url: str, admin: Admin, namespace: str, keys: list[str]
+) -> None:
+    """The end is gone: what compaction has kept of before it shows why, if anything."""
+    topic = f"persistent://{namespace}/compacted-and-trimmed"
+    keyed(service_url, topic, rounds=2, keys=3, size=0)
+    reader = reading.reader_of(service_url, {"topic": topic, **COMPACTED})
+    (part,) = reader.partitions()
+    admin.unload(topic)
+    official.produce(service_url, topic, [Message(b"new", key=key) for key in keys])
+    admin.compact(topic)
+    trim_first_ledger(admin, topic)
+    if len(keys) == 1:
+        rows = reading.rows_of(reader, part)
+        assert [(row.key, row.value) for row in rows] == [(b"k0", b"1"), (b"k1", b"1")]
+    else:
+        with pytest.raises(DataLossError, match=topic):
+            reading.rows_of(reader, part)
+
+
 @pytest.mark.parametrize("size", [7, 0], ids=["batched", "unbatched"])
 def test_parts_of_a_compacted_topic(
     service_url: str, admin: Admin, topic: str, size: int

@@ -440,6 +440,44 @@ def test_it_acknowledges_at_the_next_trigger(
     reader.stop()
 
 
+@pytest.mark.parametrize("acks", [True, False], ids=["by default", "ackOnCommit off"])
+def test_asynchronous_progress_tracking(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    topic: str,
+    acks: bool,
+) -> None:
+    """Spark then plans before it has recorded: what a restart reads is acknowledged.
+
+    Unless nothing is, as docs/guarantees.md advises.
+    """
+    publish(service_url, [topic], 0, 30, batch=10)
+    limits = {"startingOffsets": "earliest", "maxRowsPerTrigger": "10"}
+    one = stream(topic=topic, ackOnCommit=str(acks).lower(), **limits)
+    one.query = (
+        one.load()
+        .selectExpr(*one.columns)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(one.checkpoint))
+        .option("asyncProgressTrackingEnabled", "true")
+        .option("asyncProgressTrackingCheckpointIntervalMs", "3600000")
+        .start()
+    )
+    one.await_true(
+        lambda: any(p["batchId"] == 2 for p in one.query.recentProgress), "all rows"
+    )
+    one.await_idle()
+    recorded = one.offsets
+    if acks:
+        name = recorded["subscription"]
+        one.await_true(lambda: backlogs(admin, [topic]) == {name: [0]}, "the ack")
+        end = json.loads(one.query.lastProgress["sources"][0]["endOffset"])
+        assert recorded["lastRead"] != end["lastRead"]
+    else:
+        assert backlogs(admin, [topic]) == {}
+
+
 def test_subscriptions(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:

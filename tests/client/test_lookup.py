@@ -87,9 +87,11 @@ class TestPartitionCounts:
     def test_not_for_ever(
         self, scripted: ScriptedBroker, impatient: TopicLookup
     ) -> None:
-        """`lookupTimeoutMs` is the limit, and the last reason is the error."""
+        """`lookupTimeoutMs` is the limit; the error has it, and the last reason."""
         scripted.always("PARTITIONED_METADATA", refuse("TooManyRequests", "too busy"))
-        with pytest.raises(BrokerError, match="too busy"):
+        with pytest.raises(
+            BrokerError, match=r"too busy\. It .*client.lookupTimeoutMs"
+        ):
             impatient.partition_counts([TOPIC])
         assert scripted.requests["PARTITIONED_METADATA"] > 2
 
@@ -98,9 +100,17 @@ class TestPartitionCounts:
     ) -> None:
         """No right to see the topic will not change by asking again."""
         scripted.always("PARTITIONED_METADATA", refuse("AuthorizationError"))
-        with pytest.raises(AuthError):
+        with pytest.raises(AuthError, match=f"{TOPIC}.*does not authenticate"):
             lookup.partition_counts([TOPIC])
         assert scripted.requests["PARTITIONED_METADATA"] == 1
+
+    def test_no_right_to_list_a_namespace(
+        self, scripted: ScriptedBroker, lookup: TopicLookup
+    ) -> None:
+        """The namespace is named."""
+        scripted.always("GET_TOPICS_OF_NAMESPACE", refuse("AuthorizationError"))
+        with pytest.raises(AuthError, match=r"topics of public/default.*anonymousUser"):
+            lookup.topics_of_namespace("public/default")
 
     def test_a_missing_topic_is_asked_once(
         self, scripted: ScriptedBroker, lookup: TopicLookup

@@ -243,6 +243,18 @@ def what_compaction_left(limit: int) -> Case:
     return Case(entries, _of_values([b"v"]))
 
 
+def tiny_entries(limit: int, *more: tuple[int, Any]) -> Case:
+    """More entries of one byte, outside of batches, than may wait at a time.
+
+    Args:
+        limit: Memory for them.
+        more: Of the metadata: what keeps them from being unpacked together.
+    """
+    count = max(20_000, limit // 500)
+    entry = stored(Outer().metadata(*more), b"v")
+    return Case([entry] * count, replace(_of_values([b"v"] * count), checksum=0))
+
+
 def _of_values(values: list[bytes]) -> Found:
     checksum = 0
     for value in values:
@@ -269,6 +281,8 @@ CASES: dict[str, Callable[[int], Case]] = {
     "long-names": long_names,
     "counts-that-lie": counts_that_lie,
     "compacted": what_compaction_left,
+    "tiny-entries": tiny_entries,
+    "tiny-entries-one-by-one": lambda limit: tiny_entries(limit, (31, 1)),
 }
 
 
@@ -330,6 +344,7 @@ def main() -> None:
             "service.url": task["url"],
             "topic": "hostile",
             "pulsar.client.memoryLimitBytes": str(task["limit"]),
+            "pulsar.reader.receiverQueueSize": "1000000",
             "pollTimeoutMs": "20000",
         }
     )
@@ -363,10 +378,22 @@ def _read(name: str, entries: int, options: Any, schema: Any) -> Found:
     try:
         record_batch = None
         for record_batch in record_batches:  # held until the next one is there
+            if not found.rows and entries > 1000:
+                _let_them_wait()
             _count(record_batch, found)
     except PulsarSparkError as error:
         found.error = str(error)
     return found
+
+
+def _let_them_wait() -> None:
+    """Takes nothing until as many entries wait as may."""
+    import time
+
+    size, before = _status("VmRSS"), 0
+    while size > before:
+        time.sleep(0.5)
+        before, size = size, _status("VmRSS")
 
 
 def _count(record_batch: Any, found: Found) -> None:

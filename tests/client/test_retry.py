@@ -36,6 +36,19 @@ def test_it_ends_at_the_deadline(clock: Clock) -> None:
     assert one.remaining_s == 0
 
 
+def test_its_option_is_named(clock: Clock) -> None:
+    """The error at the end keeps its facts, and says for how long it was tried."""
+    one = Retry(1.0, 8.0, 10.0, "pollTimeoutMs")
+    while one.remaining_s:
+        one.pause(BUSY)
+    with pytest.raises(BrokerError, match=r"later\. It .* 10 s.*`pollTimeoutMs`") as at:
+        one.pause(BUSY)
+    assert at.value.code == BUSY.code
+    with pytest.raises(BrokerError) as final:
+        one.pause(FINAL)
+    assert final.value is FINAL
+
+
 def test_a_final_error_is_raised_at_once(clock: Clock) -> None:
     """No pause for what another try cannot mend."""
     with pytest.raises(BrokerError, match="no"):

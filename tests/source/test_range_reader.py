@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import struct
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -425,6 +426,64 @@ class TestIncompleteMessages:
                 numbers(reader)
         else:
             assert numbers(reader) == []
+
+
+class TestACompactedReadWithoutItsEnd:
+    """Compaction may have removed it, or the topic no longer has it: a loss."""
+
+    @pytest.fixture
+    def compacted(self, ranged: Any) -> Callable[..., RangeReader]:
+        """Makes a reader of the compacted topic."""
+        return partial(ranged, reader={"read_compacted": True})
+
+    @pytest.mark.parametrize("entries", [0, 3], ids=["empty", "a part"])
+    def test_the_topic_does_not_reach_it(
+        self, scripted: ScriptedBroker, compacted: Any, entries: int
+    ) -> None:
+        """No compaction does that: an error, however often the broker says so."""
+        scripted.add_topic(TOPIC, numbered(entries, 1))
+        with pytest.raises(DataLossError, match=r"up to 7:9.*failOnDataLoss"):
+            numbers(compacted(place(0), place(9)))
+        wait_until(lambda: not scripted.consumers)
+
+    @pytest.mark.parametrize("entries", [0, 3], ids=["empty", "with rows"])
+    def test_the_topic_is_another_one(
+        self, scripted: ScriptedBroker, compacted: Any, entries: int
+    ) -> None:
+        """Deleted and created again, it begins with a later ledger."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        scripted.delete_topic(TOPIC)
+        scripted.add_topic(TOPIC, numbered(entries, 1))
+        with pytest.raises(
+            DataLossError, match=r"up to 7:2, but the topic.*Nothing was"
+        ):
+            numbers(compacted(place(0), place(2)))
+        wait_until(lambda: not scripted.consumers)
+
+    def test_and_that_is_fine(
+        self,
+        scripted: ScriptedBroker,
+        compacted: Any,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """With `failOnDataLoss` false there is a warning, and what there is."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        reader = compacted(place(0), place(9), fail_on_data_loss=False)
+        with caplog.at_level(logging.WARNING, "pulsar_spark"):
+            assert numbers(reader) == [0, 1, 2]
+        assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_it_comes_late(self, scripted: ScriptedBroker, compacted: Any) -> None:
+        """Three times the broker does not know of it, and then it does."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = numbered(6, 1)[3:]
+
+        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.append(TOPIC, *later)
+            usual(broker, session, command)
+
+        scripted.script("GET_LAST_MESSAGE_ID", usual, usual, usual, then_more)
+        assert numbers(compacted(place(0), place(5))) == list(range(6))
 
 
 class TestTheTopicMoves:

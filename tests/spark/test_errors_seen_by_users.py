@@ -250,6 +250,7 @@ class TestConnections:
         scripted.always(request_name, silence)
         text = error_of(spark, scripted.url, **IMPATIENT)
         expect(text, "[PULSAR_CONNECTION]", scripted.address, request_name)
+        expect(text, "`pulsar.client.lookupTimeoutMs`")
 
     def test_a_refusal(self, spark: SparkSession, scripted: ScriptedBroker) -> None:
         """Code, topic and the broker's own words."""
@@ -263,7 +264,7 @@ class TestConnections:
         """Authentication has a condition of its own."""
         scripted.always("CONNECT", refuse("AuthenticationError", "who are you"))
         text = error_of(spark, scripted.url)
-        expect(text, "[PULSAR_AUTH]", scripted.address, "who are you")
+        expect(text, "[PULSAR_AUTH]", scripted.address, "who are you", "anonymousUser")
 
 
 class TestReading:

@@ -211,7 +211,7 @@ class PulsarCluster:
             return ask_all(
                 [topic.full_name for topic in topics],
                 partial(_cursors, consumers),
-                self._pool.retry(self._options.poll_timeout_s),
+                self._pool.patience(self._options.poll_timeout_s),
             )
         finally:
             consumers.close()

@@ -181,7 +181,7 @@ class Subscription:
             BrokerError: Another consumer has the subscription, and keeps it.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        retry = self._pool.retry(self._patience_s)
+        retry = self._pool.patience(self._patience_s)
         return ask_all(read, lambda topics: self._round(topics, read), retry)
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether compaction can be why the end of a range is not delivered.
+
+A compacted read does not get what compaction has removed, and that may be the last row
+of its range. Without another look this could not be told from a topic that has lost its
+end, was deleted and created again, or is not known well yet to its broker.
+"""
+
+from __future__ import annotations
+
+from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.message_id import EARLIEST, MessageId
+
+
+def reaches(
+    pool: ConnectionPool,
+    topic_partition: str,
+    end: MessageId,
+    settings: ReaderSettings,
+) -> bool:
+    """Return whether the topic has reached ``end``, and is the one that did.
+
+    Numbers of ledgers only grow, so a topic that was created again has none up to
+    ``end``: neither stored as it is, nor in what compaction has kept.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name.
+        end: A position that it had.
+        settings: How it is read.
+
+    Raises:
+        TopicNotFoundError: It does not exist.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    whole = PositionLookup(
+        pool,
+        subscription_prefix=settings.subscription_prefix,
+        patience_s=settings.poll_timeout_s,
+    )
+    found = whole.from_message_ids({topic_partition: end})[topic_partition]
+    if EARLIEST.position < found.before.position <= end.position:
+        return found.last is not None and found.last.position >= end.position
+    # Its ledger is gone: retention may remove what compaction has seen.
+    with EntryReader(pool, topic_partition, EARLIEST, settings) as compacted:
+        while (positions := compacted.positions()) is None:
+            pass  # it reconnects by itself, or raises
+        if positions.last is None:
+            return False
+        first = compacted.receive(settings.poll_timeout_s)
+        return first is not None and first.position <= end.position
