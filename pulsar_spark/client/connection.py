@@ -162,8 +162,8 @@ class Connection:
         transport: To the broker.
         protocol: What its bytes mean; begins with the handshake.
         broker: ``host:port`` of the broker, for messages.
-        keep_alive_s: Seconds of silence after which the broker is probed; after twice
-            as many it is given up.
+        keep_alive_s: Seconds of silence after which the broker is probed; after as many
+            without an answer it is given up.
         credentials: Answer what the broker asks in between; None: nothing does.
 
     Attributes:
@@ -463,7 +463,7 @@ class Connection:
 
     def _receive(self) -> None:
         last_heard = time.monotonic()
-        probed = False
+        probed: float | None = None
         while self._error is None:
             size = self._transport.receive(self._protocol.buffer(), _TICK_S)
             now = time.monotonic()
@@ -471,17 +471,18 @@ class Connection:
                 self._dispatch_all(self._protocol.received(size))
                 self._flush()
                 # Not `now`: a full inbox may have kept us, which is not their silence.
-                last_heard, probed = time.monotonic(), False
-            elif now - last_heard > 2 * self._keep_alive_s:
+                last_heard, probed = time.monotonic(), None
+            elif probed is None and now - last_heard > self._keep_alive_s:
+                self._answers.append(commands.ping())
+                self._send_answers()
+                probed = now
+            # From the probe on: before it, a machine that slept may have kept us.
+            elif probed is not None and now - probed > self._keep_alive_s:
                 raise TransportError(
                     f"The broker {self.broker} has been silent for "
                     f"{now - last_heard:.0f} s and did not answer a probe.",
                     broker=self.broker,
                 )
-            elif now - last_heard > self._keep_alive_s and not probed:
-                self._answers.append(commands.ping())
-                self._send_answers()
-                probed = True
 
     def _flush(self) -> None:
         data = self._protocol.data_to_send()

@@ -6,7 +6,6 @@ import queue
 import re
 import socket
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -53,6 +52,8 @@ from tests.wire import builders
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 TOPIC = "persistent://public/default/t"
 LOOKUP = commands.lookup(TOPIC)
 
@@ -63,12 +64,14 @@ class Box:
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
         self.endings: list[PulsarSparkError | None] = []
+        self.is_delivering = threading.Event()
         self.may_deliver = threading.Event()
         self.may_deliver.set()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Takes them once it may."""
-        assert self.may_deliver.wait(20)
+        self.is_delivering.set()
+        assert self.may_deliver.wait(60)
         self.deliveries.extend(deliveries)
 
     def closed(self, error: PulsarSparkError | None) -> None:
@@ -92,11 +95,6 @@ def connection(scripted: ScriptedBroker) -> Iterator[Connection]:
     one.close()
 
 
-@pytest.fixture
-def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TICK_S", 0.02)
-
-
 def subscribe(connection: Connection, box: Box, permits: int) -> int:
     """Makes a consumer with an inbox; returns its id."""
     consumer_id = connection.attach(box)
@@ -107,7 +105,7 @@ def subscribe(connection: Connection, box: Box, permits: int) -> int:
         durable=False,
         initial_position=commands.InitialPosition.EARLIEST,
     )
-    connection.ask(request, 5)
+    connection.ask(request, 60)
     if permits:
         connection.grant(consumer_id, permits)
     return consumer_id
@@ -286,7 +284,7 @@ class TestCredentials:
             with connect(
                 scripted.address, client_options(), credentials=keys
             ) as connection:
-                connection.ask(LOOKUP, 20)
+                connection.ask(LOOKUP, 60)
                 assert "secret" not in repr(connection)
             assert keys.given == number
         sent = [(b.auth_method_name, b.auth_data) for b in scripted.bodies["CONNECT"]]
@@ -324,7 +322,7 @@ class TestCredentials:
             challenge(session, method, commands.AUTH_REFRESH_CHALLENGE)
             wait_until(lambda: scripted.requests["AUTH_RESPONSE"])
             later.set()
-            pending.result(20)
+            pending.result(60)
             assert connection.is_open
         (body,) = scripted.bodies["AUTH_RESPONSE"]
         assert body.response.auth_method_name == "token"
@@ -472,7 +470,7 @@ class TestWithoutASocket:
     ) -> None:
         """Then requests are answered."""
         memory.feed(builders.connected(1000, "S 1"))
-        connection.start(20)
+        connection.start(60)
         assert memory.sent == commands.connect("v")
         assert connection.server_version == "S 1"
         assert connection.max_message_size_bytes == 1000
@@ -487,7 +485,7 @@ class TestWithoutASocket:
                 ).SerializeToString()
             )
         )
-        assert pending.result(20) == success
+        assert pending.result(60) == success
         assert pending.outcome() == success
 
     def test_a_start_that_fails_ends_it(
@@ -496,7 +494,7 @@ class TestWithoutASocket:
         """The thread goes, and frees the transport."""
         memory.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         with pytest.raises(ProtocolError, match=r"b:1.*HTTP server"):
-            connection.start(20)
+            connection.start(60)
         wait_until(lambda: memory.is_closed)
         assert isinstance(
             connection.request(LOOKUP).outcome(), ProtocolError
@@ -510,7 +508,7 @@ class TestRequests:
         """Nothing waits for an answer before the next request goes out."""
         scripted.answer_together(100, "LOOKUP")
         futures = [connection.request(LOOKUP) for _ in range(100)]
-        assert len({f.result(5).request_id for f in futures}) == 100
+        assert len({f.result(60).request_id for f in futures}) == 100
 
     def test_answers_may_come_in_any_order(
         self, scripted: ScriptedBroker, connection: Connection
@@ -519,10 +517,10 @@ class TestRequests:
         later = threading.Event()
         scripted.script("LOOKUP", late(later))
         first, second = connection.request(LOOKUP), connection.request(LOOKUP)
-        assert second.result(5).request_id == 2
+        assert second.result(60).request_id == 2
         assert not first.done()
         later.set()
-        assert first.result(5).request_id == 1
+        assert first.result(60).request_id == 1
 
     @pytest.mark.parametrize(
         ("code", "kind"),
@@ -542,8 +540,8 @@ class TestRequests:
         """The connection goes on."""
         scripted.script("LOOKUP", refuse(code))
         with pytest.raises(kind, match=code):
-            connection.ask(LOOKUP, 5)
-        connection.ask(LOOKUP, 5)
+            connection.ask(LOOKUP, 60)
+        connection.ask(LOOKUP, 60)
 
     def test_no_answer_in_time(
         self, scripted: ScriptedBroker, connection: Connection
@@ -595,7 +593,7 @@ class TestRequests:
         ):
             scripted.always(name, reply)
         with pytest.raises(ProtocolError, match="answered by Command") as caught:
-            connection.ask(request_, 20)
+            connection.ask(request_, 60)
         assert scripted.address in str(caught.value)
         assert not connection.is_open
 
@@ -623,8 +621,8 @@ class TestRequests:
             connection.ask(LOOKUP, 0)
         future = connection.request(LOOKUP)
         later.set()
-        assert future.result(20).request_id == 2
-        connection.ask(LOOKUP, 20)
+        assert future.result(60).request_id == 2
+        connection.ask(LOOKUP, 60)
 
     def test_a_sentence_stays_in_its_line(
         self, scripted: ScriptedBroker, connection: Connection
@@ -633,7 +631,7 @@ class TestRequests:
         sentence = "no\r\n2026-01-01 ERROR all is lost \x1b[2J" + "x" * (1 << 19)
         scripted.script("LOOKUP", refuse("NotAllowedError", sentence))
         with pytest.raises(BrokerError, match="all is lost") as caught:
-            connection.ask(LOOKUP, 20)
+            connection.ask(LOOKUP, 60)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 700
         assert len(caught.value.server_message) == 500
@@ -672,7 +670,7 @@ class TestEnds:
         scripted.script("LOOKUP", silence)
         future = connection.request(LOOKUP)
         subscribe(connection, box, 1)
-        error = future.exception(20)
+        error = future.exception(60)
         assert isinstance(error, ProtocolError)
         assert "a bug" in str(error)
         assert scripted.address in str(error)
@@ -695,7 +693,7 @@ class TestEnds:
         connection.attach(box)
         scripted.script("LOOKUP", silence, silence, action)
         futures = [connection.request(LOOKUP) for _ in range(3)]
-        errors = [future.exception(5) for future in futures]
+        errors = [future.exception(60) for future in futures]
         wait_until(lambda: box.endings)
         for error in [*errors, *box.endings]:
             assert isinstance(error, kind)
@@ -712,7 +710,7 @@ class TestEnds:
         box = Box()
         connection.attach(box)
         assert isinstance(box.endings[0], TransportError)
-        assert isinstance(connection.request(LOOKUP).exception(5), TransportError)
+        assert isinstance(connection.request(LOOKUP).exception(60), TransportError)
         with pytest.raises(TransportError):
             connection.send(commands.ping())
 
@@ -725,7 +723,7 @@ class TestEnds:
             raise ProtocolError("ended a moment ago")
 
         monkeypatch.setattr(connection, "send", send)
-        error = connection.request(LOOKUP).exception(5)
+        error = connection.request(LOOKUP).exception(60)
         assert isinstance(error, ProtocolError)
         assert not connection.is_open
 
@@ -738,7 +736,7 @@ class TestEnds:
         connection.close()
         connection.close()
         with pytest.raises(TransportError, match="closed by this side"):
-            future.result(5)
+            future.result(60)
 
     def test_a_close_from_many_threads(self, scripted: ScriptedBroker) -> None:
         """Requests and closes that race each other all come to an end."""
@@ -751,14 +749,14 @@ class TestEnds:
                 results: list[BaseException | None] = results,
             ) -> None:
                 futures = [connection.request(LOOKUP) for _ in range(50)]
-                results.extend(future.exception(10) for future in futures)
+                results.extend(future.exception(60) for future in futures)
 
             threads = [threading.Thread(target=ask) for _ in range(3)]
             for thread in threads:
                 thread.start()
             connection.close()
             for thread in threads:
-                thread.join(20)
+                thread.join(60)
             assert len(results) == 150
             assert all(r is None or isinstance(r, TransportError) for r in results)
 
@@ -797,7 +795,7 @@ class TestConsumers:
         consumer_id = subscribe(connection, box, 10)
         connection.detach(consumer_id)
         scripted.append(TOPIC, *numbered(3, 1))
-        connection.ask(LOOKUP, 5)
+        connection.ask(LOOKUP, 60)
         assert box.deliveries == []
 
     def test_far_more_than_was_asked_for(
@@ -946,9 +944,9 @@ class TestProducers:
         ((producer_id, box),) = attach_producers(connection, 1).items()
         connection.detach_producer(producer_id)
         connection.send(entry(producer_id))
-        connection.ask(LOOKUP, 5)
+        connection.ask(LOOKUP, 60)
         scripted.close_producers()
-        connection.ask(LOOKUP, 5)
+        connection.ask(LOOKUP, 60)
         connection.close()
         assert (box.stored, box.refusals, box.endings) == ([], [], [])
 
@@ -1015,7 +1013,7 @@ class TestProducers:
                 wait_until(lambda: box.stored)  # behind the probe: that one is read
                 assert not sending.done()
                 assert scripted.requests["PONG"] == 0
-            sending.result(20)
+            sending.result(60)
         wait_until(lambda: scripted.requests["PONG"] == 1)
         assert connection.is_open
 
@@ -1034,7 +1032,7 @@ class TestProducers:
                 session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
                 wait_until(lambda turn=turn: len(box.stored) == turn)
             assert 1 <= len(connection._answers) <= 4
-        connection.ask(LOOKUP, 20)
+        connection.ask(LOOKUP, 60)
         wait_until(lambda: scripted.requests["PONG"])
         assert connection.is_open
 
@@ -1072,7 +1070,7 @@ def attach_producers(connection: Connection, count: int) -> dict[int, OutBox]:
             producer_id=producer_id,
             producer_name="p",
         )
-        connection.ask(request, 5)
+        connection.ask(request, 60)
     return outboxes
 
 
@@ -1083,43 +1081,46 @@ def entry(producer_id: int, size_bytes: int = 10) -> bytes:
     return frame.data
 
 
-class SilentClock:
-    """Time in which nothing arrives: a second for each look at the socket.
-
-    Attributes:
-        sent: What the connection sends, and when, in seconds from the beginning.
-    """
+class Looks:
+    """How often a connection has looked for what it is sent."""
 
     def __init__(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-        began = self._now = time.monotonic()
-        self.sent: list[tuple[float, bytes]] = []
+        self._count = 0
+        receive = connection._transport.receive
 
-        def receive(buffer: memoryview, timeout_s: float) -> int:
-            self._now += 1
-            return 0
+        def counted(buffer: memoryview, timeout_s: float) -> int:
+            self._count += 1
+            return receive(buffer, timeout_s)
 
-        def send(data: bytes) -> None:
-            self.sent.append((self._now - began, data))
+        monkeypatch.setattr(connection._transport, "receive", counted)
 
-        monkeypatch.setattr(connection._transport, "receive", receive)
-        monkeypatch.setattr(connection._transport, "send", send)
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        """As ``time.monotonic``."""
-        return self._now
+    def go_on(self) -> None:
+        """Wait until it has dealt with all that had come, and looked again."""
+        before = self._count
+        wait_until(lambda: self._count > before + 1)
 
 
-@pytest.mark.usefixtures("_fast_clock")
 class TestKeepAlive:
-    OPTIONS = client_options(keep_alive_interval_s=0.2)
+    INTERVAL_S = 30.0
+
+    @pytest.fixture(autouse=True)
+    def _fast_clock(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+        """Time passes as a test says, and is looked at often."""
+        monkeypatch.setattr(module, "_TICK_S", 0.02)
+        monkeypatch.setattr(module, "time", clock)
 
     @pytest.fixture
     def connection(self, scripted: ScriptedBroker) -> Iterator[Connection]:
         """A connection to the scripted broker."""
-        one = connect(scripted.address, self.OPTIONS)
+        options = client_options(keep_alive_interval_s=self.INTERVAL_S)
+        one = connect(scripted.address, options)
         yield one
         one.close()
+
+    @pytest.fixture
+    def looks(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Looks:
+        """Its looks."""
+        return Looks(connection, monkeypatch)
 
     def test_probes_are_answered_while_nobody_takes_rows(
         self, scripted: ScriptedBroker, connection: Connection
@@ -1132,52 +1133,102 @@ class TestKeepAlive:
         wait_until(lambda: scripted.requests["PONG"] == 2)
 
     def test_an_idle_broker_that_answers_probes_is_kept(
-        self, scripted: ScriptedBroker, connection: Connection
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        looks: Looks,
+        clock: Clock,
     ) -> None:
         """Only silence ends a connection."""
-        wait_until(lambda: scripted.requests["PING"] >= 4)
+        for number in range(1, 5):
+            looks.go_on()
+            clock.now += self.INTERVAL_S + 1
+            wait_until(lambda number=number: scripted.requests["PING"] == number)
+            connection.ask(LOOKUP, 60)  # answered behind the probe
         assert connection.is_open
 
     def test_a_silent_broker_is_dropped(
-        self, scripted: ScriptedBroker, connection: Connection
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        looks: Looks,
+        clock: Clock,
     ) -> None:
         """Everything that waits for it gets an error that may be retried."""
         scripted.always("PING", silence)
         scripted.script("LOOKUP", silence)
         box = Box()
         connection.attach(box)
-        error = connection.request(LOOKUP).exception(10)
+        future = connection.request(LOOKUP)
+        looks.go_on()
+        clock.now += self.INTERVAL_S + 1
+        wait_until(lambda: scripted.requests["PING"])
+        looks.go_on()
+        assert not future.done()
+        clock.now += self.INTERVAL_S + 1
+        error = future.exception(60)
         assert isinstance(error, TransportError)
-        assert "silent" in str(error)
+        assert "silent for 62 s" in str(error)
         wait_until(lambda: box.endings)
         assert scripted.requests["PING"] == 1
 
     def test_how_long_silence_lasts(
-        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        monkeypatch: pytest.MonkeyPatch,
+        clock: Clock,
     ) -> None:
         """A probe after one interval, the end after two, by a clock of our own."""
-        options = client_options(scripted.address, keep_alive_interval_s=30.0)
-        connection = connect(scripted.address, options)
-        scripted.always("PING", silence)
         scripted.script("LOOKUP", silence)
         future = connection.request(LOOKUP)
-        clock = SilentClock(connection, monkeypatch)
-        error = future.exception(20)
+        began = clock.now
+        sent: list[tuple[float, bytes]] = []
+
+        def receive(buffer: memoryview, timeout_s: float) -> int:
+            clock.now += 1  # for each look at the socket
+            return 0
+
+        def send(data: bytes) -> None:
+            sent.append((clock.now - began, data))
+
+        monkeypatch.setattr(connection._transport, "send", send)
+        monkeypatch.setattr(connection._transport, "receive", receive)
+        error = future.exception(60)
         assert isinstance(error, TransportError)
         assert re.search(r"silent for 6[0-2] s", str(error))
-        ((probed_after_s, data),) = clock.sent
+        ((probed_after_s, data),) = sent
         assert data == commands.ping()
         assert 29 <= probed_after_s <= 32
 
+    def test_a_sleep_of_the_machine_is_not_their_silence(
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        looks: Looks,
+        clock: Clock,
+    ) -> None:
+        """However long it was, the broker is asked before it is given up."""
+        looks.go_on()
+        clock.now += 100 * self.INTERVAL_S
+        wait_until(lambda: scripted.requests["PING"] or not connection.is_open)
+        looks.go_on()
+        connection.ask(LOOKUP, 60)
+        assert scripted.requests["PING"] == 1
+
     def test_our_probe_does_not_wait_for_a_frame(
-        self, scripted: ScriptedBroker
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        looks: Looks,
+        clock: Clock,
     ) -> None:
         """Receipts are heard though a frame has blocked the way for long."""
-        options = client_options(keep_alive_interval_s=1.0)
-        connection = connect(scripted.address, options)
         ((producer_id, box),) = attach_producers(connection, 1).items()
         (session,) = scripted.sessions
+        looks.go_on()
         with connection._send_lock:  # somebody is sending
+            clock.now += self.INTERVAL_S + 1
             wait_until(lambda: connection._answers)
             receipt = pb.CommandSendReceipt(
                 producer_id=producer_id,
@@ -1187,19 +1238,29 @@ class TestKeepAlive:
             session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
             wait_until(lambda: box.stored)
         assert connection.is_open
-        connection.close()
 
     def test_our_own_delay_is_not_their_silence(
-        self, scripted: ScriptedBroker, connection: Connection
+        self,
+        scripted: ScriptedBroker,
+        connection: Connection,
+        looks: Looks,
+        clock: Clock,
     ) -> None:
         """A full inbox that held up the thread for long ends nothing."""
         scripted.add_topic(TOPIC, numbered(1, 1))
         box = Box()
         box.may_deliver.clear()
         subscribe(connection, box, 1)
-        threading.Event().wait(5 * self.OPTIONS.keep_alive_interval_s)
+        assert box.is_delivering.wait(60)
+        clock.now += 5 * self.INTERVAL_S
         box.may_deliver.set()
-        wait_until(lambda: scripted.requests["PING"] >= 2)
+        wait_until(lambda: box.deliveries)
+        looks.go_on()
+        connection.ask(LOOKUP, 60)
+        assert scripted.requests["PING"] == 0
+        looks.go_on()
+        clock.now += self.INTERVAL_S + 1
+        wait_until(lambda: scripted.requests["PING"])
         assert connection.is_open
         assert len(box.deliveries) == 1
 

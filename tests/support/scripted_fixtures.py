@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from concurrent import futures
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import retry
+from pulsar_spark.client import requests, retry
+from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
-from tests.support.scripted_broker import ScriptedBroker, client_options, wait_until
+from tests.support.scripted_broker import (
+    PATIENCE_S,
+    ScriptedBroker,
+    client_options,
+    unanswered,
+    wait_until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class Clock:
@@ -40,6 +49,42 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
     monkeypatch.setattr(retry, "time", one)
     return one
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Clock:
+    """Time limits of requests pass where a broker is silent on purpose, and only there.
+
+    However short they are, and however busy the machine is. Retries see the clock.
+    """
+    monkeypatch.setattr(futures, "wait", _wait)
+    monkeypatch.setattr(requests, "wait", _wait)
+    return clock
+
+
+def _wait(
+    waiting: Iterable[futures.Future[Any]], timeout: float | None = None
+) -> tuple[set[futures.Future[Any]], set[futures.Future[Any]]]:
+    """As ``concurrent.futures.wait``."""
+    waiting = set(waiting)
+    until = time.monotonic() + PATIENCE_S
+    while left := {one for one in waiting if not one.done()}:
+        if all(map(_is_left_unanswered, left)):
+            break
+        assert time.monotonic() < until, "the broker is silent, and not on purpose"
+        time.sleep(0.002)
+    return waiting - left, left
+
+
+def _is_left_unanswered(request: futures.Future[Any]) -> bool:
+    """Whether a broker has it, and says nothing."""
+    assert isinstance(request, Pending)
+    transport: Any = request.connection._transport
+    try:
+        port = transport._socket.getsockname()[1]
+    except OSError:  # the connection ends, and the request with it
+        return False
+    return (port, request.request_id) in unanswered
 
 
 def open_files() -> int:
