@@ -65,9 +65,10 @@ LAYERS = {
     # The inner loops over bytes, compiled.
     "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
     "loops.memory": Layer((), (), _NETWORK + _CLOCK),
-    "loops.deliveries": Layer((), (), _NETWORK + _CLOCK),
+    "loops.fact": Layer((), (), _NETWORK + _CLOCK),
+    "loops.deliveries": Layer(("loops.fact",), (), _NETWORK + _CLOCK),
     "loops.messages": Layer(
-        ("errors", "loops.memory", "loops.deliveries"), (), _NETWORK + _CLOCK
+        ("errors", "loops.memory", "loops.fact"), (), _NETWORK + _CLOCK
     ),
     "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.

@@ -20,7 +20,7 @@ from pulsar_spark.arrow.sources import MISFITS, Collector, ColumnSource, Origin
 from pulsar_spark.arrow.values import UnreadableValueError, ValueDecoder, ValueRun
 from pulsar_spark.arrow.values.raw import RawDecoder
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops.deliveries import ENTRY_ID, LAST_ROW, LEDGER_ID
+from pulsar_spark.loops.fact import ENTRY_ID, LAST_ROW, LEDGER_ID
 from pulsar_spark.loops.messages import IS_NULL, MessageTable
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import Entry, EntryRun

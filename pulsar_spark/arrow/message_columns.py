@@ -23,7 +23,7 @@ from pulsar_spark.arrow.sources import (
     of_rows,
     of_text_of_entry,
 )
-from pulsar_spark.loops.deliveries import PUBLISH_TIME
+from pulsar_spark.loops.fact import PUBLISH_TIME
 from pulsar_spark.loops.messages import (
     HAS_EVENT_TIME,
     HAS_KEY,

@@ -4,34 +4,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-cdef Py_ssize_t _FACTS
-cdef Py_ssize_t _LEDGER_ID
-cdef Py_ssize_t _ENTRY_ID
-cdef Py_ssize_t _REDELIVERY_COUNT
-cdef Py_ssize_t _START
-cdef Py_ssize_t _BROKER_METADATA
-cdef Py_ssize_t _BROKER_METADATA_END
-cdef Py_ssize_t _CHECKSUM
-cdef Py_ssize_t _CHECKED
-cdef Py_ssize_t _METADATA
-cdef Py_ssize_t _PAYLOAD
-cdef Py_ssize_t _END
-cdef Py_ssize_t _COUNT
-cdef Py_ssize_t _CODEC
-cdef Py_ssize_t _UNPACKED_BYTES
-cdef Py_ssize_t _PUBLISH_TIME
-cdef Py_ssize_t _EVENT_TIME
-cdef Py_ssize_t _SEQUENCE_ID
-cdef Py_ssize_t _SEQUENCE_STEP
-cdef Py_ssize_t _KEY
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _ORDERING_KEY
-cdef Py_ssize_t _ORDERING_KEY_END
-cdef Py_ssize_t _MARKS
-cdef Py_ssize_t _HEAD_BYTES
-cdef Py_ssize_t _LAST_ROW
-cdef long long _KEY_IS_ENCODED
-cdef long long _VALUE_IS_NULL
+from pulsar_spark.loops cimport fact
+
 cdef Py_ssize_t _MOST_BYTES
 cdef Py_ssize_t _MOST_ENTRIES
 cdef Py_ssize_t _MOST_COMMAND_BYTES
@@ -49,7 +23,7 @@ cdef class Deliveries:
     cdef readonly long long[::1] facts
     cdef Py_ssize_t _count
 
-    cpdef int64_t fact(self, Py_ssize_t number, Py_ssize_t fact)
+    cpdef int64_t fact(self, Py_ssize_t number, Py_ssize_t which)
 
     @cython.locals(at=Py_ssize_t)
     cpdef tuple position(self, Py_ssize_t number)
@@ -57,8 +31,8 @@ cdef class Deliveries:
     @cython.locals(
         facts=cython.longlong[::1], ledger_before=cython.longlong,
         entry_before=cython.longlong, end_ledger=cython.longlong,
-        end_entry=cython.longlong, number=Py_ssize_t, ledger_id=cython.longlong,
-        entry_id=cython.longlong,
+        end_entry=cython.longlong, number=Py_ssize_t, at=Py_ssize_t,
+        ledger_id=cython.longlong, entry_id=cython.longlong,
     )
     cpdef Py_ssize_t following(
         self, Py_ssize_t first, tuple after, tuple end
@@ -70,17 +44,18 @@ cdef class Deliveries:
     @cython.locals(charged=cython.longlong, number=Py_ssize_t, at=Py_ssize_t)
     cpdef int64_t charged_bytes(self, Py_ssize_t first, Py_ssize_t last)
 
-    @cython.locals(column=cython.longlong[::1], number=Py_ssize_t)
+    @cython.locals(column=cython.longlong[::1], number=Py_ssize_t, at=Py_ssize_t)
     cpdef object column(
-        self, Py_ssize_t fact, Py_ssize_t first, Py_ssize_t last, long long plus=*
+        self, Py_ssize_t which, Py_ssize_t first, Py_ssize_t last, long long plus=*
     )
 
     @cython.locals(
         facts=cython.longlong[::1], rows=Py_ssize_t, column=cython.longlong[::1],
-        row=Py_ssize_t, number=Py_ssize_t, value=cython.longlong, last_row=Py_ssize_t,
+        row=Py_ssize_t, number=Py_ssize_t, at=Py_ssize_t, value=cython.longlong,
+        last_row=Py_ssize_t,
     )
     cpdef object repeated(
-        self, Py_ssize_t fact, Py_ssize_t first, Py_ssize_t last, Py_ssize_t first_row
+        self, Py_ssize_t which, Py_ssize_t first, Py_ssize_t last, Py_ssize_t first_row
     )
 
 @cython.final
@@ -143,7 +118,7 @@ cdef class Scanner:
         head_bytes=cython.longlong, key=Py_ssize_t, ordering_key=Py_ssize_t,
         key_end=Py_ssize_t, ordering_key_end=Py_ssize_t, name_bytes=cython.longlong,
         cluster_bytes=cython.longlong, position=Py_ssize_t, tag=cython.uint,
-        value=cython.longlong, size=cython.longlong,
+        value=cython.longlong, size=cython.longlong, has_no_gaps=bint,
     )
     cdef bint _read_metadata(
         self,

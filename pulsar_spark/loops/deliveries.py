@@ -6,7 +6,7 @@ and in Python that is some ninety calls. So a scanner walks over the frames of a
 and writes what it reads into one table of numbers, a row for each entry::
 
     | frame | frame | frame | frame | fra      data: the ordinary ones, back to back
-    '------ ordinary ------'| PING  |          facts: FACTS numbers for each of them
+    '------ ordinary ------'| PING  |          facts: some numbers for each of them
 
 Ordinary is a MESSAGE for a consumer that wants it so, whose checksum is there and whose
 metadata has nothing but fields that most entries have: no chunk, no marker, nothing
@@ -28,74 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pulsar_spark.loops import fact
+
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
-
-#: How many numbers there are of an entry, all from 0 on but where it says otherwise.
-#: Places are in ``Deliveries.data``.
-FACTS = 25
-
-(
-    LEDGER_ID,
-    ENTRY_ID,
-    REDELIVERY_COUNT,
-    START,  # place of what follows the command
-    BROKER_METADATA,  # place of what the broker stamped on it, -1 for none
-    BROKER_METADATA_END,
-    CHECKSUM,
-    CHECKED,  # place from which on it counts
-    METADATA,  # place of the MessageMetadata
-    PAYLOAD,  # place where that ends
-    END,  # of the entry
-    COUNT,  # of messages, 0 where it is no batch
-    CODEC,
-    UNPACKED_BYTES,
-    PUBLISH_TIME,
-    EVENT_TIME,
-    SEQUENCE_ID,
-    SEQUENCE_STEP,  # see MessageTable.append_batch
-    KEY,  # place of the key, -1 for none
-    KEY_END,
-    ORDERING_KEY,  # likewise
-    ORDERING_KEY_END,
-    MARKS,  # KEY_IS_ENCODED, VALUE_IS_NULL
-    HEAD_BYTES,  # of a single message: its metadata, were it in a batch
-    LAST_ROW,  # filled in later: the row of a table that follows its own
-) = range(FACTS)
-
-# What MARKS says of a single message.
-KEY_IS_ENCODED = 1
-VALUE_IS_NULL = 2
-
-# The same numbers, in C: deliveries.pxd hides these from Python.
-_FACTS = FACTS
-_LEDGER_ID = LEDGER_ID
-_ENTRY_ID = ENTRY_ID
-_REDELIVERY_COUNT = REDELIVERY_COUNT
-_START = START
-_BROKER_METADATA = BROKER_METADATA
-_BROKER_METADATA_END = BROKER_METADATA_END
-_CHECKSUM = CHECKSUM
-_CHECKED = CHECKED
-_METADATA = METADATA
-_PAYLOAD = PAYLOAD
-_END = END
-_COUNT = COUNT
-_CODEC = CODEC
-_UNPACKED_BYTES = UNPACKED_BYTES
-_PUBLISH_TIME = PUBLISH_TIME
-_EVENT_TIME = EVENT_TIME
-_SEQUENCE_ID = SEQUENCE_ID
-_SEQUENCE_STEP = SEQUENCE_STEP
-_KEY = KEY
-_KEY_END = KEY_END
-_ORDERING_KEY = ORDERING_KEY
-_ORDERING_KEY_END = ORDERING_KEY_END
-_MARKS = MARKS
-_HEAD_BYTES = HEAD_BYTES
-_LAST_ROW = LAST_ROW
-_KEY_IS_ENCODED = KEY_IS_ENCODED
-_VALUE_IS_NULL = VALUE_IS_NULL
 
 #: The most that goes together: as much as is taken from a reader's queue at a time.
 _MOST_BYTES = 256 * 1024
@@ -121,7 +57,7 @@ class Deliveries:
     Args:
         consumer_id: Whose.
         data: Their frames, one after the other.
-        facts: FACTS numbers for each entry: int64.
+        facts: ``fact.PER_ENTRY`` numbers for each entry: int64.
         count: How many entries.
 
     Attributes:
@@ -139,14 +75,14 @@ class Deliveries:
     def __len__(self) -> int:
         return self._count
 
-    def fact(self, number: int, fact: int) -> int:
+    def fact(self, number: int, which: int) -> int:
         """Return one of the numbers of an entry."""
-        return self.facts[number * _FACTS + fact]
+        return self.facts[number * fact.PER_ENTRY + which]
 
     def position(self, number: int) -> tuple[int, int]:
         """Return ``(ledger_id, entry_id)`` of an entry."""
-        at = number * _FACTS
-        return self.facts[at + _LEDGER_ID], self.facts[at + _ENTRY_ID]
+        at = number * fact.PER_ENTRY
+        return self.facts[at + fact.LEDGER_ID], self.facts[at + fact.ENTRY_ID]
 
     def following(
         self, first: int, after: tuple[int, int], end: tuple[int, int]
@@ -162,8 +98,8 @@ class Deliveries:
         ledger_before, entry_before = after
         end_ledger, end_entry = end
         for number in range(first, self._count):
-            ledger_id = facts[number * _FACTS + _LEDGER_ID]
-            entry_id = facts[number * _FACTS + _ENTRY_ID]
+            at = number * fact.PER_ENTRY
+            ledger_id, entry_id = facts[at + fact.LEDGER_ID], facts[at + fact.ENTRY_ID]
             if ledger_id < ledger_before or ledger_id > end_ledger:
                 return number
             if ledger_id == ledger_before and entry_id <= entry_before:
@@ -177,29 +113,30 @@ class Deliveries:
         """Return the Flow permits that the broker takes for entries."""
         charged = 0
         for number in range(first, last):
-            charged += max(1, self.facts[number * _FACTS + _COUNT])
+            charged += max(1, self.facts[number * fact.PER_ENTRY + fact.COUNT])
         return charged
 
     def charged_bytes(self, first: int, last: int) -> int:
         """Return how much follows the commands of entries."""
         charged = 0
         for number in range(first, last):
-            at = number * _FACTS
-            charged += self.facts[at + _END] - self.facts[at + _START]
+            at = number * fact.PER_ENTRY
+            charged += self.facts[at + fact.END] - self.facts[at + fact.START]
         return charged
 
-    def column(self, fact: int, first: int, last: int, plus: int = 0) -> memoryview:
+    def column(self, which: int, first: int, last: int, plus: int = 0) -> memoryview:
         """Return one of the numbers of some entries, plus another: bytes of int64."""
         column = _numbers(last - first)
         for number in range(last - first):
-            column[number] = self.facts[(first + number) * _FACTS + fact] + plus
+            at = (first + number) * fact.PER_ENTRY
+            column[number] = self.facts[at + which] + plus
         return memoryview(column).cast("B")
 
-    def repeated(self, fact: int, first: int, last: int, first_row: int) -> memoryview:
+    def repeated(self, which: int, first: int, last: int, first_row: int) -> memoryview:
         """Return one of the numbers of entries for each of their rows: bytes of int64.
 
         Args:
-            fact: Which one.
+            which: Which one.
             first: The first entry.
             last: The first entry not to look at.
             first_row: The row of the table that is the first one's.
@@ -207,12 +144,13 @@ class Deliveries:
         facts = self.facts
         rows = 0
         if last > first:
-            rows = facts[(last - 1) * _FACTS + _LAST_ROW] - first_row
+            rows = facts[(last - 1) * fact.PER_ENTRY + fact.LAST_ROW] - first_row
         column = _numbers(rows)
         row = 0
         for number in range(first, last):
-            value = facts[number * _FACTS + fact]
-            last_row = facts[number * _FACTS + _LAST_ROW] - first_row
+            at = number * fact.PER_ENTRY
+            value = facts[at + which]
+            last_row = facts[at + fact.LAST_ROW] - first_row
             while row < last_row:
                 column[row] = value
                 row += 1
@@ -267,7 +205,7 @@ class Scanner:
             command_bytes = self._size(data, position + 4)
             if command_bytes > min(frame_bytes - 8, _MOST_COMMAND_BYTES):
                 break
-            at = count * _FACTS
+            at = count * fact.PER_ENTRY
             if count == self._room:
                 self._make_room()
             command_end = position + 8 + command_bytes
@@ -289,14 +227,14 @@ class Scanner:
 
     def facts(self, count: int) -> memoryview:
         """Return a copy of what the last walk read of so many entries."""
-        copy = _numbers(count * _FACTS)
-        copy[:] = self._facts[: count * _FACTS]
+        copy = _numbers(count * fact.PER_ENTRY)
+        copy[:] = self._facts[: count * fact.PER_ENTRY]
         return memoryview(copy)
 
     def _make_room(self) -> None:
         room = min(max(16, 4 * self._room), _MOST_ENTRIES)
-        longer = _numbers(room * _FACTS)
-        longer[: self._room * _FACTS] = self._facts
+        longer = _numbers(room * fact.PER_ENTRY)
+        longer[: self._room * fact.PER_ENTRY] = self._facts
         self._facts, self._room = longer, room
 
     def _read_command(  # noqa: C901 - a call in here costs more than what it would do
@@ -349,9 +287,9 @@ class Scanner:
                 return -1  # or a second id could fill in what the first one lacks
         if ledger_id < 0 or entry_id < 0:
             return -1
-        facts[at + _LEDGER_ID] = ledger_id
-        facts[at + _ENTRY_ID] = entry_id
-        facts[at + _REDELIVERY_COUNT] = redelivery_count
+        facts[at + fact.LEDGER_ID] = ledger_id
+        facts[at + fact.ENTRY_ID] = entry_id
+        facts[at + fact.REDELIVERY_COUNT] = redelivery_count
         return consumer_id
 
     def _read_entry(
@@ -367,8 +305,8 @@ class Scanner:
             at: Where its facts go.
         """
         facts = self._facts
-        facts[at + _START] = position - origin
-        facts[at + _BROKER_METADATA] = facts[at + _BROKER_METADATA_END] = -1
+        facts[at + fact.START] = position - origin
+        facts[at + fact.BROKER_METADATA] = facts[at + fact.BROKER_METADATA_END] = -1
         if end - position < 10 or data[position] != 0x0E:
             return False
         if data[position + 1] == 0x02:
@@ -378,22 +316,22 @@ class Scanner:
                 return False
             if not self._is_broker_metadata(data, position, position + size):
                 return False
-            facts[at + _BROKER_METADATA] = position - origin
+            facts[at + fact.BROKER_METADATA] = position - origin
             position += size
-            facts[at + _BROKER_METADATA_END] = position - origin
+            facts[at + fact.BROKER_METADATA_END] = position - origin
             if end - position < 10 or data[position] != 0x0E:
                 return False
         if data[position + 1] != 0x01:
             return False
-        facts[at + _CHECKSUM] = self._size(data, position + 2)
-        facts[at + _CHECKED] = position + 6 - origin
+        facts[at + fact.CHECKSUM] = self._size(data, position + 2)
+        facts[at + fact.CHECKED] = position + 6 - origin
         size = self._size(data, position + 6)
         position += 10
         if size > min(end - position, _MOST_METADATA_BYTES):
             return False
-        facts[at + _METADATA] = position - origin
-        facts[at + _PAYLOAD] = position + size - origin
-        facts[at + _END] = end - origin
+        facts[at + fact.METADATA] = position - origin
+        facts[at + fact.PAYLOAD] = position + size - origin
+        facts[at + fact.END] = end - origin
         return self._read_metadata(data, position, position + size, origin, at)
 
     def _read_metadata(  # noqa: C901 - as above
@@ -450,13 +388,13 @@ class Scanner:
                         return False
                     unpacked_bytes = value
                 elif tag == 0x88:  # partition_key_b64_encoded
-                    marks = marks & _VALUE_IS_NULL
+                    marks = marks & fact.VALUE_IS_NULL
                     if value != 0:
-                        marks = marks | _KEY_IS_ENCODED
+                        marks = marks | fact.KEY_IS_ENCODED
                 elif tag == 0xC8:  # null_value
-                    marks = marks & _KEY_IS_ENCODED
+                    marks = marks & fact.KEY_IS_ENCODED
                     if value != 0:
-                        marks = marks | _VALUE_IS_NULL
+                        marks = marks | fact.VALUE_IS_NULL
                 # But deliver_at_time, both of txnid, null_partition_key, and what is
                 # not known here.
                 elif tag < 0x100 and tag not in (0x98, 0xB0, 0xB8, 0xF0):
@@ -488,7 +426,7 @@ class Scanner:
         if name_bytes + cluster_bytes > _MOST_TEXT_BYTES:
             return False
         # -- what the metadata of a single message would take in a batch
-        size = unpacked_bytes if codec != 0 else facts[at + _END] + origin - end
+        size = unpacked_bytes if codec != 0 else facts[at + fact.END] + origin - end
         head_bytes += 1 + self._varint_bytes(size)
         head_bytes += 1 + self._varint_bytes(sequence_id)
         if key >= 0:
@@ -501,25 +439,26 @@ class Scanner:
             ordering_key_end -= origin
         if event_time != 0:
             head_bytes += 1 + self._varint_bytes(event_time)
-        if marks & _KEY_IS_ENCODED:
+        if marks & fact.KEY_IS_ENCODED:
             head_bytes += 2
-        if marks & _VALUE_IS_NULL:
+        if marks & fact.VALUE_IS_NULL:
             head_bytes += 2
-        facts[at + _COUNT] = count
-        facts[at + _CODEC] = codec
-        facts[at + _UNPACKED_BYTES] = unpacked_bytes
-        facts[at + _PUBLISH_TIME] = publish_time
-        facts[at + _EVENT_TIME] = event_time
-        facts[at + _SEQUENCE_ID] = sequence_id
+        facts[at + fact.COUNT] = count
+        facts[at + fact.CODEC] = codec
+        facts[at + fact.UNPACKED_BYTES] = unpacked_bytes
+        facts[at + fact.PUBLISH_TIME] = publish_time
+        facts[at + fact.EVENT_TIME] = event_time
+        facts[at + fact.SEQUENCE_ID] = sequence_id
         # Where the ids of a batch have gaps, its first one has to do for all of them.
-        facts[at + _SEQUENCE_STEP] = int(highest_sequence_id - sequence_id == count - 1)
-        facts[at + _KEY] = key
-        facts[at + _KEY_END] = key_end
-        facts[at + _ORDERING_KEY] = ordering_key
-        facts[at + _ORDERING_KEY_END] = ordering_key_end
-        facts[at + _MARKS] = marks
-        facts[at + _HEAD_BYTES] = head_bytes
-        facts[at + _LAST_ROW] = -1
+        has_no_gaps = highest_sequence_id - sequence_id == count - 1
+        facts[at + fact.SEQUENCE_STEP] = int(has_no_gaps)
+        facts[at + fact.KEY] = key
+        facts[at + fact.KEY_END] = key_end
+        facts[at + fact.ORDERING_KEY] = ordering_key
+        facts[at + fact.ORDERING_KEY_END] = ordering_key_end
+        facts[at + fact.MARKS] = marks
+        facts[at + fact.HEAD_BYTES] = head_bytes
+        facts[at + fact.LAST_ROW] = -1
         return True
 
     def _is_broker_metadata(

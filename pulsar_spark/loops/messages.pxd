@@ -5,6 +5,8 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
+from pulsar_spark.loops cimport fact
+
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _MAX_VARINT_BYTES
 cdef Py_ssize_t _MAX_COMPARED
@@ -13,29 +15,6 @@ cdef unsigned int _KEY_IS_BASE64
 cdef unsigned int _HAS_ORDERING_KEY
 cdef unsigned int _HAS_EVENT_TIME
 cdef unsigned int _IS_NULL
-cdef Py_ssize_t _FACTS
-cdef Py_ssize_t _LEDGER_ID
-cdef Py_ssize_t _ENTRY_ID
-cdef Py_ssize_t _CHECKSUM
-cdef Py_ssize_t _CHECKED
-cdef Py_ssize_t _METADATA
-cdef Py_ssize_t _PAYLOAD
-cdef Py_ssize_t _END
-cdef Py_ssize_t _COUNT
-cdef Py_ssize_t _CODEC
-cdef Py_ssize_t _UNPACKED_BYTES
-cdef Py_ssize_t _EVENT_TIME
-cdef Py_ssize_t _SEQUENCE_ID
-cdef Py_ssize_t _SEQUENCE_STEP
-cdef Py_ssize_t _KEY
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _ORDERING_KEY
-cdef Py_ssize_t _ORDERING_KEY_END
-cdef Py_ssize_t _MARKS
-cdef Py_ssize_t _HEAD_BYTES
-cdef Py_ssize_t _LAST_ROW
-cdef long long _KEY_IS_ENCODED
-cdef long long _VALUE_IS_NULL
 cdef Py_ssize_t _MIN_MESSAGE_BYTES
 cdef Py_ssize_t _MAX_ID_BYTES
 cdef unsigned long long _MASK_32
@@ -210,7 +189,8 @@ cdef class MessageTable:
     @cython.locals(
         view=object, entry=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
         start=Py_ssize_t, end=Py_ssize_t, codec=cython.longlong, size=cython.longlong,
-        row=Py_ssize_t, rows=cython.longlong,
+        row=Py_ssize_t, rows=cython.longlong, checked=object,
+        unpacked_bytes=cython.longlong,
     )
     cpdef Py_ssize_t append_entries(
         self,
@@ -233,7 +213,8 @@ cdef class MessageTable:
     ) except -1
 
     @cython.locals(
-        pairs=Py_ssize_t, flags=cython.uint, marks=cython.longlong, row=Py_ssize_t,
+        pairs=Py_ssize_t, metadata=Py_ssize_t, metadata_end=Py_ssize_t,
+        flags=cython.uint, marks=cython.longlong, row=Py_ssize_t, size=cython.longlong,
     )
     cdef bint _append_single(
         self,

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops import deliveries
+from pulsar_spark.loops import fact
 from pulsar_spark.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
@@ -43,31 +43,6 @@ _KEY_IS_BASE64 = KEY_IS_BASE64
 _HAS_ORDERING_KEY = HAS_ORDERING_KEY
 _HAS_EVENT_TIME = HAS_EVENT_TIME
 _IS_NULL = IS_NULL
-
-# And what is known of an entry, see ``Deliveries.facts``.
-_FACTS = deliveries.FACTS
-_LEDGER_ID = deliveries.LEDGER_ID
-_ENTRY_ID = deliveries.ENTRY_ID
-_CHECKSUM = deliveries.CHECKSUM
-_CHECKED = deliveries.CHECKED
-_METADATA = deliveries.METADATA
-_PAYLOAD = deliveries.PAYLOAD
-_END = deliveries.END
-_COUNT = deliveries.COUNT
-_CODEC = deliveries.CODEC
-_UNPACKED_BYTES = deliveries.UNPACKED_BYTES
-_EVENT_TIME = deliveries.EVENT_TIME
-_SEQUENCE_ID = deliveries.SEQUENCE_ID
-_SEQUENCE_STEP = deliveries.SEQUENCE_STEP
-_KEY = deliveries.KEY
-_KEY_END = deliveries.KEY_END
-_ORDERING_KEY = deliveries.ORDERING_KEY
-_ORDERING_KEY_END = deliveries.ORDERING_KEY_END
-_MARKS = deliveries.MARKS
-_HEAD_BYTES = deliveries.HEAD_BYTES
-_LAST_ROW = deliveries.LAST_ROW
-_KEY_IS_ENCODED = deliveries.KEY_IS_ENCODED
-_VALUE_IS_NULL = deliveries.VALUE_IS_NULL
 
 #: The columns of bytes that a table can have.
 BINARY_COLUMNS = ("values", "keys", "ordering_keys", "properties")
@@ -229,7 +204,7 @@ class BinaryColumn:
         """
         if last == first:
             return
-        count = facts[(last - 1) * _FACTS + _LAST_ROW] - row
+        count = facts[(last - 1) * fact.PER_ENTRY + fact.LAST_ROW] - row
         part_size = len(partition)
         self._make_row_room(rows, count)
         data, offsets = self.data, self.offsets
@@ -240,17 +215,17 @@ class BinaryColumn:
             data = _longer(self._allocate, data, "B", room, end)
             self.data, self._room = data, room
         for entry in range(first, last):
-            at = entry * _FACTS
-            last_row = facts[at + _LAST_ROW]
-            batch_size = facts[at + _COUNT]
+            at = entry * fact.PER_ENTRY
+            last_row = facts[at + fact.LAST_ROW]
+            batch_size = facts[at + fact.COUNT]
             head = end
             head_size = 0
             while row < last_row:
                 if head_size == 0:
                     data[end] = 0x08
-                    end = _put_varint(data, end + 1, facts[at + _LEDGER_ID])
+                    end = _put_varint(data, end + 1, facts[at + fact.LEDGER_ID])
                     data[end] = 0x10
-                    end = _put_varint(data, end + 1, facts[at + _ENTRY_ID])
+                    end = _put_varint(data, end + 1, facts[at + fact.ENTRY_ID])
                     if _IS_COMPILED:
                         _memcpy(data, end, partition, 0, part_size)  # type: ignore[name-defined]  # noqa: F821
                     else:
@@ -606,18 +581,18 @@ class MessageTable:
         self.is_full = False
         view = memoryview(data)
         for entry in range(first, last):
-            at = entry * _FACTS
-            count = facts[at + _COUNT]
-            start, end = facts[at + _PAYLOAD], facts[at + _END]
-            codec, size = facts[at + _CODEC], end - start
+            at = entry * fact.PER_ENTRY
+            count = facts[at + fact.COUNT]
+            start, end = facts[at + fact.PAYLOAD], facts[at + fact.END]
+            codec, size = facts[at + fact.CODEC], end - start
             if codec != 0:
-                size = facts[at + _UNPACKED_BYTES]
+                size = facts[at + fact.UNPACKED_BYTES]
             if count > size // _MIN_MESSAGE_BYTES:
                 return entry
             row = self.rows
             rows = max(1, count)
             if count == 0:
-                size += 4 + facts[at + _HEAD_BYTES]
+                size += 4 + facts[at + fact.HEAD_BYTES]
             if rows > most_rows or size > most_bytes:
                 return entry
             if row > 0 and (
@@ -625,7 +600,8 @@ class MessageTable:
             ):
                 self.is_full = True
                 return entry
-            if checksum(view[facts[at + _CHECKED] : end]) != facts[at + _CHECKSUM]:
+            checked = view[facts[at + fact.CHECKED] : end]
+            if checksum(checked) != facts[at + fact.CHECKSUM]:
                 return entry
             if codec == 0 and count > 0:
                 if not self._append_all(data[start:end], facts, at):
@@ -634,7 +610,8 @@ class MessageTable:
                 if not self._append_single(data, data, start, end, facts, at):
                     return entry
             else:
-                unpacked = unpack(codec, view[start:end], facts[at + _UNPACKED_BYTES])
+                unpacked_bytes = facts[at + fact.UNPACKED_BYTES]
+                unpacked = unpack(codec, view[start:end], unpacked_bytes)
                 if unpacked is None:
                     return entry
                 if count > 0:
@@ -644,23 +621,23 @@ class MessageTable:
                     data, unpacked, 0, len(unpacked), facts, at
                 ):
                     return entry
-            facts[at + _LAST_ROW] = self.rows  # type: ignore[index]
+            facts[at + fact.LAST_ROW] = self.rows  # type: ignore[index]
         return last
 
     def _append_all(
         self, payload: memoryview | bytes, facts: Sequence[int], at: int
     ) -> bool:
         """Append a whole batch; return whether it is one, and may be taken at once."""
-        count, rows, pairs = facts[at + _COUNT], self.rows, self.pairs
+        count, rows, pairs = facts[at + fact.COUNT], self.rows, self.pairs
         any_flags, all_flags = self.any_flags, self.all_flags
         try:
             taken = self.append_batch(
                 payload,
                 count,
                 None,
-                facts[at + _EVENT_TIME],
-                facts[at + _SEQUENCE_ID],
-                facts[at + _SEQUENCE_STEP],
+                facts[at + fact.EVENT_TIME],
+                facts[at + fact.SEQUENCE_ID],
+                facts[at + fact.SEQUENCE_STEP],
             )
         except CorruptEntryError:
             return False
@@ -688,36 +665,38 @@ class MessageTable:
             facts: What is known of entries.
             at: Where that of this entry begins.
         """
-        if facts[at + _HEAD_BYTES] > self.max_head_bytes:
+        if facts[at + fact.HEAD_BYTES] > self.max_head_bytes:
             return False
-        pairs = self._read_pairs(data, facts[at + _METADATA], facts[at + _PAYLOAD])
+        metadata, metadata_end = facts[at + fact.METADATA], facts[at + fact.PAYLOAD]
+        pairs = self._read_pairs(data, metadata, metadata_end)
         if pairs > self.max_pairs:
             return False
         self._make_room(1)
-        flags, marks = 0, facts[at + _MARKS]
+        flags, marks = 0, facts[at + fact.MARKS]
         self._value_bounds[0], self._value_bounds[1] = start, end
         self._key_bounds[0] = self._key_bounds[1] = 0
         self._ordering_key_bounds[0] = self._ordering_key_bounds[1] = 0
-        if facts[at + _KEY] >= 0:
+        if facts[at + fact.KEY] >= 0:
             flags |= _HAS_KEY
-            if marks & _KEY_IS_ENCODED:
+            if marks & fact.KEY_IS_ENCODED:
                 flags |= _KEY_IS_BASE64
-            self._key_bounds[0] = facts[at + _KEY]
-            self._key_bounds[1] = facts[at + _KEY_END]
-        if facts[at + _ORDERING_KEY] >= 0:
+            self._key_bounds[0] = facts[at + fact.KEY]
+            self._key_bounds[1] = facts[at + fact.KEY_END]
+        if facts[at + fact.ORDERING_KEY] >= 0:
             flags |= _HAS_ORDERING_KEY
-            self._ordering_key_bounds[0] = facts[at + _ORDERING_KEY]
-            self._ordering_key_bounds[1] = facts[at + _ORDERING_KEY_END]
-        if facts[at + _EVENT_TIME] != 0:
+            self._ordering_key_bounds[0] = facts[at + fact.ORDERING_KEY]
+            self._ordering_key_bounds[1] = facts[at + fact.ORDERING_KEY_END]
+        if facts[at + fact.EVENT_TIME] != 0:
             flags |= _HAS_EVENT_TIME
-        if marks & _VALUE_IS_NULL and start == end:
+        if marks & fact.VALUE_IS_NULL and start == end:
             flags |= _IS_NULL
         row = self.rows
-        self.event_times[row] = facts[at + _EVENT_TIME]
-        self.sequence_ids[row] = facts[at + _SEQUENCE_ID]
+        self.event_times[row] = facts[at + fact.EVENT_TIME]
+        self.sequence_ids[row] = facts[at + fact.SEQUENCE_ID]
         self.batch_indexes[row] = 0
         self.flags[row] = flags
-        self.ends[row + 1] = self.ends[row] + 4 + facts[at + _HEAD_BYTES] + end - start
+        size = 4 + facts[at + fact.HEAD_BYTES] + end - start
+        self.ends[row + 1] = self.ends[row] + size
         self.pair_ends[row + 1] = self.pairs + pairs
         self._append_bytes(payload, data, 1, pairs)
         self.rows, self.pairs = row + 1, self.pairs + pairs

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops.deliveries import (
+from pulsar_spark.loops.deliveries import Deliveries
+from pulsar_spark.loops.fact import (
     BROKER_METADATA,
     BROKER_METADATA_END,
     COUNT,
@@ -31,7 +32,6 @@ from pulsar_spark.loops.deliveries import (
     METADATA,
     PAYLOAD,
     REDELIVERY_COUNT,
-    Deliveries,
 )
 from pulsar_spark.loops.messages import (
     IS_NULL,

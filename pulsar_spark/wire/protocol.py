@@ -16,14 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
-from pulsar_spark.loops.deliveries import (
-    END,
-    ENTRY_ID,
-    LEDGER_ID,
-    REDELIVERY_COUNT,
-    START,
-    Deliveries,
-)
+from pulsar_spark.loops.deliveries import Deliveries
+from pulsar_spark.loops.fact import END, ENTRY_ID, LEDGER_ID, REDELIVERY_COUNT, START
 from pulsar_spark.loops.memory import new_bytes
 from pulsar_spark.loops.sends import Receipt, read_receipts
 from pulsar_spark.wire import commands

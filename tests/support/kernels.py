@@ -63,8 +63,7 @@ def _full(name: str) -> str:
 
 def _fingerprint() -> str:
     parts = [f"{metadata.version('cython')} {sys.implementation.cache_tag}".encode()]
-    sources = [path for name in MODULES for path in _FOLDER.glob(f"{name}.p*")]
-    for path in (ROOT / "setup.py", *sorted(sources)):
+    for path in (ROOT / "setup.py", *sorted(_FOLDER.glob("*.p*"))):
         parts.append(path.read_bytes())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 

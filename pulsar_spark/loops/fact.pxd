@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# The numbers of fact.py, for Cython.
+
+cdef enum:
+    LEDGER_ID
+    ENTRY_ID
+    REDELIVERY_COUNT
+    START
+    BROKER_METADATA
+    BROKER_METADATA_END
+    CHECKSUM
+    CHECKED
+    METADATA
+    PAYLOAD
+    END
+    COUNT
+    CODEC
+    UNPACKED_BYTES
+    PUBLISH_TIME
+    EVENT_TIME
+    SEQUENCE_ID
+    SEQUENCE_STEP
+    KEY
+    KEY_END
+    ORDERING_KEY
+    ORDERING_KEY_END
+    MARKS
+    HEAD_BYTES
+    LAST_ROW
+    PER_ENTRY
+
+cdef enum:
+    KEY_IS_ENCODED = 1
+    VALUE_IS_NULL = 2
