@@ -27,20 +27,8 @@ from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source import compaction
 from pulsar_spark.source.ranges import TopicRange, check_start
-from pulsar_spark.wire.chunks import (
-    DEFAULT_EXPIRE_MS,
-    DEFAULT_MAX_PENDING,
-    ChunkAssembler,
-    MissingChunks,
-)
-from pulsar_spark.wire.entries import (
-    DEFAULT_TABLE_BYTES,
-    DEFAULT_TABLE_ROWS,
-    Entry,
-    EntryDecoder,
-    EntryRun,
-    StoredEntry,
-)
+from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
+from pulsar_spark.wire.entries import Entry, EntryDecoder, EntryRun, StoredEntry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 
 logger = logging.getLogger("pulsar_spark.source")
@@ -76,12 +64,12 @@ class RangeSettings:
     """
 
     reader: ReaderSettings
-    fail_on_data_loss: bool = True
-    is_protected: bool = False
-    max_pending_chunked_messages: int = DEFAULT_MAX_PENDING
-    expire_chunks_ms: int = DEFAULT_EXPIRE_MS
-    table_rows: int = DEFAULT_TABLE_ROWS
-    table_bytes: int = DEFAULT_TABLE_BYTES
+    fail_on_data_loss: bool
+    is_protected: bool
+    max_pending_chunked_messages: int
+    expire_chunks_ms: int
+    table_rows: int
+    table_bytes: int
 
 
 class RangeReader:
@@ -338,8 +326,8 @@ class RangeReader:
     def _assembler(self) -> ChunkAssembler:
         return ChunkAssembler(
             self._max_bytes,
-            self._settings.max_pending_chunked_messages,
-            self._settings.expire_chunks_ms,
+            max_pending=self._settings.max_pending_chunked_messages,
+            expire_ms=self._settings.expire_chunks_ms,
         )
 
     def _look_back(self, last: StoredEntry) -> StoredEntry | None:

@@ -21,11 +21,6 @@ from dataclasses import dataclass, field, replace
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.wire.entries import StoredEntry
 
-#: The Java client's default for messages that may be open at once.
-DEFAULT_MAX_PENDING = 10
-#: The Java client's default age at which an open message is dropped, in milliseconds.
-DEFAULT_EXPIRE_MS = 60_000
-
 
 @dataclass(frozen=True, slots=True)
 class MissingChunks:
@@ -60,18 +55,13 @@ class ChunkAssembler:
     reported as ``MissingChunks``, so that nothing is lost in silence.
 
     Args:
-        max_pending: Open messages kept at once.
         max_bytes: Bytes of all open messages together, and of any single one.
+        max_pending: Open messages kept at once.
         expire_ms: An open message this much older, by publish time, than the newest
             chunk is dropped; 0 for never.
     """
 
-    def __init__(
-        self,
-        max_bytes: int,
-        max_pending: int = DEFAULT_MAX_PENDING,
-        expire_ms: int = DEFAULT_EXPIRE_MS,
-    ) -> None:
+    def __init__(self, max_bytes: int, *, max_pending: int, expire_ms: int) -> None:
         self._max_bytes = max_bytes
         self._max_pending = max_pending
         self._expire_ms = expire_ms

@@ -49,10 +49,6 @@ from pulsar_spark.wire.protobuf import UNREADABLE
 if TYPE_CHECKING:
     from pulsar_spark.message_id import MessageId
 
-#: What a table holds unless told otherwise.
-DEFAULT_TABLE_ROWS = 10_000
-DEFAULT_TABLE_BYTES = 4 * 1024 * 1024
-
 #: The most: places in a table's columns of bytes are numbers of 32 bits.
 _MAX_TABLE_BYTES = NO_LIMIT
 
@@ -367,8 +363,8 @@ class EntryDecoder:
         max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
         table: MessageTable | None = None,
         *,
-        table_rows: int = DEFAULT_TABLE_ROWS,
-        table_bytes: int = DEFAULT_TABLE_BYTES,
+        table_rows: int = NO_LIMIT,
+        table_bytes: int = NO_LIMIT,
     ) -> None:
         self._max_bytes = max_bytes
         self._table = MessageTable() if table is None else table
@@ -543,7 +539,7 @@ def decode_entry(
     stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
 ) -> Entry:
     """Unpacks one entry in one piece, however large; see :class:`EntryDecoder`."""
-    decoder = EntryDecoder(max_bytes, table_rows=NO_LIMIT, table_bytes=NO_LIMIT)
+    decoder = EntryDecoder(max_bytes)
     (entry,) = decoder.pieces(stored)
     return entry
 

@@ -293,7 +293,7 @@ def test_message_ids_of_a_large_batch():
 
 def test_message_id_of_chunks():
     """A chunked message's id is its last chunk's and carries the first chunk's."""
-    chunks = ChunkAssembler(100)
+    chunks = ChunkAssembler(100, max_pending=10, expire_ms=0)
     whole = None
     for index in range(2):
         data = builders.chunk(b"x", index, 2, 2)

@@ -16,6 +16,7 @@ from pulsar_spark.wire.frames import FrameReader
 from tests.bench.bench_entries import parse_only
 from tests.bench.report import MICROSECONDS, RATIO, Case, cpu, in_turns
 from tests.bench.samples import Batch, make_batches
+from tests.support.settings import range_settings
 
 COLUMNS = {
     "value only": ("value",),
@@ -54,15 +55,20 @@ def _cases(
         entries.append(frame.payload)
 
     def decode(columns: tuple[str, ...]) -> None:
+        usual = range_settings()
         builder = RecordBatchBuilder(
             arrow_schema(columns),
             COLUMN_SOURCES,
             _TOPIC,
             0,
-            max_rows=10_000,
-            max_bytes=4 << 20,
+            max_rows=usual.table_rows,
+            max_bytes=usual.table_bytes,
         )
-        decoder = EntryDecoder(table=builder.new_table())
+        decoder = EntryDecoder(
+            table=builder.new_table(),
+            table_rows=usual.table_rows,
+            table_bytes=usual.table_bytes,
+        )
         for number in range(_ENTRIES):
             stored = read_stored_entry(1, number, entries[number % len(entries)])
             for entry in decoder.pieces(stored):

@@ -10,6 +10,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.entries import EntryDecoder
 from tests.bench.report import Case, cpu, in_turns
 from tests.bench.samples import NONE, Batch, make_batches
+from tests.support.settings import range_settings
 
 _CODECS = {"NONE": NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD}
 _CODECS["SNAPPY"] = pb.SNAPPY
@@ -67,7 +68,8 @@ def _each(batches: list[Batch]) -> None:
 
 
 def _decode(batches: list[Batch]) -> None:
-    decoder = EntryDecoder()
+    usual = range_settings()
+    decoder = EntryDecoder(table_rows=usual.table_rows, table_bytes=usual.table_bytes)
     for number in range(_ENTRIES):
         for _ in decoder.pieces(batches[number % len(batches)].stored(number)):
             pass

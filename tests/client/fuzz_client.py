@@ -35,7 +35,7 @@ from pulsar_spark.sink import journal
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.source import range_reader
 from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.stream import subscription
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.topics import TopicName, compile_topics_pattern
@@ -50,7 +50,7 @@ from tests.support.scripted_broker import (
     client_options,
     numbered,
 )
-from tests.support.settings import reader_settings
+from tests.support.settings import range_settings, reader_settings
 
 if TYPE_CHECKING:
     import socket
@@ -447,7 +447,7 @@ def read(talk: Talk) -> None:
     for task in plan_batch(talk.pool, options):
         (range_,) = task.ranges
         name = range_.topic_partition
-        settings = RangeSettings(
+        settings = range_settings(
             reader_settings(receiver_queue_messages=40, poll_timeout_s=0.3)
         )
         some = payloads.setdefault(name, [])

@@ -35,13 +35,13 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source import range_reader
-from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.wire import entries as entries_module
 from pulsar_spark.wire import frames
 from pulsar_spark.wire.protocol import ClientProtocol
 from tests.support import kernels
-from tests.support.settings import reader_settings
+from tests.support.settings import range_settings, reader_settings
 from tests.wire import builders
 from tests.wire.builders import Outer, Sent
 from tests.wire.fuzz import MAX_ENTRY_BYTES, Maker
@@ -216,7 +216,7 @@ def _read(asked: Asked, pool: Any, make_table: Any, found: Found) -> None:
         max_rows=asked.rows,
         max_bytes=asked.size_bytes,
     )
-    settings = RangeSettings(
+    settings = range_settings(
         reader_settings(poll_timeout_s=60),
         table_rows=asked.table_rows,
         table_bytes=asked.table_bytes,

@@ -13,7 +13,7 @@ from pulsar_spark.client import entry_reader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from tests.support.scripted_broker import (
     LEDGER,
@@ -30,7 +30,7 @@ from tests.support.scripted_broker import (
     usual,
     wait_until,
 )
-from tests.support.settings import reader_settings
+from tests.support.settings import range_settings, reader_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def ranged(scripted: ScriptedBroker) -> Iterator[Callable[..., RangeReader]]:
         **settings: Any,
     ) -> RangeReader:
         pools.append(ConnectionPool(client_options(scripted.address, **(limits or {}))))
-        given = RangeSettings(reader_settings(**(reader or {})), **settings)
+        given = range_settings(reader_settings(**(reader or {})), **settings)
         return RangeReader(pools[-1], TopicRange(TOPIC, start, end), given)
 
     yield make

@@ -12,7 +12,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source import survey as module
 from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.range_reader import RangeReader, RangeSettings
+from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.survey import divide
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -27,7 +27,7 @@ from tests.support.scripted_broker import (
     single,
     wait_until,
 )
-from tests.support.settings import reader_settings
+from tests.support.settings import range_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,7 +240,7 @@ def test_a_part_whose_ledger_is_gone(
     part = TopicRange(
         TOPIC, MessageId(LEDGER, 2), MessageId(following, 0), is_start_known
     )
-    settings = RangeSettings(reader_settings(), is_protected=True)
+    settings = range_settings(is_protected=True)
     entries = RangeReader(pool, part, settings).entries()
     if is_start_known:
         with pytest.raises(DataLossError, match="no longer has 7:2"):

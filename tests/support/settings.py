@@ -8,10 +8,19 @@ from typing import Any
 
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.options import ClientOptions, ReadOptions, ServiceUrl
-from pulsar_spark.source.task import range_settings
+from pulsar_spark.source import task
+from pulsar_spark.source.range_reader import RangeSettings
+
+
+def range_settings(
+    reader: ReaderSettings | None = None, **changed: Any
+) -> RangeSettings:
+    """Return how a read with default options reads a range, but for some settings."""
+    options = ReadOptions(ClientOptions(ServiceUrl("pulsar", ())))
+    settings = task.range_settings(options)
+    return replace(settings, reader=reader or settings.reader, **changed)
 
 
 def reader_settings(**changed: Any) -> ReaderSettings:
-    """Return how a read with default options reads, but for some settings."""
-    options = ReadOptions(ClientOptions(ServiceUrl("pulsar", ())))
-    return replace(range_settings(options).reader, **changed)
+    """Return how it reads the entries of one, but for some settings."""
+    return replace(range_settings().reader, **changed)

@@ -78,7 +78,7 @@ def read(stream: bytes, cuts: list[int], *, in_bulk: bool = False) -> Counter[st
     protocol = ClientProtocol(b"")
     if in_bulk:
         protocol.in_bulk.add(1)
-    chunks = ChunkAssembler(MAX_ENTRY_BYTES, max_pending=3)
+    chunks = ChunkAssembler(MAX_ENTRY_BYTES, max_pending=3, expire_ms=60_000)
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     try:
         for first, last in itertools.pairwise(edges):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import StoredEntry, decode_entry, read_stored_entry
+from tests.support.settings import range_settings
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer
 
@@ -70,7 +71,14 @@ def texts(chunks: ChunkAssembler, entries: list[StoredEntry]) -> list[bytes | No
 @pytest.fixture
 def chunks() -> ChunkAssembler:
     """An assembler with room for 100 bytes and three messages."""
-    return ChunkAssembler(100, max_pending=3, expire_ms=60_000)
+    return assembler(100)
+
+
+def assembler(
+    max_bytes: int, *, max_pending: int = 3, expire_ms: int = 60_000
+) -> ChunkAssembler:
+    """An assembler with room for this much."""
+    return ChunkAssembler(max_bytes, max_pending=max_pending, expire_ms=expire_ms)
 
 
 def test_in_order(chunks: ChunkAssembler):
@@ -93,7 +101,7 @@ def test_compressed(codec: int):
     payload = b"something to compress " * 40
     packed = builders.compress(codec, payload)
     size = len(packed) // 3 + 1
-    chunks = ChunkAssembler(10_000)
+    chunks = assembler(10_000)
     answer = None
     for index in range(3):
         data = builders.chunk(
@@ -217,21 +225,26 @@ def test_several_expire_at_once(chunks: ChunkAssembler):
 
 def test_the_shortest_age():
     """An age of 1 is one: what is older by more is put aside."""
-    chunks = ChunkAssembler(100, expire_ms=1)
+    chunks = assembler(100, expire_ms=1)
     for n, at_ms in enumerate([1000, 1001, 1002]):
         assert chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=at_ms)[0]) is None
     assert chunks.pending == 2
 
 
 def test_what_the_java_client_holds():
-    """Unless told otherwise: ten messages, a minute each."""
-    chunks = ChunkAssembler(100)
+    """Where the options say nothing: ten messages, a minute each."""
+    settings = range_settings()
+    limits = {
+        "max_pending": settings.max_pending_chunked_messages,
+        "expire_ms": settings.expire_chunks_ms,
+    }
+    chunks = ChunkAssembler(100, **limits)
     for n in range(10):
         chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=1000 + n)[0])
     assert chunks.pending == 10
     chunks.add(pieces(b"ab", 10, uuid="10", at_ms=1010)[0])
     assert chunks.pending == 10
-    chunks = ChunkAssembler(100)
+    chunks = ChunkAssembler(100, **limits)
     for n, (at_ms, left) in enumerate([(1000, 1), (61_000, 2), (61_001, 2)]):
         chunks.add(pieces(b"ab", n, uuid=str(n), at_ms=at_ms)[0])
         assert chunks.pending == left
@@ -239,7 +252,7 @@ def test_what_the_java_client_holds():
 
 def test_nothing_expires():
     """An age of 0 stands for no limit."""
-    chunks = ChunkAssembler(100, expire_ms=0)
+    chunks = assembler(100, expire_ms=0)
     old = pieces(b"ab", 0, uuid="old", at_ms=0)
     new = pieces(b"ab", 10, uuid="new", at_ms=2**63)
     assert texts(chunks, [old[0], new[0], old[1], new[1]]) == [b"ab", b"ab"]
@@ -299,7 +312,7 @@ def test_fewer_bytes_than_promised(chunks: ChunkAssembler):
 
 def test_frames_are_not_kept():
     """A chunk keeps its payload alone, however large the frame around it was."""
-    chunks = ChunkAssembler(100, max_pending=3)
+    chunks = assembler(100)
     tracemalloc.start()
     for index in range(50):
         padding = Outer(extra=((5, b"x" * 100_000),))
@@ -320,7 +333,7 @@ def test_any_interleaving(data: st.DataObject, sizes: list[int]):
         for n, size in enumerate(sizes)
     }
     todo = {uuid: list(enumerate(parts)) for uuid, parts in messages.items()}
-    chunks = ChunkAssembler(10_000, max_pending=len(sizes))
+    chunks = assembler(10_000, max_pending=len(sizes))
     ends = []
     for entry_id in range(sum(sizes)):
         uuid = data.draw(st.sampled_from(sorted(uuid for uuid in todo if todo[uuid])))
@@ -350,7 +363,7 @@ def test_any_interleaving(data: st.DataObject, sizes: list[int]):
 )
 def test_every_last_chunk_has_an_answer(steps: list[tuple[str, int, int]]):
     """In any order, with any losses: no last chunk passes in silence, bounds hold."""
-    chunks = ChunkAssembler(8, max_pending=2, expire_ms=60_000)
+    chunks = assembler(8, max_pending=2)
     collected: dict[str, int] = {}
     for entry_id, (uuid, index, at_ms) in enumerate(steps):
         answer = chunks.add(

@@ -23,6 +23,7 @@ from pulsar_spark.wire.entries import (
     decode_entry,
     read_stored_entry,
 )
+from tests.support.settings import range_settings
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, proto
 from tests.wire.fields import column_of, fields_of
@@ -605,16 +606,22 @@ def test_a_table_is_filled_to_the_byte(last_bytes: int, tables: int):
     assert tables_of(EntryDecoder(table_bytes=1000), 500, last_bytes) == tables
 
 
+def usual_decoder() -> EntryDecoder:
+    """One as reads with default options have."""
+    usual = range_settings()
+    return EntryDecoder(table_rows=usual.table_rows, table_bytes=usual.table_bytes)
+
+
 @pytest.mark.parametrize(("more", "tables"), [(0, 1), (1, 2)])
 def test_a_table_has_four_mebibytes(more: int, tables: int):
-    """Unless told otherwise: a few entries of the default batch size."""
-    assert tables_of(EntryDecoder(), 1 << 20, (3 << 20) + more) == tables
+    """Where the options say nothing: a few entries of the default batch size."""
+    assert tables_of(usual_decoder(), 1 << 20, (3 << 20) + more) == tables
 
 
 @pytest.mark.parametrize(("more", "tables"), [(0, 1), (1, 2)])
 def test_a_table_has_ten_thousand_rows(more: int, tables: int):
-    """Unless told otherwise."""
-    decoder = EntryDecoder()
+    """Where the options say nothing."""
+    decoder = usual_decoder()
     found = [
         piece.table
         for count in (5000, 5000 + more)

@@ -56,7 +56,7 @@ def stored_entries(name: str) -> list[StoredEntry]:
 
 def entries(name: str) -> list[Entry]:
     """The entries of a topic, decoded, chunks put together."""
-    chunks = ChunkAssembler(1 << 20)
+    chunks = ChunkAssembler(1 << 20, max_pending=10, expire_ms=0)
     found = []
     for stored in stored_entries(name):
         whole = chunks.add(stored) if stored.is_chunk else stored

@@ -338,7 +338,7 @@ def test_any_message_in_chunks(
     assert all(len(stored.payload) <= chunk_bytes for _, stored in found)
     whole = found[-1][1]
     if len(found) > 1:
-        assembler = ChunkAssembler(MIB)
+        assembler = ChunkAssembler(MIB, max_pending=10, expire_ms=0)
         for _, stored in found:
             answer = assembler.add(stored)
         assert isinstance(answer, StoredEntry)
