@@ -35,6 +35,7 @@ from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
     ClientProtocol,
@@ -61,10 +62,6 @@ _CONNECT = 0
 
 #: Requests that go out with one call of the system: some ten kilobytes.
 _REQUESTS_TOGETHER = 256
-
-#: Frames that go out with one call of the system have so many bytes. That there is one
-#: costs as much as to copy some ten kilobytes, and it wakes the broker.
-_SENT_TOGETHER_BYTES = 64 * 1024
 
 #: Entries that may come beyond those asked for: brokers read some at a time.
 _OVERSHOOT = 1000
@@ -357,7 +354,7 @@ class Connection:
         together: list[bytes] = []
         size_bytes = 0
         for frame in frames:
-            if together and size_bytes + len(frame) > _SENT_TOGETHER_BYTES:
+            if together and size_bytes + len(frame) > SENT_TOGETHER_BYTES:
                 self.send(b"".join(together))
                 together, size_bytes = [], 0
             together.append(frame)

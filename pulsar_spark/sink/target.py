@@ -28,16 +28,13 @@ from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
-from pulsar_spark.wire.outgoing import as_single
+from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, as_single
 
 #: Sequence ids reserved for a task in each micro-batch.
 _ROWS_OF_A_BATCH = 1 << 32
 
 #: Micro-batches that have sequence ids: brokers take these for 64 bits with a sign.
 _BATCHES = 1 << 31
-
-#: So many bytes of frames are made, and then sent.
-_SOME_BYTES = 64 * 1024
 
 
 def require_numbers(batch_id: int, rows: int) -> None:
@@ -171,7 +168,7 @@ class Target:
             take = packer.add_alone if is_alone else packer.add
             while begin < stop:
                 frames: list[SendFrame] = []
-                begin = take(packed, numbers, begin, stop, frames, _SOME_BYTES)
+                begin = take(packed, numbers, begin, stop, frames, SENT_TOGETHER_BYTES)
                 if is_whole and begin == end and packer.odd_row is None:
                     packer.finish(frames)
                 if frames:

@@ -51,7 +51,7 @@ from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.statistics import Kind, TaskStatistics, Totals
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
-from pulsar_spark.wire.outgoing import max_entry_bytes
+from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
 
 logger = logging.getLogger("pulsar_spark.sink")
 
@@ -61,9 +61,6 @@ _IDEMPOTENT_RUN = 1000
 
 #: A task that has not sent for longer asks whether its transaction is still open.
 _CONFIRMED_S = 1.0
-
-#: Frames of so many bytes are sent together, unless there are no more rows for now.
-_SENT_TOGETHER_BYTES = 64 * 1024
 
 _RESEND = {
     DeliveryGuarantee.NONE: Resend.NEVER,
@@ -363,7 +360,7 @@ class TaskWriter:
                 self._unsent.append((target.producer, some))
                 for frame in some:
                     self._unsent_bytes += len(frame.data)
-                if self._unsent_bytes >= _SENT_TOGETHER_BYTES:
+                if self._unsent_bytes >= SENT_TOGETHER_BYTES:
                     self._send_rest()
         except MessageTooLargeError as error:
             self._send_rest()

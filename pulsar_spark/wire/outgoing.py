@@ -30,6 +30,10 @@ from pulsar_spark.wire.frames import encode_payload_frame
 #: neither stores an entry of just that size, nor refuses it.
 ENTRY_HEADROOM_BYTES = 64 * 1024
 
+#: Frames of so many bytes are made and sent together, with one call of the system. That
+#: there is one costs as much as to copy some ten kilobytes, and it wakes the broker.
+SENT_TOGETHER_BYTES = 64 * 1024
+
 
 def max_entry_bytes(max_message_size_bytes: int) -> int:
     """Return the most bytes of metadata and payload, where a broker has this limit."""
