@@ -95,6 +95,18 @@ def make(pool: ConnectionPool) -> Iterator[Callable[..., Producers]]:
 
 
 @pytest.fixture
+def attach(make: Callable[..., Producers]) -> Callable[..., Producers]:
+    """Makes producers with some settings, attached to a topic."""
+
+    def one(*at: ConnectionPool, **given: Any) -> Producers:
+        producers = make(*at, **given)
+        producers.open([TOPIC])
+        return producers
+
+    return one
+
+
+@pytest.fixture
 def narrow(scripted: ScriptedBroker) -> Iterator[Callable[[int], ConnectionPool]]:
     """Makes connections whose tasks may have so many bytes in flight."""
     with contextlib.ExitStack() as stack:
@@ -104,11 +116,9 @@ def narrow(scripted: ScriptedBroker) -> Iterator[Callable[[int], ConnectionPool]
 
 
 @pytest.fixture
-def producers(make: Callable[..., Producers]) -> Producers:
+def producers(attach: Callable[..., Producers]) -> Producers:
     """Producers as an at-least-once sink has them, attached to a topic."""
-    one = make(send_timeout_s=NEVER_S)
-    one.open([TOPIC])
-    return one
+    return attach(send_timeout_s=NEVER_S)
 
 
 def frames(producer: TopicProducer, *values: bytes, first: int = 0) -> list[SendFrame]:
@@ -128,6 +138,12 @@ def send(producers: Producers, *values: bytes, first: int = 0) -> None:
     producer = producers.get(TOPIC)
     for frame in frames(producer, *values, first=first):
         producers.send(producer, frame)
+
+
+def store(producers: Producers, *values: bytes, first: int = 0) -> None:
+    """Sends some entries to the topic, and waits until they are stored."""
+    send(producers, *values, first=first)
+    producers.flush()
 
 
 def values(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
@@ -192,8 +208,7 @@ class TestSending:
     ) -> None:
         """Entries go out one behind the other."""
         scripted.answer_together(20, "SEND")
-        send(producers, *[b"x"] * 20)
-        producers.flush()
+        store(producers, *[b"x"] * 20)
         assert scripted.deepest["SEND"] == 20
 
     def test_the_window_bounds_what_is_in_flight(
@@ -201,6 +216,7 @@ class TestSending:
         scripted: ScriptedBroker,
         narrow: Callable[[int], ConnectionPool],
         make: Callable[..., Producers],
+        attach: Callable[..., Producers],
     ) -> None:
         """Three entries fit; the next waits for a receipt; flush waits for all."""
         held = Held()
@@ -208,12 +224,10 @@ class TestSending:
         probe = make()
         probe.open([TOPIC])
         size = len(frames(probe.get(TOPIC), b"0123")[0].data)
-        producers = make(narrow(3 * size + 2), send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(narrow(3 * size + 2), send_timeout_s=NEVER_S)
 
         def run() -> None:
-            send(producers, *[b"%04d" % n for n in range(12)])
-            producers.flush()
+            store(producers, *[b"%04d" % n for n in range(12)])
 
         with ThreadPoolExecutor(1) as executor:
             over = executor.submit(run)
@@ -229,18 +243,16 @@ class TestSending:
         self,
         scripted: ScriptedBroker,
         narrow: Callable[[int], ConnectionPool],
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
     ) -> None:
         """It waits until nothing else is in flight."""
         held = Held()
         scripted.always("SEND", held)
-        producers = make(narrow(1000), send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(narrow(1000), send_timeout_s=NEVER_S)
         large = b"x" * 5000
 
         def run() -> None:
-            send(producers, b"small", large, b"small again")
-            producers.flush()
+            store(producers, b"small", large, b"small again")
 
         with ThreadPoolExecutor(1) as executor:
             over = executor.submit(run)
@@ -275,17 +287,15 @@ class TestSending:
         assert b"".join(values(scripted)) == b"y" * 1000
 
     def test_what_the_broker_had_is_counted_apart(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """-1:-1 in a receipt: not stored again, and as good as a receipt."""
         scripted.deduplicates = True
         for already in (False, True):
-            producers = make(name="n")
-            producers.open([TOPIC])
+            producers = attach(name="n")
             producer = producers.get(TOPIC)
             assert producer.last_sequence_id == (1 if already else -1)
-            send(producers, b"a", b"b")
-            producers.flush()
+            store(producers, b"a", b"b")
             assert producer.stored_rows == (0 if already else 2)
             assert producer.duplicate_rows == (2 if already else 0)
             producers.close()
@@ -298,8 +308,7 @@ class TestReceipts:
     ) -> None:
         """Each entry counts once."""
         scripted.always("SEND", twice)
-        send(producers, b"a", b"b", b"c")
-        producers.flush()
+        store(producers, b"a", b"b", b"c")
         assert values(scripted) == [b"a", b"b", b"c"]
         assert producers.get(TOPIC).stored_rows == 3
         assert producers.reconnects == 0
@@ -309,8 +318,7 @@ class TestReceipts:
     ) -> None:
         """The producer attaches anew, and sends all that is not acknowledged."""
         scripted.script("SEND", usual, unheard, usual)
-        send(producers, b"a", b"b", b"c")
-        producers.flush()
+        store(producers, b"a", b"b", b"c")
         assert values(scripted)[:3] == [b"a", b"b", b"c"]
         assert values(scripted)[3:] in ([b"b", b"c"], [b"b"])
         assert producers.reconnects == 1
@@ -320,8 +328,7 @@ class TestReceipts:
     ) -> None:
         """It does not stand for an entry that was."""
         scripted.script("SEND", acknowledge(77))
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert values(scripted) == [b"a"]
         assert producers.reconnects == 1
 
@@ -332,8 +339,7 @@ class TestReceipts:
         attachment = producers.get(TOPIC).attachment
         assert attachment is not None
         attachment.receipts([Receipt(0, 5, 7, 0)])
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert producers.get(TOPIC).stored_rows == 1
         assert producers.reconnects == 0
 
@@ -345,11 +351,9 @@ class TestRefusals:
         """Three times in a row may be chance; receipts begin a new row."""
         damaged = deaf(refuse_entry("ChecksumError"))
         scripted.script("SEND", damaged, damaged, damaged, usual)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         scripted.script("SEND", damaged, damaged, damaged, usual)
-        send(producers, b"b", first=1)
-        producers.flush()
+        store(producers, b"b", first=1)
         assert values(scripted) == [b"a", b"b"]
         assert producers.reconnects == 6
 
@@ -410,8 +414,7 @@ class TestRefusals:
     ) -> None:
         """The producer attaches anew, and sends the same bytes in the same order."""
         scripted.script("SEND", usual, deaf(refuse_entry(code)))
-        send(producers, *[b"%d" % n for n in range(10)])
-        producers.flush()
+        store(producers, *[b"%d" % n for n in range(10)])
         assert values(scripted) == [b"%d" % n for n in range(10)]
         assert producers.reconnects == 1
         assert producers.get(TOPIC).stored_rows == 10
@@ -419,13 +422,12 @@ class TestRefusals:
     def test_a_passing_one_that_does_not_pass(
         self,
         scripted: ScriptedBroker,
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Tries are spaced out, and end; the last refusal is the error."""
         monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
-        producers = make(send_timeout_s=0.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.0)
         scripted.always("SEND", refuse_entry("PersistenceError"))
         send(producers, b"a")
         with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
@@ -436,7 +438,7 @@ class TestRefusals:
     def test_a_passing_one_that_takes_its_time(
         self,
         scripted: ScriptedBroker,
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """What is tried for as long as the send timeout is over, whatever it met."""
@@ -457,8 +459,7 @@ class TestRefusals:
             refuse_entry("PersistenceError")(b, session, c)
 
         monkeypatch.setattr(Producers, "_resend", counted)
-        producers = make(send_timeout_s=600.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=600.0)
         scripted.always("SEND", slow)
         send(producers, b"a")
         with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
@@ -473,14 +474,12 @@ class TestRefusals:
         old = producer.attachment
         assert old is not None
         scripted.close_producers()
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         reconnects = producers.reconnects
         assert reconnects <= 1  # the news may come behind the entry
         if not reconnects:
             wait_until(lambda: producers._shared.broken)
-        send(producers, b"b", first=1)
-        producers.flush()
+        store(producers, b"b", first=1)
         assert producer.attachment is not old
         held = Held()
         scripted.script("SEND", held)
@@ -503,15 +502,13 @@ class TestReattaching:
         "fault", [let_go, cut, usual_then_cut, deaf(unheard)], ids=lambda f: f.__name__
     )
     def test_what_is_in_flight_is_sent_again(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers], fault: Action
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers], fault: Action
     ) -> None:
         """The topic moved, or the connection broke, before or after storing."""
-        producers = make(send_timeout_s=1.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=1.0)
         scripted.script("SEND", usual, usual, fault)
         expected = [b"%d" % n for n in range(10)]
-        send(producers, *expected)
-        producers.flush()
+        store(producers, *expected)
         assert first_ones(values(scripted)) == expected
         assert producers.reconnects == 1
         producer = producers.get(TOPIC)
@@ -537,15 +534,13 @@ class TestReattaching:
         assert values(scripted) == [b"a", b"b"]
 
     def test_a_connection_that_is_cut_in_a_frame(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Wherever that is, what is in flight goes again on the next one."""
         scripted.budgets.extend([700, 3000, 4001, 5500])
-        producers = make(send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=NEVER_S)
         expected = [b"%03d" % n * 100 for n in range(40)]
-        send(producers, *expected)
-        producers.flush()
+        store(producers, *expected)
         assert not scripted.budgets
         assert first_ones(values(scripted)) == expected
 
@@ -577,21 +572,19 @@ class TestReattaching:
         self, scripted: ScriptedBroker, producers: Producers, pool: ConnectionPool
     ) -> None:
         """It is looked up, redirects followed, and the rest goes to its new broker."""
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         with ScriptedBroker() as second, ScriptedBroker() as third:
             scripted.script("LOOKUP", redirect(second.url))
             second.script("LOOKUP", redirect(third.url, authoritative=True))
             scripted.script("SEND", let_go)
-            send(producers, b"b", b"c", first=1)
-            producers.flush()
+            store(producers, b"b", b"c", first=1)
             assert values(scripted) == [b"a"]
             assert values(third) == [b"b", b"c"]
             assert third.bodies["PRODUCER"][0].producer_name == "scripted-0"
             pool.close()
 
     def test_a_broker_that_comes_back(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """It is tried for a while, also longer than an operation may take."""
         pool = ConnectionPool(
@@ -599,12 +592,10 @@ class TestReattaching:
                 scripted.address, operation_timeout_s=0.05, connection_timeout_s=0.05
             )
         )
-        producers = make(pool, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(pool, send_timeout_s=NEVER_S)
         scripted.script("SEND", cut)
         scripted.script("CONNECT", *[silence] * 3, *[refuse("ServiceNotReady")] * 3)
-        send(producers, b"a", b"b")
-        producers.flush()
+        store(producers, b"a", b"b")
         assert first_ones(values(scripted)) == [b"a", b"b"]
         producers.close()
         pool.close()
@@ -621,21 +612,19 @@ class TestReattaching:
         monkeypatch.setattr(producer_state, "time", clock)
         scripted.script("SEND", let_go)
         scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 5)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert len(clock.pauses) == 5
         assert producers.waited_s == pytest.approx(sum(clock.pauses))
 
     def test_a_broker_that_stays_away(
         self,
         scripted: ScriptedBroker,
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """It is given up in the end, with what the last try met."""
         monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
-        producers = make(send_timeout_s=0.1)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.1)
         scripted.stop_listening()
         scripted.cut()
         wait_until(lambda: producers._shared.broken)
@@ -716,13 +705,12 @@ class TestReattaching:
     def test_an_idle_producer_may_be_closed_for_ever(
         self,
         scripted: ScriptedBroker,
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """One that waits for nothing fails at nothing, however often it moves."""
         monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-        producers = make(send_timeout_s=0.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.0)
         for number in range(10):
             scripted.close_producers()
             wait_until(lambda: producers._shared.broken)
@@ -802,8 +790,7 @@ class TestReattaching:
     ) -> None:
         """Same id, same name though the broker made it up, and one epoch more."""
         scripted.script("SEND", let_go, cut)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         bodies = scripted.bodies["PRODUCER"]
         assert [body.producer_name for body in bodies] == ["", *["scripted-0"] * 2]
         assert [body.epoch for body in bodies] == [0, 1, 2]
@@ -811,27 +798,23 @@ class TestReattaching:
         assert len({body.producer_id for body in bodies}) == 1
 
     def test_a_name_of_ones_own(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """It is said to be one."""
-        producers = make(name="mine")
-        producers.open([TOPIC])
+        producers = attach(name="mine")
         scripted.close_producers()
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         for body in scripted.bodies["PRODUCER"]:
             assert body.producer_name == "mine"
             assert body.user_provided_producer_name
 
     def test_the_epoch_of_an_exclusive_topic_is_sent_back(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """So that who was fenced off meanwhile stays off."""
-        producers = make(access_mode=ProducerAccessMode.EXCLUSIVE)
-        producers.open([TOPIC])
+        producers = attach(access_mode=ProducerAccessMode.EXCLUSIVE)
         scripted.script("SEND", let_go)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         first, second = scripted.bodies["PRODUCER"]
         assert not first.HasField("topic_epoch")
         assert second.topic_epoch == 1
@@ -846,31 +829,28 @@ class TestReattaching:
     ) -> None:
         """Nothing is made up."""
         scripted.script("SEND", let_go)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         for body in scripted.bodies["PRODUCER"]:
             assert not body.HasField("topic_epoch")
 
     def test_a_goodbye_without_an_answer_ends_the_connection(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """What was sent there must not come true once the next attachment began."""
         pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
-        producers = make(pool, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(pool, send_timeout_s=NEVER_S)
         old = producers.get(TOPIC).connection
         assert old is not None
         scripted.script("SEND", refuse_entry("UnknownError"))
         scripted.script("CLOSE_PRODUCER", silence)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert not old.is_open
         assert values(scripted) == [b"a"]
         producers.close()
         pool.close()
 
     def test_what_a_fence_says_before_resending(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Its refusal is final, and nothing is sent again."""
         error = BrokerError("expired", code="TransactionNotFound")
@@ -878,8 +858,7 @@ class TestReattaching:
         def refuse_all() -> None:
             raise error
 
-        producers = make(before_resend=refuse_all)
-        producers.open([TOPIC])
+        producers = attach(before_resend=refuse_all)
         scripted.script("SEND", cut)
         send(producers, b"a")
         with pytest.raises(BrokerError, match="expired"):
@@ -889,24 +868,21 @@ class TestReattaching:
 
 class TestSilence:
     def test_silence_is_broken_by_attaching_anew(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """The old attachment is ended first; then everything goes again."""
-        producers = make(send_timeout_s=0.4)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.4)
         scripted.script("SEND", usual, silence, silence)
-        send(producers, b"a", b"b", b"c")
-        producers.flush()
+        store(producers, b"a", b"b", b"c")
         assert values(scripted) == [b"a", b"b", b"c"]
         assert scripted.requests["CLOSE_PRODUCER"] == 1
         assert producers.reconnects == 1
 
     def test_a_silent_broker_is_given_up(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """The error names the topic, the broker, the rows, the limit and the option."""
-        producers = make(send_timeout_s=0.4)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.4)
         scripted.always("SEND", silence)
         send(producers, b"a", b"b")
         with pytest.raises(SendTimeoutError) as caught:
@@ -943,29 +919,26 @@ class TestSilence:
         assert len(values(scripted, OTHER)) > 2
 
     def test_a_slow_broker_is_waited_for(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """As long as it stores something, the rest has time."""
-        producers = make(send_timeout_s=1.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=1.0)
 
         def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
             threading.Event().wait(0.2)
             usual(b, session, c)
 
         scripted.always("SEND", slow)
-        send(producers, *[b"%d" % n for n in range(10)])
-        producers.flush()
+        store(producers, *[b"%d" % n for n in range(10)])
         assert values(scripted) == [b"%d" % n for n in range(10)]
         assert producers.reconnects == 0
 
     def test_no_limit(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """With 0 a receipt may take as long as it likes."""
         released = threading.Event()
-        producers = make(send_timeout_s=0.0)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.0)
         scripted.script("SEND", late(released))
         send(producers, b"a")
         with ThreadPoolExecutor(1) as executor:
@@ -980,27 +953,22 @@ class TestSilence:
 
 class TestResend:
     def test_never(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """What was in flight is dropped, what comes later is sent."""
-        producers = make(resend=Resend.NEVER, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(resend=Resend.NEVER, send_timeout_s=NEVER_S)
         scripted.script("SEND", usual, cut)
-        send(producers, b"a")
-        producers.flush()
-        send(producers, b"b", first=1)
-        producers.flush()
-        send(producers, b"c", first=2)
-        producers.flush()
+        store(producers, b"a")
+        store(producers, b"b", first=1)
+        store(producers, b"c", first=2)
         assert values(scripted) == [b"a", b"c"]
         assert producers.get(TOPIC).stored_rows == 2
 
     def test_in_doubt(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Nothing is sent twice to a broker that would store it twice."""
-        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
         scripted.script("SEND", usual, usual_then_cut)
 
         def write() -> None:
@@ -1015,70 +983,58 @@ class TestResend:
             send(producers, b"d", first=3)
 
     def test_nothing_in_flight_is_no_doubt(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """A producer that waits for no receipt comes back, and goes on."""
-        producers = make(resend=Resend.IF_DEDUPLICATED)
-        producers.open([TOPIC])
-        send(producers, b"a")
-        producers.flush()
+        producers = attach(resend=Resend.IF_DEDUPLICATED)
+        store(producers, b"a")
         scripted.cut()
         wait_until(lambda: producers._shared.broken)
-        send(producers, b"b", first=1)
-        producers.flush()
+        store(producers, b"b", first=1)
         assert values(scripted) == [b"a", b"b"]
 
     def test_what_was_never_sent_is_no_doubt(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """It only waited for a producer that was broken already."""
-        producers = make(resend=Resend.IF_DEDUPLICATED)
-        producers.open([TOPIC])
+        producers = attach(resend=Resend.IF_DEDUPLICATED)
         for number in range(20):
             scripted.close_producers()
             wait_until(lambda: producers._shared.broken)
-            send(producers, b"%d" % number, first=number)
-            producers.flush()
+            store(producers, b"%d" % number, first=number)
         assert values(scripted) == [b"%d" % n for n in range(20)]
 
     def test_a_broker_that_deduplicates_leaves_no_doubt(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """It gets everything again, and keeps what it has not."""
         scripted.deduplicates = True
-        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
         scripted.script("SEND", usual, usual, usual_then_cut)
         expected = [b"%d" % n for n in range(10)]
-        send(producers, *expected)
-        producers.flush()
+        store(producers, *expected)
         assert values(scripted) == expected
 
     def test_nor_where_it_has_the_very_first_entry_only(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Number 0 is a number: a broker that knows it deduplicates."""
         scripted.deduplicates = True
-        producers = make(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
+        producers = attach(resend=Resend.IF_DEDUPLICATED, send_timeout_s=NEVER_S)
         scripted.script("SEND", usual_then_cut)
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert values(scripted) == [b"a"]
 
     def test_what_was_known_at_first_stays(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """What a producer sent itself is not what the broker knew before."""
         scripted.deduplicates = True
-        producers = make(send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
-        send(producers, b"a", b"b")
-        producers.flush()
+        producers = attach(send_timeout_s=NEVER_S)
+        store(producers, b"a", b"b")
         scripted.close_producers()
         wait_until(lambda: producers._shared.broken)
-        send(producers, b"c", first=2)
-        producers.flush()
+        store(producers, b"c", first=2)
         assert len(scripted.bodies["PRODUCER"]) == 2
         assert producers.get(TOPIC).last_sequence_id == -1
 
@@ -1113,8 +1069,7 @@ class TestTurns:
         assert len(scripted.bodies["PRODUCER"]) == 2
         assert not scripted.requests["CLOSE_PRODUCER"]
         assert f"{TOPIC}: waiting for exclusive access" in caplog.text
-        send(producers, b"a")
-        producers.flush()
+        store(producers, b"a")
         assert values(scripted) == [b"a"]
 
     def test_its_connection_breaks(
@@ -1143,15 +1098,14 @@ class TestTurns:
     def test_its_queue_is_forgotten(
         self,
         scripted: ScriptedBroker,
-        make: Callable[..., Producers],
+        attach: Callable[..., Producers],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """By a topic that moved: after a while it gives up its place for a new one."""
         monkeypatch.setattr(module, "_PLACE_S", 0.3)
         never = threading.Event()
         scripted.script("PRODUCER", queued(never, silence), queued(never, silence))
-        producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
-        producers.open([TOPIC])
+        producers = attach(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
         never.set()
         assert scripted.requests["PRODUCER"] == 3
         assert scripted.requests["CLOSE_PRODUCER"] == 2
@@ -1260,14 +1214,12 @@ class TestOpening:
         ],
     )
     def test_passing_refusals(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers], code: str
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers], code: str
     ) -> None:
         """They are waited for."""
         scripted.script("PRODUCER", *[refuse(code)] * 5)
-        producers = make()
-        producers.open([TOPIC])
-        send(producers, b"a")
-        producers.flush()
+        producers = attach()
+        store(producers, b"a")
         assert values(scripted) == [b"a"]
 
     def test_a_name_that_stays_taken(
@@ -1292,34 +1244,31 @@ class TestOpening:
         pool.close()
 
     def test_a_slow_answer_makes_no_second_producer(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """An attachment that was given up is ended, should it come true after all."""
         pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.1))
         scripted.script("PRODUCER", unheard)
-        producers = make(pool, name="mine")
-        producers.open([TOPIC])
+        producers = attach(pool, name="mine")
         assert scripted.requests["CLOSE_PRODUCER"] == 1
         assert len(scripted.producers) == 1
         producers.close()
         pool.close()
 
     def test_a_connection_that_breaks_meanwhile(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Its end has no effect on the attachment that follows."""
         for action in (cut, usual_then_cut):
             scripted.script("PRODUCER", action)
-            producers = make()
-            producers.open([TOPIC])
+            producers = attach()
             assert not producers._shared.broken
-            send(producers, b"a")
-            producers.flush()
+            store(producers, b"a")
             assert producers.reconnects == 0
             producers.close()
 
     def test_a_goodbye_right_behind_the_answer(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """It is not lost, though the answer is dealt with after it."""
 
@@ -1328,53 +1277,47 @@ class TestOpening:
             b.close_producers()
 
         scripted.script("PRODUCER", goodbye, goodbye)
-        producers = make(send_timeout_s=NEVER_S)
-        producers.open([TOPIC])
-        send(producers, b"a")
-        producers.flush()
+        producers = attach(send_timeout_s=NEVER_S)
+        store(producers, b"a")
         assert values(scripted) == [b"a"]
         assert producers.reconnects == 2
 
     def test_the_limits_of_each_broker(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """What CONNECTED said is the producer's limit."""
         scripted.max_message_size = 4321
-        producers = make(properties={"a": "b"}, transactional=True)
-        producers.open([TOPIC])
+        producers = attach(properties={"a": "b"}, transactional=True)
         assert producers.get(TOPIC).max_message_size_bytes == 4321
         (body,) = scripted.bodies["PRODUCER"]
         assert [(p.key, p.value) for p in body.metadata] == [("a", "b")]
         assert body.txn_enabled
 
     def test_lookups_that_fail(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """They are asked again."""
         nobody = look_up(response=pb.CommandLookupTopicResponse.Failed)
         scripted.script("LOOKUP", refuse("ServiceNotReady"), nobody)
-        producers = make()
-        producers.open([TOPIC])
+        attach()
         assert scripted.requests["LOOKUP"] == 3
 
 
 class TestClosing:
     def test_names_are_free_afterwards(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """The answer is awaited; who comes next need not wait."""
         for _ in range(10):
-            producers = make(name="mine")
-            producers.open([TOPIC])
+            producers = attach(name="mine")
             producers.close()
         assert scripted.requests["PRODUCER"] == 10
 
     def test_entries_in_flight_are_stored_first(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """Who does not flush still gives the broker time to take what was sent."""
-        producers = make()
-        producers.open([TOPIC])
+        producers = attach()
         send(producers, *[b"x"] * 100)
         producers.close()
         assert len(values(scripted)) == 100
@@ -1428,13 +1371,12 @@ class TestFinalErrors:
         assert not scripted.producers
 
     def test_also_those_of_a_call(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
         """A send timeout is not forgotten by a receipt that comes after all."""
         held = Held()
         scripted.always("SEND", held)
-        producers = make(send_timeout_s=0.2)
-        producers.open([TOPIC])
+        producers = attach(send_timeout_s=0.2)
         send(producers, b"a")
         with pytest.raises(SendTimeoutError):
             producers.flush()

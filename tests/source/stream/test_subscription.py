@@ -86,6 +86,18 @@ def visit(cursors: Subscription, read: LastRead) -> CursorStatus:
     return standing
 
 
+def visited(cursors: Subscription, read: LastRead) -> Subscription:
+    """The same, after a visit of the one topic partition."""
+    visit(cursors, read)
+    return cursors
+
+
+def lose_consumers(scripted: ScriptedBroker, how: str = "close_consumers") -> None:
+    """The broker lets go of all consumers, or cuts their connections."""
+    getattr(scripted, how)()
+    wait_until(lambda: not scripted.consumers)
+
+
 def acks(scripted: ScriptedBroker) -> list[tuple[int, int]]:
     """The positions that were acknowledged so far."""
     bodies: list[pb.CommandAck] = scripted.bodies["ACK"]
@@ -280,8 +292,7 @@ class TestAcknowledging:
         self, scripted: ScriptedBroker, make: Callable[..., Subscription], topic: str
     ) -> None:
         """Until then the entry before it is what is done with."""
-        cursors = make()
-        visit(cursors, at(4, 1))
+        cursors = visited(make(), at(4, 1))
         visit(cursors, at(4))
         assert acks(scripted) == [(LEDGER, 3), (LEDGER, 4)]
 
@@ -294,11 +305,9 @@ class TestAcknowledging:
         lose: str,
     ) -> None:
         """A broker may have lost the last one when it let go of the topic."""
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         cursors.confirm()
-        getattr(scripted, lose)()
-        wait_until(lambda: not scripted.consumers)
+        lose_consumers(scripted, lose)
         scripted.durable(topic)[0].mark_delete = (LEDGER, 1)
         standing = visit(cursors, at(4))
         assert (standing.cursor, standing.is_kept) == (at(4), True)
@@ -444,8 +453,7 @@ class TestTrouble:
         for is_kept in (False, True):
             for _ in range(2):
                 assert visit(cursors, at(4)).is_kept == is_kept
-                scripted.close_consumers()
-                wait_until(lambda: not scripted.consumers)
+                lose_consumers(scripted)
             cursors.confirm()
 
     def test_what_is_not_confirmed_can_be_taken_back(
@@ -471,11 +479,9 @@ class TestTrouble:
         self, scripted: ScriptedBroker, make: Callable[..., Subscription], topic: str
     ) -> None:
         """It is made again, and known to have kept nothing."""
-        cursors = make(is_new=True)
-        visit(cursors, at(4))
+        cursors = visited(make(is_new=True), at(4))
         cursors.confirm()
-        scripted.close_consumers()
-        wait_until(lambda: not scripted.consumers)
+        lose_consumers(scripted)
         scripted.subscriptions.clear()
         standing = visit(cursors, at(4))
         assert (standing.cursor, standing.is_kept) == (at(4), False)
@@ -582,8 +588,7 @@ class TestEnding:
         self, scripted: ScriptedBroker, make: Callable[..., Subscription], topic: str
     ) -> None:
         """The subscription is gone, and so are the consumers."""
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         cursors.delete()
         assert scripted.subscriptions == {}
         assert scripted.consumers == []
@@ -625,8 +630,7 @@ class TestEnding:
         action: Action,
     ) -> None:
         """It is tried again, for as long as a broker may take to let go of it."""
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         scripted.close_consumers()
         wait_until(lambda: not cursors._group.members[topic].is_open)
         scripted.script(step, action)
@@ -642,8 +646,7 @@ class TestEnding:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """So is the subscription."""
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         scripted.delete_topic(topic)
         cursors.delete()
         assert warnings(caplog) == []
@@ -658,8 +661,7 @@ class TestEnding:
     ) -> None:
         """That is a warning: the query has ended anyway."""
         monkeypatch.setattr(module, "_DELETE_TIMEOUT_S", 0.2)
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         scripted.always("UNSUBSCRIBE", refuse("PersistenceError", "disk"))
         cursors.delete()
         (warning,) = warnings(caplog)
@@ -676,8 +678,7 @@ class TestWaiting:
         """Over all ledgers."""
         scripted.roll(topic)
         scripted.append(topic, *[batch([b"a", b"b"])] * 3)
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         assert cursors.waiting([topic, "persistent://public/default/other"]) == {
             topic: 8
         }
@@ -686,8 +687,7 @@ class TestWaiting:
         self, scripted: ScriptedBroker, make: Callable[..., Subscription], topic: str
     ) -> None:
         """A broker would cut the connection, and all the others with it."""
-        cursors = make()
-        visit(cursors, at(4))
+        cursors = visited(make(), at(4))
         scripted.close_consumers()
         scripted.ping()
         wait_until(lambda: scripted.requests["PONG"])
@@ -861,8 +861,7 @@ class TestLooking:
         cursors, _ = watch
         visit(cursors, at(3))
         wait_until(lambda: look(cursors, at(3)) == [4, 5, 6, 7])
-        getattr(scripted, lose)()
-        wait_until(lambda: not scripted.consumers)
+        lose_consumers(scripted, lose)
         visit(cursors, at(3))
         wait_until(lambda: look(cursors, at(3)) == [4, 5, 6, 7])
         assert [b.messagePermits for b in scripted.bodies["FLOW"]] == [4, 4]
