@@ -341,6 +341,18 @@ def test_a_row_that_is_too_large(kernel: Any, place: int):
     assert cut(kernel, (1000, 100), sizes) == expected
 
 
+def test_numbers_of_rows_that_come_in_parts(kernel: Any):
+    """A batch has those of its own rows, whatever the next part begins with."""
+    one = packer(kernel, encoder(), 10, 100, first_number=100)
+    frames: list[SendFrame] = []
+    rows = messages(kernel, rows_of([40, 40]))
+    assert one.add(rows, [5, 7], 0, 2, frames, ANY_SIZE) == 2
+    assert one.add(rows, [11, 15], 0, 2, frames, ANY_SIZE) == 2
+    one.finish(frames)
+    found = [(f.sequence_id, f.highest_sequence_id, f.rows) for f in frames]
+    assert found == [(105, 107, 2), (111, 115, 2)]
+
+
 def test_what_is_left_is_a_copy(kernel: Any):
     """Rows that wait for others do not keep the whole RecordBatch in memory."""
     one = packer(kernel, encoder(), 1000, 1000)
@@ -402,6 +414,19 @@ def test_a_message_that_is_none(kernel: Any, message: bytes):
         assert getattr(one, take)(rows, range(2), 1, 2, frames, 1) == 2
         assert not frames
         assert bytes(one.odd_row.message) == message
+
+
+def test_a_message_that_is_none_behind_what_could_be_some(kernel: Any):
+    """Nothing is read of what stands before it in the buffer."""
+    before = b"\x00\x3a\x0b" + bytes(5)
+    data = before + struct.pack(">I", 2) + b"\x18\x81"
+    offsets = memoryview(struct.pack("2q", len(before), len(data))).cast("q")
+    rows = kernel.Messages(memoryview(data), offsets)
+    frames: list[SendFrame] = []
+    one = packer(kernel, encoder(), 1, 1000)
+    assert one.add(rows, range(1), 0, 1, frames, ANY_SIZE) == 1
+    assert not frames
+    assert one.odd_row is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
