@@ -369,6 +369,21 @@ def test_what_is_left_is_a_copy(kernel: Any):
     assert frames[0].data.endswith(member(b"value") * 3)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_how_much_is_taken_at_a_time(kernel: Any, alone: bool):
+    """No more once so many bytes are in frames."""
+    rows = messages(kernel, rows_of([50, 50, 50]))
+    for less, taken_rows in ((0, 1), (-1, 2)):
+        frames: list[SendFrame] = []
+        one = packer(kernel, encoder(), 1, 100)
+        take = one.add_alone if alone else one.add
+        take(rows, range(3), 0, 1, frames, 1)
+        size = len(frames[0].data)
+        frames = []
+        assert take(rows, range(3), 0, 3, frames, size - less) == taken_rows
+        assert len(frames) == taken_rows
+
+
 # -- what is left to others ------------------------------------------------------------
 
 
@@ -509,6 +524,14 @@ def test_receipts(kernel: Any):
         found, size = kernel.read_receipts(memoryview(data + rest))
         assert [*map(tuple, found)] == wanted
         assert size == len(data)
+
+
+def test_places_of_receipts(kernel: Any):
+    """They are below 0 from 63 bits on."""
+    for number in (0, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 1):
+        place = pb.MessageIdData(ledgerId=number, entryId=number)
+        ((_, _, *found),), _ = kernel.read_receipts(receipt(1, 2, message_id=place))
+        assert found == [to_signed(number)] * 2
 
 
 @settings(deadline=None)
