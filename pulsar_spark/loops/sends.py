@@ -93,7 +93,6 @@ _FIXED_BYTES = 256
 #: A receipt takes less.
 _MAX_RECEIPT_BYTES = 128
 
-_MAX_VARINT_BYTES = 10
 _TWO_TO_64 = 1 << 64
 _MAX_INT64 = (1 << 63) - 1
 

@@ -415,6 +415,7 @@ def test_a_row_that_does_not_fit(kernel: Any, alone: bool):
         struct.pack(">I", 4) + b"\x18\x00\x40\x01",
         struct.pack(">I", 5) + b"\x18\x00\x9a\x01\x00",
         struct.pack(">I", 12) + b"\x18" + b"\xff" * 10 + b"\x01",
+        struct.pack(">I", 13) + b"\x18\x00\x28" + b"\xff" * 9 + b"\x02",
     ],
 )
 def test_a_message_that_is_none(kernel: Any, message: bytes):

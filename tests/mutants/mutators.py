@@ -124,8 +124,12 @@ def mutants(source: str) -> Iterator[Mutant]:
     tree = ast.parse(source)
     for steps, where, statement in _statements(tree):
         before, lines = _head(statement), _lines(statement)
+        meanings = set()
         for changed in _changed(statement):
             after = "" if isinstance(changed, ast.Pass) else _head(changed)
+            if (meaning := _meaning(after)) in meanings:
+                continue
+            meanings.add(meaning)
             yield Mutant(where, before, after, lines, tree, steps, changed)
 
 
@@ -172,6 +176,33 @@ def _head(statement: ast.stmt) -> str:
     if isinstance(bare, ast.FunctionDef | ast.ClassDef):
         bare.decorator_list = []
     return " ".join(ast.unparse(bare).removesuffix("pass").split())
+
+
+class _WithEqual(ast.NodeTransformer):
+    """Writes a comparison with a whole number in one way: ``x < 3`` as ``x <= 2``."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
+        """See `ast.NodeTransformer`."""
+        self.generic_visit(node)
+        last = len(node.ops) - 1
+        for at, sign in ((0, 1), (last, -1)):
+            side = node.left if sign > 0 else node.comparators[-1]
+            if not isinstance(side, ast.Constant) or type(side.value) is not int:
+                continue
+            if isinstance(node.ops[at], ast.Lt):
+                node.ops[at], side.value = ast.LtE(), side.value + sign
+            elif isinstance(node.ops[at], ast.Gt):
+                node.ops[at], side.value = ast.GtE(), side.value - sign
+        return node
+
+
+def _meaning(text: str) -> str:
+    """Return what is the same for two texts of a statement that say the same."""
+    try:
+        tree = ast.parse(f"{text} pass" if text.endswith(":") else text)
+    except (SyntaxError, ValueError):  # nothing, or a part like "else:"
+        return text
+    return ast.unparse(_WithEqual().visit(tree))
 
 
 def as_here(text: str) -> str:

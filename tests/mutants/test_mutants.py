@@ -79,6 +79,23 @@ def test_mistakes():
     assert found == FOUND
 
 
+@pytest.mark.parametrize(
+    ("test", "mistakes"),
+    [
+        ("x < 3", ["x <= 3", "x >= 3", "x < 2"]),
+        ("x <= 3", ["x < 3", "x > 3", "x <= 4"]),
+        ("3 > x", ["3 >= x", "3 <= x", "2 > x"]),
+        ("x >= 0", ["x > 0", "x < 0"]),
+        ("0 <= x < y", ["0 < x < y", "0 > x < y", "0 <= x <= y", "0 <= x >= y"]),
+        ("x < 0.5", ["x <= 0.5", "x >= 0.5", "x < 2.0"]),
+    ],
+)
+def test_a_mistake_is_made_once(test: str, mistakes: list[str]):
+    """However it could be written."""
+    found = [mutant.after for mutant in mutants(f"while {test}:\n    pass")]
+    assert found == [f"while {mistake}:" for mistake in mistakes]
+
+
 def test_mutants_are_modules_of_their_own():
     """One mistake each, and the source stays as it is."""
     plain = ast.unparse(ast.parse(SOURCE))
