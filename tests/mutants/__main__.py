@@ -44,9 +44,6 @@ SURVIVORS = Path(__file__).parent / "survivors.txt"
 #: Of the mutants that ran; those with a reason to survive are few.
 _LEAST_KILLED = 0.95
 
-#: Tests that differ from others in the form of the kernel only.
-_SLOWER_KERNELS = ("[python", "[checked")
-
 TARGETS = [
     Target("wire/permits", ("wire/test_permits.py",)),
     Target("source/ranges", ("source/test_ranges.py",)),
@@ -79,20 +76,9 @@ TARGETS = [
     Target("wire/chunks", ("wire/test_chunks.py",)),
     Target("wire/protobuf", ("wire/test_protobuf.py",)),
     Target("wire/protocol", ("wire/test_protocol.py", "source/test_bulk.py")),
-    Target(
-        "wire/frames",
-        ("wire/test_frames.py", "source/test_bulk.py"),
-        but=_SLOWER_KERNELS,
-    ),
-    Target(
-        "wire/entries",
-        ("wire/test_entries.py", "source/test_bulk.py"),
-        but=_SLOWER_KERNELS,
-    ),
-    Target(
-        "loops/messages",
-        ("loops/test_messages.py", "wire/test_entries.py", "source/test_bulk.py"),
-    ),
+    Target("wire/frames", ("wire/test_frames.py",)),
+    Target("wire/entries", ("wire/test_entries.py",)),
+    Target("loops/messages", ("loops/test_messages.py", "wire/test_entries.py")),
     Target(
         "loops/sends",
         ("loops/test_sends.py", "wire/test_outgoing.py"),

@@ -159,8 +159,12 @@ def preload() -> None:
     cache = tempfile.mkdtemp(prefix="mutants-bytecode-")
     atexit.register(shutil.rmtree, cache)
     sys.dont_write_bytecode, sys.pycache_prefix = False, cache
+    # A compiled module is imported once: it would raise the errors of the first time.
+    importlib.import_module("tests.support.python_kernel")
+    only_python = sys.meta_path[0]
     importlib.import_module("pulsar_spark")
     importlib.import_module("tests.conftest")
+    sys.meta_path.remove(only_python)
     for name in [name for name in sys.modules if _is_ours(name)]:
         del sys.modules[name]
     gc.collect()
