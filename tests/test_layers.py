@@ -102,6 +102,7 @@ LAYERS = {
     "client.producer_state": Layer(
         ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
+    "client.resending": Layer((), (), _NETWORK + _CLOCK),
     "client.transport": Layer(("errors",)),
     # What would serve another protocol over TCP as well.
     "client.buffers": Layer(("loops.memory", "wire"), (), _NETWORK),

@@ -14,9 +14,10 @@ meet under one lock, ``Shared.changed``::
                            closed, connection broke
 
 ATTACHING may last: a broker lets a producer queue for exclusive access. A BROKEN one
-waits in ``Shared.broken`` until the task's thread attaches it again and resends what
-has no receipt; if the broker refuses that for now, it is BROKEN again. An error that
-another try cannot cure is final for all producers of the task: ``Shared.fatal``.
+waits in ``Shared.broken`` until the task's thread attaches it again; if the broker
+refuses that for now, it is BROKEN again. What has no receipt is then sent again, a
+little at first and more as receipts come, see ``resending``. An error that another try
+cannot cure is final for all producers of the task: ``Shared.fatal``.
 
 Each attachment speaks for itself alone. A reading thread may still be about to report
 on a connection that the producer has left; none of that may harm the next attachment.
@@ -28,11 +29,13 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pulsar_spark.client.connection import Connection, new_producer_id
 from pulsar_spark.client.producer_refusals import DAMAGED, explained
+from pulsar_spark.client.resending import Resending
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
 from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
@@ -86,6 +89,7 @@ class Shared:
         in_flight_bytes: Bytes of all entries without a receipt.
         awaited_bytes: What they must have come down to for the task's thread to go on.
         broken: Producers that are to be attached again, in order, and why.
+        resending: Attached ones that have not sent all again, in order.
         fatal: The error that every call raises from now on; None for none.
     """
 
@@ -94,6 +98,7 @@ class Shared:
         self.in_flight_bytes = 0
         self.awaited_bytes = 0
         self.broken: dict[TopicProducer, PulsarSparkError] = {}
+        self.resending: dict[TopicProducer, None] = {}
         self.fatal: PulsarSparkError | None = None
 
 
@@ -117,7 +122,8 @@ class TopicProducer:
         last_receipt: The last one that named an entry; None for none.
         state: Where it stands. The methods below change it, and nothing else does.
         attachment: The current one, or the one that ended last; None where NEW.
-        pending: Entries without a receipt, in order.
+        pending: Entries that were sent and have no receipt, in order.
+        unsent: Those behind them that this attachment is still to send again.
         trouble: What went wrong since the last receipt.
         damaged: Refusals of entries that arrived damaged since it attached, by sequence
             id.
@@ -139,6 +145,7 @@ class TopicProducer:
         self.state = State.NEW
         self.attachment: Attachment | None = None
         self.pending: deque[SendFrame] = deque()
+        self.unsent: deque[SendFrame] = deque()
         self.trouble = Trouble()
         self.damaged: dict[int, BrokerError] = {}
         self.epoch = 0
@@ -160,7 +167,16 @@ class TopicProducer:
     @property
     def pending_rows(self) -> int:
         """Rows of the entries without a receipt."""
-        return sum(frame.rows for frame in self.pending)
+        return sum(frame.rows for frame in self._in_flight)
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.pending or self.unsent)
+
+    @property
+    def _in_flight(self) -> Iterable[SendFrame]:
+        return chain(self.pending, self.unsent)
 
     def encoder(
         self,
@@ -252,6 +268,7 @@ class TopicProducer:
         """Have the task's thread attach it again: any state -> BROKEN."""
         with self._shared.changed:
             self._shared.broken[self] = reason
+            self._shared.resending.pop(self, None)
             self.state = State.BROKEN
             self._shared.changed.notify_all()
 
@@ -261,7 +278,8 @@ class TopicProducer:
         if self.attachment is not None and self.attachment.heard_at is not None:
             lasted_s = time.monotonic() - self.attachment.heard_at
             self.attachment.heard_at = None
-        is_new = not self.trouble.tries or lasted_s > _STEADY_S
+        has_waited = bool(self.unsent) and not self.pending  # for others, to send
+        is_new = not self.trouble.tries or lasted_s > _STEADY_S or has_waited
         if is_new:
             self.trouble.began = time.monotonic()
         self.trouble.tries += 1
@@ -269,12 +287,42 @@ class TopicProducer:
             self.trouble.waited_s += lasted_s
         return is_new
 
+    def resend(self, resending: Resending) -> None:
+        """Begin to send all again that has no receipt.
+
+        Args:
+            resending: How much at a time, on the connection that this is attached to.
+        """
+        with self._shared.changed:
+            assert self.attachment is not None
+            self.attachment.resending = resending
+            self.unsent.extendleft(reversed(self.pending))
+            self.pending.clear()
+            if self.unsent and self.state is not State.BROKEN:
+                self._shared.resending[self] = None
+
+    def sent_again(self) -> list[SendFrame]:
+        """Take what may be sent again now; it is pending from now on."""
+        attachment = self.attachment
+        assert attachment is not None
+        assert attachment.resending is not None
+        if not self.pending:
+            attachment.heard_at = time.monotonic()
+        taken: list[SendFrame] = []
+        while self.unsent and attachment.resending.admits(len(self.unsent[0].data)):
+            taken.append(self.unsent.popleft())
+        self.pending.extend(taken)
+        if not self.unsent:
+            del self._shared.resending[self]
+        return taken
+
     def drop_pending(self) -> int:
         """Give up the entries without a receipt; return how many rows they hold."""
         with self._shared.changed:
             rows = self.pending_rows
-            self._shared.in_flight_bytes -= sum(len(one.data) for one in self.pending)
+            self._shared.in_flight_bytes -= sum(len(f.data) for f in self._in_flight)
             self.pending.clear()
+            self.unsent.clear()
             self.trouble = Trouble()
         return rows
 
@@ -286,6 +334,7 @@ class Attachment:
         connection: The connection.
         heard_at: When the producer attached, or when its last receipt came, by the
             monotonic clock. None before that, and after its end was counted.
+        resending: How much is sent again at a time; None where nothing is.
     """
 
     def __init__(
@@ -293,6 +342,7 @@ class Attachment:
     ) -> None:
         self.connection = connection
         self.heard_at: float | None = None
+        self.resending: Resending | None = None
         self._producer = producer
         self._shared = shared
 
@@ -316,7 +366,7 @@ class Attachment:
                 # A lower one is of an entry that was sent twice.
             if stored:
                 self._stored(stored)
-            if shared.in_flight_bytes <= shared.awaited_bytes:
+            if shared.in_flight_bytes <= shared.awaited_bytes or shared.resending:
                 shared.changed.notify_all()
 
     def _stored(self, stored: Sequence[tuple[SendFrame, Receipt]]) -> None:
@@ -327,6 +377,8 @@ class Attachment:
         for frame, receipt in stored:
             size_bytes = len(frame.data)
             self._shared.in_flight_bytes -= size_bytes
+            if self.resending is not None:
+                self.resending.stored(size_bytes)
             if receipt.entry_id < 0:
                 producer.duplicate_rows += frame.rows
             else:

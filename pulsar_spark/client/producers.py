@@ -3,9 +3,9 @@
 
 What was sent is kept until its receipt comes. When a connection breaks, or a topic
 moves, its producer attaches again and sends what is left, the same bytes in the same
-order. All of that happens in the task's own thread, inside of the calls below; reading
-threads only note what became of an entry. The states of a producer are drawn in
-``producer_state``.
+order, a little at first: see ``resending``. All of that happens in the task's own
+thread, inside of the calls below; reading threads only note what became of an entry.
+The states of a producer are drawn in ``producer_state``.
 
 Bytes in flight are bounded for all producers of a task together, by
 ``pulsar.client.memoryLimitBytes``.
@@ -36,6 +36,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producer_refusals import explained
 from pulsar_spark.client.producer_state import Attachment, Shared, TopicProducer
 from pulsar_spark.client.requests import fan_out, gather, send_all
+from pulsar_spark.client.resending import Resending
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import (
     BrokerError,
@@ -246,6 +247,8 @@ class Producers:
         shared = self._shared
         while left:
             producer, frames = left[0]
+            if producer in shared.resending:
+                return  # behind what it sends again
             count, in_flight_bytes = self._fitting(frames)
             if not count:
                 return
@@ -340,6 +343,7 @@ class Producers:
         with self._final_errors():
             while True:
                 began = time.monotonic()
+                again: list[_Entries] = []
                 with shared.changed:
                     if shared.fatal is not None:
                         raise shared.fatal
@@ -347,10 +351,15 @@ class Producers:
                     if not is_broken:
                         if is_true():
                             return
-                        shared.awaited_bytes = awaited_bytes
-                        shared.changed.wait(_TICK_S)
-                        is_broken = bool(self._broken(wanted))
-                if is_broken:
+                        again = self._sent_again()
+                        if not again:
+                            shared.awaited_bytes = awaited_bytes
+                            shared.changed.wait(_TICK_S)
+                            is_broken = bool(self._broken(wanted))
+                if again:
+                    self._settings.before_send()
+                    self._transmit(again)
+                elif is_broken:
                     self._mend(wanted)
                 else:
                     self._check_silence()
@@ -367,7 +376,7 @@ class Producers:
         return {
             producer: reason
             for producer, reason in self._shared.broken.items()
-            if producer.pending or producer in wanted
+            if producer.has_in_flight or producer in wanted
         }
 
     def _mend(self, wanted: Collection[TopicProducer]) -> None:
@@ -416,16 +425,23 @@ class Producers:
         self._end_attachments(broken)
         by_topic = {producer.topic: producer for producer in broken}
         self._settings.before_resend()
+        on_connections: dict[Connection, list[TopicProducer]] = {}
         for topic, answer in self._attach(broken, self._retry).items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
                 self._check_damaged(producer, answer.last_sequence_id)
                 self._check_doubt(producer, answer.last_sequence_id, broken[producer])
-                self._resend(producer)
+                if self._has_to_resend(producer):
+                    assert producer.connection is not None
+                    on_connections.setdefault(producer.connection, []).append(producer)
             elif answer.retriable:
                 producer.broke(answer)
             else:
                 raise answer
+        for producers in on_connections.values():
+            resending = Resending(max(one.trouble.tries for one in producers))
+            for producer in producers:
+                producer.resend(resending)
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
         timeout_s = self._options.operation_timeout_s
@@ -463,22 +479,24 @@ class Producers:
     ) -> None:
         with self._shared.changed:
             rows = producer.pending_rows
-            in_doubt = bool(producer.pending) and last_sequence_id < 0
+            in_doubt = producer.has_in_flight and last_sequence_id < 0
         if in_doubt and self._settings.resend is Resend.IF_DEDUPLICATED:
             raise InDoubtError(error.message, topic_partition=producer.topic, rows=rows)
 
-    def _resend(self, producer: TopicProducer) -> None:
-        with self._shared.changed:
-            frames = list(producer.pending)
-        if frames and self._settings.resend is Resend.NEVER:
+    def _has_to_resend(self, producer: TopicProducer) -> bool:
+        """Return whether there is anything without a receipt to be sent again."""
+        if not producer.has_in_flight:
+            return False
+        if self._settings.resend is Resend.NEVER:
             rows = producer.drop_pending()
             logger.warning("%s: %d rows in flight were dropped", producer.topic, rows)
-        else:
-            self._transmit([(producer, frames)])
-        assert producer.attachment is not None
-        with self._shared.changed:
-            # What took long here, and for the producers before, was not their silence.
-            producer.attachment.heard_at = time.monotonic()
+            return False
+        return True
+
+    def _sent_again(self) -> list[_Entries]:
+        """Take what may be sent again now. The lock is held."""
+        again = [(one, one.sent_again()) for one in list(self._shared.resending)]
+        return [(producer, frames) for producer, frames in again if frames]
 
     def _check_silence(self) -> None:
         """Attach again where receipts stay away, and give up in the end.

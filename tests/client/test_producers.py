@@ -186,6 +186,61 @@ class Held:
             usual(*self.waiting.pop(0))
 
 
+class Fragile:
+    """Connections that break where too much is under way, and nothing of it is stored.
+
+    Receipts come when nothing has been sent for a while: then less was.
+
+    Args:
+        most_bytes: What a connection carries.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.broken = 0
+        self._most_bytes = most_bytes
+        self._under_way: dict[Session, list[tuple[ScriptedBroker, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+    ) -> None:
+        """Keeps an entry, or breaks the connection under it."""
+        with self._lock:
+            some = self._under_way.setdefault(session, [])
+            some.append((broker, command))
+            sizes = (len(broker._payloads[id(one.send)]) for _, one in some)
+            is_too_much = sum(sizes) > self._most_bytes
+            if is_too_much:
+                self.broken += 1
+                del self._under_way[session]
+        if is_too_much:
+            broker.hang_up(session)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Lets what is under way arrive, from time to time."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._answer, args=[over])
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _answer(self, over: threading.Event) -> None:
+        seen = 0
+        while not over.wait(0.02):
+            with self._lock:
+                count = sum(map(len, self._under_way.values()))
+                arrived = self._under_way if count == seen else {}
+                self._under_way = {} if arrived else self._under_way
+            seen = 0 if arrived else count
+            for session, some in arrived.items():
+                for broker, command in some:
+                    usual(broker, session, command)
+
+
 class TestSending:
     def test_entries_are_stored_and_counted(
         self, scripted: ScriptedBroker, producers: Producers
@@ -447,10 +502,10 @@ class TestRefusals:
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(producer_state, "time", clock)
         sent = threading.Semaphore()  # the first one is
-        resend = Producers._resend
+        transmit = Producers._transmit
 
-        def counted(producers: Producers, producer: Any) -> None:
-            resend(producers, producer)
+        def counted(producers: Producers, entries: Any) -> None:
+            transmit(producers, entries)
             sent.release()
 
         def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
@@ -458,9 +513,9 @@ class TestRefusals:
             now_s[0] += 100
             refuse_entry("PersistenceError")(b, session, c)
 
-        monkeypatch.setattr(Producers, "_resend", counted)
         producers = attach(send_timeout_s=600.0)
         scripted.always("SEND", slow)
+        monkeypatch.setattr(Producers, "_transmit", counted)
         send(producers, b"a")
         with pytest.raises(BrokerError, match=f"{TOPIC}.*PersistenceError"):
             producers.flush()
@@ -543,6 +598,32 @@ class TestReattaching:
         store(producers, *expected)
         assert not scripted.budgets
         assert first_ones(values(scripted)) == expected
+
+    @pytest.mark.parametrize("topics", [1, 5])
+    def test_connections_that_break_under_what_is_in_flight(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        monkeypatch: pytest.MonkeyPatch,
+        topics: int,
+    ) -> None:
+        """Each of them carries a little, with receipts for it, until all is there."""
+        monkeypatch.setattr(module, "_PATIENCE_S", PATIENCE_S)
+        fragile = Fragile(40_000)
+        scripted.always("SEND", fragile)
+        producers = make(send_timeout_s=PATIENCE_S)
+        names = [f"{TOPIC}{number}" for number in range(topics)]
+        producers.open(names)
+        expected = [b"%05d" % n * 1000 for n in range(60 // topics)]
+        producers.send_all(
+            (producers.get(name), frames(producers.get(name), *expected))
+            for name in names
+        )
+        with fragile.answering():
+            producers.flush()
+        assert fragile.broken > 2
+        for name in names:
+            assert first_ones(values(scripted, name)) == expected
 
     def test_half_a_frame_is_the_end_of_a_connection(
         self,
