@@ -437,3 +437,38 @@ def test_the_check_itself(module: str, source: str, problem: str) -> None:
     found = violations(source, module)
     assert len(found) == bool(problem)
     assert problem in "".join(found)
+
+
+#: What makes code, or objects of any class, of what it is given.
+_RUNNERS = ("code", "importlib", "marshal", "pickle", "runpy", "shelve")
+_RUNNING = ("__import__", "compile", "eval", "exec")
+
+
+def runs_input(source: str, module: str) -> list[str]:
+    """One sentence for each place that could run what comes from outside."""
+    found = [
+        f"{module}, line {line}, imports {target}."
+        for line, target in imported(source, module)
+        if target.split(".")[0] in _RUNNERS
+    ]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and node.id in _RUNNING:
+            found.append(f"{module}, line {node.lineno}, uses {node.id}.")
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_nothing_is_unpickled_or_evaluated(module: str) -> None:
+    """As SECURITY.md says of what comes from a topic or a broker."""
+    folder = ROOT if module == "pyspark_pulsar" else ROOT / PACKAGE
+    source = folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
+    assert not runs_input(source, module)
+
+
+@pytest.mark.parametrize(
+    "source", ["import pickle", "from pickle import loads", "eval(a)", "f = exec"]
+)
+def test_that_check_itself(source: str) -> None:
+    """It finds what it looks for, and nothing else."""
+    assert len(runs_input(source, "m")) == 1
+    assert not runs_input("import re\nre.compile('a')", "m")
