@@ -434,10 +434,10 @@ class SendTimeoutError(PulsarSparkError, TimeoutError):
 class InDoubtError(PulsarSparkError):
     """A connection broke, and it is not known whether the rows in flight are stored.
 
-    Only where sending them again could store them twice: in a transaction, without
-    deduplication.
+    Only where sending them again could store them twice, in a transaction without
+    deduplication; or where it may not help, of a row in chunks with deduplication.
 
-    Cure: Let Spark repeat the task, or switch deduplication on.
+    Cure: Let Spark repeat the task, by ``spark.task.maxFailures``.
 
     Attributes:
         topic_partition: Full name of the topic partition.
@@ -446,14 +446,8 @@ class InDoubtError(PulsarSparkError):
 
     condition = "PULSAR_IN_DOUBT"
 
-    def __init__(self, reason: str, *, topic_partition: str, rows: int) -> None:
-        super().__init__(
-            f"{topic_partition}: {rows} rows of a transaction were on their way when "
-            f"this happened: {reason} Without deduplication nobody can tell which of "
-            "them are stored, so the transaction is aborted and the task has to run "
-            "again: allow that by `spark.task.maxFailures`, or switch deduplication "
-            "on, with which tasks survive this."
-        )
+    def __init__(self, message: str, *, topic_partition: str, rows: int) -> None:
+        super().__init__(f"{topic_partition}: {message}")
         self.topic_partition = topic_partition
         self.rows = rows
 
@@ -622,7 +616,8 @@ class BadRowError(PulsarSparkError, ValueError):
     """A row to be written holds a value that no message can hold.
 
     Such as a time before 1970, a NULL within ``__messageProperties``, text that is not
-    UTF-8, or a partition that the topic does not have.
+    UTF-8, or a partition that the topic does not have. Or it names the stream's own log
+    of commits, or is one more than an ``idempotent`` task can number.
 
     Cure: Correct or filter the row.
     """

@@ -36,7 +36,12 @@ from itertools import chain
 from pulsar_spark.client.connection import Connection, new_producer_id
 from pulsar_spark.client.producer_refusals import DAMAGED, explained
 from pulsar_spark.client.resending import Resending
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.errors import (
+    BrokerError,
+    InDoubtError,
+    PulsarSparkError,
+    TransportError,
+)
 from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.txn import TxnId
@@ -119,6 +124,8 @@ class TopicProducer:
         max_message_size_bytes: The broker's limit for an entry.
         stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
         duplicate_rows: Rows that the broker had already, and dropped.
+        chunked: The number of the last row of which a chunk, but not the last one, has
+            its receipt; -1 for none.
         last_receipt: The last one that named an entry; None for none.
         state: Where it stands. The methods below change it, and nothing else does.
         attachment: The current one, or the one that ended last; None where NEW.
@@ -141,6 +148,7 @@ class TopicProducer:
         self.stored_rows = 0
         self.stored_bytes = 0
         self.duplicate_rows = 0
+        self.chunked = -1
         self.last_receipt: Receipt | None = None
         self.state = State.NEW
         self.attachment: Attachment | None = None
@@ -366,7 +374,8 @@ class Attachment:
                 # A lower one is of an entry that was sent twice.
             if stored:
                 self._stored(stored)
-            if shared.in_flight_bytes <= shared.awaited_bytes or shared.resending:
+            has_room = shared.in_flight_bytes <= shared.awaited_bytes
+            if has_room or shared.resending or shared.fatal:
                 shared.changed.notify_all()
 
     def _stored(self, stored: Sequence[tuple[SendFrame, Receipt]]) -> None:
@@ -379,12 +388,30 @@ class Attachment:
             self._shared.in_flight_bytes -= size_bytes
             if self.resending is not None:
                 self.resending.stored(size_bytes)
+            if not frame.rows:
+                producer.chunked = frame.sequence_id
+            elif receipt.entry_id < 0 and frame.sequence_id == producer.chunked:
+                self._shared.fatal = self._shared.fatal or self._half_a_row()
             if receipt.entry_id < 0:
                 producer.duplicate_rows += frame.rows
             else:
                 producer.last_receipt = receipt
                 producer.stored_rows += frame.rows
                 producer.stored_bytes += size_bytes
+
+    def _half_a_row(self) -> InDoubtError:
+        # Chunks have one number. A broker (4.0.7) goes by the last one; but one that
+        # loads the topic between two of them counts those that it finds there, and
+        # drops the last, as it does where it had all of them.
+        return InDoubtError(
+            "a connection broke or the topic moved while a row in chunks was sent, and "
+            "the broker has dropped the last chunk as one that it had. With "
+            "deduplication it does that also if it had only some of the others, so "
+            "nobody can tell whether the row is whole, and the task has to run again: "
+            "allow that by `spark.task.maxFailures`.",
+            topic_partition=self._producer.topic,
+            rows=1,
+        )
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
         """Take in that an entry is not stored; those after it may not be either."""

@@ -481,7 +481,15 @@ class Producers:
             rows = producer.pending_rows
             in_doubt = producer.has_in_flight and last_sequence_id < 0
         if in_doubt and self._settings.resend is Resend.IF_DEDUPLICATED:
-            raise InDoubtError(error.message, topic_partition=producer.topic, rows=rows)
+            raise InDoubtError(
+                f"{rows} rows of a transaction were on their way when this happened: "
+                f"{error.message} Without deduplication nobody can tell which of them "
+                "are stored, so the transaction is aborted and the task has to run "
+                "again: allow that by `spark.task.maxFailures`, or switch "
+                "deduplication on, with which tasks survive this.",
+                topic_partition=producer.topic,
+                rows=rows,
+            )
 
     def _has_to_resend(self, producer: TopicProducer) -> bool:
         """Return whether there is anything without a receipt to be sent again."""

@@ -16,7 +16,12 @@ from pulsar_spark.client.producer_state import (
     TopicProducer,
     Trouble,
 )
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from pulsar_spark.errors import (
+    BrokerError,
+    InDoubtError,
+    PulsarSparkError,
+    TransportError,
+)
 from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -246,6 +251,23 @@ def test_receipts_that_come_together(shared: Shared, producer: TopicProducer) ->
     assert "acknowledged entry 7 before 2" in str(shared.broken[producer])
     attachment.receipts([receipt(3)])
     assert producer.stored_rows == 6
+
+
+def test_a_last_chunk_that_the_broker_had(
+    shared: Shared, producer: TopicProducer
+) -> None:
+    """It may have had the others alone, so this is no proof that the row is whole."""
+    attachment = attach(producer)
+    sent(producer, shared, 0)
+    for rows in (0, 0, 1):
+        producer.pending.append(SendFrame(1, 1, rows, bytes(10)))
+    sent(producer, shared, 2)
+    attachment.receipts([receipt(0, -1), receipt(1, 5), receipt(1, 6)])
+    assert shared.fatal is None
+    attachment.receipts([receipt(1, -1), receipt(2, -1)])
+    assert isinstance(shared.fatal, InDoubtError)
+    assert "dropped the last chunk" in str(shared.fatal)
+    assert shared.fatal.rows == 1
 
 
 @pytest.mark.parametrize(("awaited_bytes", "wakes"), [(20, True), (19, False)])
