@@ -38,6 +38,7 @@ from tests.support.scripted_broker import (
     usual,
     usual_then_cut,
 )
+from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"
@@ -194,6 +195,24 @@ def test_the_coordinator_is_away_for_longer(
     scripted.always("END_TXN", away)
     commit(pool, parts)
     assert sorted(committed(scripted)) == [part.txn for part in parts.values()]
+
+
+def test_how_long_a_commit_is_tried(
+    scripted: ScriptedBroker, pool: ConnectionPool, clock: Clock
+) -> None:
+    """As docs/guarantees.md says: as long as a transaction lives, and an answer takes.
+
+    With pauses that take no time.
+    """
+    parts = written(pool)
+    scripted.script("END_TXN", usual)
+    scripted.always("END_TXN", refuse("TransactionCoordinatorNotFound"))
+    with pytest.raises(CommitInDoubtError) as caught:
+        commit(pool, parts)
+    assert (len(caught.value.visible), len(caught.value.unknown)) == (1, 1)
+    answer_s = 1.0
+    wanted_s = TTL_MS / 1000 + answer_s
+    assert wanted_s - 0.1 < sum(clock.pauses) < wanted_s + 3 * answer_s
 
 
 @pytest.mark.parametrize("then", [usual, cut], ids=["answered", "cut"])
