@@ -440,7 +440,16 @@ def test_the_check_itself(module: str, source: str, problem: str) -> None:
 
 
 #: What makes code, or objects of any class, of what it is given.
-_RUNNERS = ("code", "importlib", "marshal", "pickle", "runpy", "shelve")
+_RUNNERS = (
+    "cloudpickle",
+    "code",
+    "importlib",
+    "marshal",
+    "pickle",
+    "runpy",
+    "shelve",
+    "yaml",
+)
 _RUNNING = ("__import__", "compile", "eval", "exec")
 
 

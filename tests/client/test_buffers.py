@@ -65,6 +65,17 @@ def test_so_many_are_kept():
     assert len(reused) == 3
 
 
+def test_what_a_process_keeps():
+    """16 MiB, whatever its connections needed."""
+    pool = BufferPool()
+    views = [pool.take(BUFFER_BYTES) for _ in range(100)]
+    memories = [view.obj for view in views]
+    views.clear()
+    again = [pool.take(BUFFER_BYTES) for _ in range(100)]
+    kept = [view for view in again if any(view.obj is one for one in memories)]
+    assert sum(map(len, kept)) == 16 << 20
+
+
 def test_threads_do_not_share():
     """What one thread writes into its buffers stays as it is."""
     pool = BufferPool(SIZE, kept=4)

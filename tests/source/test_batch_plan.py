@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import DataLossError, OptionError, TopicNotFoundError
+from pulsar_spark.errors import (
+    DataLossError,
+    OptionError,
+    TopicNotFoundError,
+    TransportError,
+)
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.batch_plan import plan_batch
 from pulsar_spark.source.pruning import Pruning
 from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.reading import ranges_of
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     batch,
     client_options,
+    look_up,
     single,
 )
 
@@ -61,6 +68,26 @@ def test_the_number_of_partitions_costs_no_round_trips(
     for step in STEPS:
         assert scripted.requests[step] == scripted.deepest[step] == partitions
     assert scripted.consumers == []
+
+
+def test_a_broker_that_advertises_a_name_nobody_knows(
+    scripted: ScriptedBroker,
+) -> None:
+    """The lookup works; the error names the host, and what may be wrong with it."""
+    scripted.add_topic(TOPIC, [single(b"a")])
+    scripted.always(
+        "LOOKUP",
+        look_up(
+            response=pb.CommandLookupTopicResponse.Connect,
+            brokerServiceUrl="pulsar://no-such-host.invalid:6650",
+        ),
+    )
+    options = client_options(scripted.address, lookup_timeout_s=0.3)
+    with (
+        ConnectionPool(options) as pool,
+        pytest.raises(TransportError, match=r"no-such-host.invalid.*advertises"),
+    ):
+        plan(pool, topic="t")
 
 
 def test_one_connection_for_each_broker(

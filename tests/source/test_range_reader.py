@@ -336,6 +336,19 @@ class TestIncompleteMessages:
         assert numbers(ranged(place(3), place(end))) == [1]
         assert caplog.text == ""
 
+    def test_a_last_chunk_of_which_only_the_repetition_is_left(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """It looks like a message whose chunks are gone: docs/guarantees.md says so."""
+        pieces = self.pieces()
+        scripted.add_topic(TOPIC, pieces)
+        later = scripted.roll(TOPIC)
+        scripted.append(TOPIC, pieces[-1], self.others())
+        assert numbers(ranged(MessageId(later, 0), MessageId(later, 1))) == [1]
+        scripted.trim(TOPIC)
+        with pytest.raises(DataLossError, match=f"last chunk of a message, {later}:0"):
+            numbers(ranged(MessageId(later, 0), MessageId(later, 1)))
+
     def test_a_name_that_is_used_again(
         self, scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -472,6 +485,16 @@ class TestACompactedReadWithoutItsEnd:
         with caplog.at_level(logging.WARNING, "pulsar_spark"):
             assert numbers(reader) == [0, 1, 2]
         assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_its_start_is_not_missed(
+        self, scripted: ScriptedBroker, compacted: Any
+    ) -> None:
+        """Compaction might have removed that, too: docs/guarantees.md says so."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        later = scripted.roll(TOPIC)
+        scripted.append(TOPIC, *numbered(6, 1)[3:])
+        scripted.trim(TOPIC)
+        assert numbers(compacted(place(0), MessageId(later, 2))) == [3, 4, 5]
 
     def test_it_comes_late(self, scripted: ScriptedBroker, compacted: Any) -> None:
         """Three times the broker does not know of it, and then it does."""

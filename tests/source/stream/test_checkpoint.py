@@ -147,6 +147,19 @@ def test_the_text_as_documented() -> None:
     ]
 
 
+@pytest.mark.parametrize(("ledger_id", "most"), [(7, 20), (123_456_789, 30)])
+def test_the_size_of_the_text(ledger_id: int, most: int) -> None:
+    """15 to 30 bytes for each topic partition, as docs/sizing.md says."""
+    positions = {
+        f"persistent://tenant/namespace/orders-partition-{index}": LastRead(
+            ledger_id, 10_000 + index
+        )
+        for index in range(10_000)
+    }
+    offset = StreamOffset("spark-pulsar", positions)
+    assert 10 <= len(json.dumps(offset.to_json())) / len(positions) <= most
+
+
 def test_facts_beside_the_place_are_left_out() -> None:
     """What a broker says beside the place neither changes the text nor comes back."""
     plain = StreamOffset("s", {T0: LastRead(12, 3, 4)})

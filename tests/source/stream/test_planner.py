@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -278,6 +279,14 @@ def offset_at(subscription: str = "s", **positions: LastRead) -> Offset:
 
 
 class TestStart:
+    def test_nobody_answers(self, two: ScriptedBroker, queries: Any) -> None:
+        """It gives up as a lookup does, long before a query that has begun would."""
+        query = queries(pollTimeoutMs="3600000")
+        query.limits = {"lookup_timeout_s": 0.3}
+        two.always("PARTITIONED_METADATA", refuse("ServiceNotReady"))
+        with pytest.raises(PulsarSparkError, match=r"0\.3 s.*client.lookupTimeoutMs"):
+            query.planner.initial()
+
     def test_it_is_looked_up_once(self, two: ScriptedBroker, queries: Any) -> None:
         """Spark asks several times, while rows come in."""
         planner = queries(startingOffsets="latest").planner
@@ -519,6 +528,19 @@ class TestBatches:
         query.trigger()
         assert query.rows[-1] == [(P2, LEDGER, 3, 0)]
         assert "startAfter" not in query.log[-1]
+
+    def test_what_a_micro_batch_asks(self, two: ScriptedBroker, queries: Any) -> None:
+        """Two requests of each topic partition; others to look at its last entry."""
+        query = queries(partitionDiscoveryIntervalMs="3600000")
+        query.trigger()
+        look = ("LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW", "CLOSE_CONSUMER")
+        for _ in range(3):
+            for name in (P0, P1):
+                two.append(name, single(b"b"))
+            before = two.requests.copy()
+            query.trigger()
+            asked = two.requests - before
+            assert asked == Counter(look * 2 + ("ACK", "GET_LAST_MESSAGE_ID") * 2)
 
     @pytest.mark.parametrize("crash", CRASHES[1:3])
     def test_partitions_that_come_during_a_replay(
@@ -1383,7 +1405,10 @@ class TestLoss:
         (True, (7, 4), 1, at(4), (8, 0)),
         (True, (8, -1), 1, at(4), (8, 0)),
         (True, (7, 4), 1, at(2, 8), (8, 3)),
+        # So it looks where 4.2.4 has expired it to its end: docs/guarantees.md says so.
+        (True, (8, -1), 1, at(2), (8, 0)),
         # Rows to come went with it.
+        (True, (7, 4), 1, at(2), None),
         (True, (8, 1), 1, at(2), None),
         (True, (8, 1), 1, at(4), None),
         (False, None, 1, at(2), None),
