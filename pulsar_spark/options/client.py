@@ -58,14 +58,16 @@ class ClientOptions:
         "10000",
         seconds(MILLI, DAY_S),
         Scope.CLIENT,
-        "Longest wait for a connection, in milliseconds.",
+        "Longest wait for a connection to one host, and again for its handshake, in "
+        "milliseconds.",
     )
     lookup_timeout_s: float = option(
         "pulsar.client.lookupTimeoutMs",
         "30000",
         seconds(MILLI, DAY_S),
         Scope.CLIENT,
-        "Longest wait for the lookup of a topic, in milliseconds.",
+        "Time for the lookup of a topic, in milliseconds; after that no further try "
+        "begins.",
     )
     keep_alive_interval_s: float = option(
         "pulsar.client.keepAliveIntervalSeconds",

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.scripted_broker import (
+    LOOPBACK,
     ScriptedBroker,
     client_options,
     cut,
@@ -94,6 +96,22 @@ class TestPartitionCounts:
         ):
             impatient.partition_counts([TOPIC])
         assert scripted.requests["PARTITIONED_METADATA"] > 2
+
+    def test_each_host_is_tried_once(self) -> None:
+        """Also where that takes longer: a try that has begun is not cut short."""
+        with contextlib.ExitStack() as stack:
+            silent = [
+                stack.enter_context(socket.create_server((LOOPBACK, 0)))
+                for _ in range(3)
+            ]
+            hosts = ["{}:{}".format(*one.getsockname()) for one in silent]
+            options = client_options(
+                *hosts, connection_timeout_s=0.2, lookup_timeout_s=0.1
+            )
+            pool = stack.enter_context(ConnectionPool(options))
+            with pytest.raises(TransportError, match="lookupTimeoutMs") as caught:
+                TopicLookup(pool).partition_counts([TOPIC])
+        assert all(host in str(caught.value) for host in hosts)
 
     def test_a_final_refusal_is_asked_once(
         self, scripted: ScriptedBroker, lookup: TopicLookup
