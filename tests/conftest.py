@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.admin import Admin
 from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
@@ -64,6 +65,16 @@ class ExternalBroker:
     admin_url: str
     version: str
 
+
+# How long an example takes, and how long it takes to think of one, says nothing: the
+# machine may have other work.
+settings.register_profile(
+    "any machine",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("any machine")
 
 #: Seconds a test marked ``slow`` may take; pyproject.toml has the limit of the others.
 SLOW_S = 1200

@@ -485,7 +485,7 @@ def write(talk: Talk) -> None:
     """Sends rows, and waits until they are stored."""
     names = [f"{TOPIC}-out-{number}" for number in range(2)]
     narrow = ConnectionPool(replace(talk.pool.options, memory_limit_bytes=2000))
-    all_producers = Producers(narrow, ProducerSettings(send_timeout_s=0.3))
+    all_producers = Producers(narrow, ProducerSettings(send_timeout_s=0.5))
     sent: dict[str, list[bytes]] = {name: [] for name in names}
     try:
         all_producers.open(names)
@@ -586,10 +586,10 @@ def converse(seed: int) -> tuple[Mutator, Conversation, Callable[[], None]]:
                 broker.add_topic(name, numbered(ENTRIES, PER_ENTRY))
             options = client_options(
                 broker.address,
-                operation_timeout_s=0.15,
-                connection_timeout_s=0.15,
-                lookup_timeout_s=0.15,
-                keep_alive_interval_s=0.1,
+                operation_timeout_s=0.25,
+                connection_timeout_s=0.25,
+                lookup_timeout_s=0.25,
+                keep_alive_interval_s=0.15,
                 initial_backoff_s=0.001,
                 max_backoff_s=0.01,
             )
@@ -614,9 +614,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         (subscription, "_ACK_TIMEOUT_S", 0.05),
         (subscription, "_FORGET_S", 0.0),
         (producers, "_CLOSE_TIMEOUT_S", 0.05),
-        (producers, "_PATIENCE_S", 0.3),
+        (producers, "_PATIENCE_S", 0.5),
         (producers, "_TICK_S", 0.02),
     ):
         monkeypatch.setattr(module, name, seconds)
-    hasty = partial(ProducerSettings, send_timeout_s=0.3)
+    hasty = partial(ProducerSettings, send_timeout_s=0.5)
     monkeypatch.setattr(journal, "ProducerSettings", hasty)

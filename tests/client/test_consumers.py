@@ -25,6 +25,8 @@ from tests.support.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 BASE = "persistent://public/default/t"
 TOPICS = [f"{BASE}-partition-{index}" for index in range(3)]
 
@@ -40,7 +42,7 @@ def group(scripted: ScriptedBroker, pool: ConnectionPool) -> Group:
 
 
 @pytest.fixture
-def impatient(scripted: ScriptedBroker) -> Iterator[Group]:
+def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[Group]:
     """The same, but they wait a tenth of a second for answers."""
     for topic in TOPICS:
         scripted.add_topic(topic, [single(b"a")])

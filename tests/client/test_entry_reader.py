@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_spark.wire.entries import StoredEntry
+    from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 MIB = 1 << 20
@@ -80,7 +81,7 @@ def take(reader: EntryReader, count: int) -> list[int]:
 
 def next_of(reader: EntryReader) -> StoredEntry:
     """The next entry; there must be one."""
-    stored = reader.receive(20)
+    stored = reader.receive(60)
     assert stored is not None
     return stored
 
@@ -157,7 +158,7 @@ class TestDelivery:
         reader = start()
         assert take(reader, 2) == [0, 1]
         with pytest.raises(CorruptEntryError, match=f"{LEDGER}:2 of {TOPIC}") as caught:
-            reader.receive(20)
+            reader.receive(60)
         assert "checksum" in str(caught.value)
         assert caught.value.message_id == f"{LEDGER}:2"
 
@@ -202,7 +203,7 @@ class TestMemory:
         connection = reader._pool.service()
         wait_until(lambda: queued_bytes(reader) >= self.LIMIT // 2)
         reader.close()
-        connection.ask(commands.lookup(TOPIC), 20)
+        connection.ask(commands.lookup(TOPIC), 60)
         assert scripted.consumers == []
 
     def test_a_full_queue_does_not_keep_an_answer_back(
@@ -368,8 +369,9 @@ class TestComingBack:
         wait_until(lambda: reader.positions() is not None)
         assert take(reader, 37) == list(range(3, 40))
         assert reader.receive(0.01) is None
+        wait_until(lambda: len(scripted.consumers) == 1, "the end of the old one")
         (consumer,) = scripted.consumers
-        assert consumer.balance == reader._permits.balance
+        wait_until(lambda: consumer.balance == reader._permits.balance)
 
     def test_a_topic_that_is_gone_is_final(
         self, scripted: ScriptedBroker, start: Any
@@ -381,8 +383,9 @@ class TestComingBack:
         del scripted.topics[TOPIC]
         scripted.close_consumers()
         with pytest.raises(TopicNotFoundError, match=TOPIC):
-            reader.receive(20)
+            reader.receive(60)
 
+    @pytest.mark.usefixtures("clock")
     def test_an_outage_that_lasts(self, scripted: ScriptedBroker, start: Any) -> None:
         """After `pollTimeoutMs` the error names topic, option and last reason."""
         scripted.add_topic(TOPIC, numbered(4, 1))
@@ -391,17 +394,17 @@ class TestComingBack:
         scripted.stop_listening()
         scripted.cut()
         with pytest.raises(ReadTimeoutError, match=f"{TOPIC}.*pollTimeoutMs") as caught:
-            reader.receive(20)
+            reader.receive(60)
         assert "refused" in str(caught.value)
 
     def test_a_pause_of_ours_is_no_outage(
-        self, scripted: ScriptedBroker, start: Any
+        self, scripted: ScriptedBroker, start: Any, clock: Clock
     ) -> None:
         """The time Spark spent on rows does not count against `pollTimeoutMs`."""
         scripted.add_topic(TOPIC, numbered(4, 1))
         reader = start(poll_timeout_s=0.3)
         take(reader, 2)
-        threading.Event().wait(0.5)
+        clock.now += 0.5
         scripted.cut()
         scripted.script("LOOKUP", refuse("ServiceNotReady"))
         assert take(reader, 2) == [2, 3]
@@ -432,7 +435,7 @@ class TestComingBack:
 
         reader = start(start=MessageId(LEDGER, 1), on_start=refuse_start)
         with pytest.raises(DataLossError, match="gone"):
-            reader.receive(20)
+            reader.receive(60)
         assert asked[0][0] == MessageId(LEDGER, 1)
         wait_until(lambda: not scripted.consumers)
 
@@ -458,7 +461,7 @@ class TestComingBack:
         checks: int,
     ) -> None:
         """The broker is only asked about a start that may be gone."""
-        monkeypatch.setattr(module, "_PROOF_TIMEOUT_S", 0.1 if asks else 20)
+        monkeypatch.setattr(module, "_PROOF_TIMEOUT_S", 0.1 if asks else 60)
         entries = [replace(single(b"a"), position=(LEDGER, n)) for n in (2, 3)]
         scripted.add_topic(TOPIC, entries)
         checked: list[MessageId] = []
@@ -554,9 +557,10 @@ class TestThePlannedBroker:
         with ScriptedBroker() as other:
             other.always("SUBSCRIBE", action)
             reader = planned(other.address)
-            reader._pool.options = replace(
-                reader._pool.options, operation_timeout_s=0.2
-            )
+            patient = reader._pool.options
+            reader._pool.options = replace(patient, operation_timeout_s=0.2)
+            reader.begin()
+            reader._pool.options = patient
             assert take(reader, 4) == [0, 1, 2, 3]
         assert other.requests["SUBSCRIBE"] == 1
         assert scripted.requests["LOOKUP"] == 1
@@ -628,7 +632,7 @@ class TestRepeatedEntries:
             done.set()
 
         threading.Thread(target=receive, daemon=True).start()
-        assert done.wait(20), "held by entries that came before"
+        assert done.wait(60), "held by entries that came before"
         assert outcome == [None]
 
     def test_a_few_are_usual(self, scripted: ScriptedBroker, start: Any) -> None:
@@ -658,7 +662,7 @@ def test_closing_does_not_wait_for_the_broker(
         done.set()
 
     threading.Thread(target=close, daemon=True).start()
-    assert done.wait(20), "waits for an answer"
+    assert done.wait(60), "waits for an answer"
     wait_until(lambda: scripted.requests["CLOSE_CONSUMER"] == 1)
 
 

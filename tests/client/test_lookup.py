@@ -34,6 +34,8 @@ from tests.support.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 TOPIC = "persistent://public/default/t"
 
 
@@ -44,7 +46,7 @@ def lookup(pool: ConnectionPool) -> TopicLookup:
 
 
 @pytest.fixture
-def impatient(scripted: ScriptedBroker) -> Iterator[TopicLookup]:
+def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[TopicLookup]:
     """Gives up after a fifth of a second."""
     pool = ConnectionPool(client_options(scripted.address, lookup_timeout_s=0.2))
     yield TopicLookup(pool)

@@ -73,7 +73,7 @@ def test_many_threads_share_one_connection(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        join(thread, "opening a connection")
     assert scripted.connections == 1
 
 
@@ -402,10 +402,10 @@ class TestSharedPool:
 
 
 def in_child(run: Callable[[], object]) -> int:
-    """Runs something in a forked child; 0 where it went well within some seconds."""
+    """Runs something in a forked child; 0 where it went well within a minute."""
     child = os.fork()
     if child == 0:
-        watchdog = threading.Timer(10, os._exit, [2])
+        watchdog = threading.Timer(60, os._exit, [2])
         watchdog.daemon = True
         watchdog.start()
         try:

@@ -27,6 +27,8 @@ from tests.support.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 TOPIC = "persistent://public/default/t"
 
 
@@ -37,7 +39,7 @@ def positions(pool: ConnectionPool) -> PositionLookup:
 
 
 @pytest.fixture
-def impatient(scripted: ScriptedBroker) -> Iterator[PositionLookup]:
+def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[PositionLookup]:
     """Waits a tenth of a second for answers, and tries for half a second."""
     options = client_options(
         scripted.address, operation_timeout_s=0.1, lookup_timeout_s=0.5

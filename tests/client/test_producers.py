@@ -25,6 +25,7 @@ from pulsar_spark.client.producers import (
     Resend,
     TopicProducer,
 )
+from pulsar_spark.client.requests import gather
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -78,6 +79,14 @@ NEVER_S = 600.0
 @pytest.fixture(autouse=True)
 def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TICK_S", 0.02)
+
+
+@pytest.fixture
+def own_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time that producers see, too: it passes in pauses, and as a test says."""
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(producer_state, "time", clock)
+    return clock
 
 
 @pytest.fixture
@@ -279,7 +288,7 @@ class TestSending:
         probe = make()
         probe.open([TOPIC])
         size = len(frames(probe.get(TOPIC), b"0123")[0].data)
-        producers = attach(narrow(3 * size + 2), send_timeout_s=NEVER_S)
+        producers = attach(narrow(4 * size - 1), send_timeout_s=NEVER_S)
 
         def run() -> None:
             store(producers, *[b"%04d" % n for n in range(12)])
@@ -290,7 +299,7 @@ class TestSending:
                 wait_until(lambda done=done: len(held.waiting) == min(3, 12 - done))
                 assert not over.done()
                 held.release(1)
-            over.result(20)
+            over.result(60)
         assert held.most == 3
         assert values(scripted) == [b"%04d" % n for n in range(12)]
 
@@ -314,7 +323,7 @@ class TestSending:
             for _ in range(3):
                 wait_until(lambda: held.waiting)
                 held.release(1)
-            over.result(20)
+            over.result(60)
         assert held.most == 1
         assert values(scripted) == [b"small", large, b"small again"]
 
@@ -474,6 +483,7 @@ class TestRefusals:
         assert producers.reconnects == 1
         assert producers.get(TOPIC).stored_rows == 10
 
+    @pytest.mark.usefixtures("own_clock")
     def test_a_passing_one_that_does_not_pass(
         self,
         scripted: ScriptedBroker,
@@ -557,13 +567,21 @@ class TestReattaching:
         "fault", [let_go, cut, usual_then_cut, deaf(unheard)], ids=lambda f: f.__name__
     )
     def test_what_is_in_flight_is_sent_again(
-        self, scripted: ScriptedBroker, attach: Callable[..., Producers], fault: Action
+        self,
+        scripted: ScriptedBroker,
+        attach: Callable[..., Producers],
+        own_clock: Clock,
+        fault: Action,
     ) -> None:
         """The topic moved, or the connection broke, before or after storing."""
         producers = attach(send_timeout_s=1.0)
         scripted.script("SEND", usual, usual, fault)
         expected = [b"%d" % n for n in range(10)]
-        store(producers, *expected)
+        send(producers, *expected)
+        if fault not in (let_go, cut, usual_then_cut):
+            wait_until(lambda: producers.get(TOPIC).stored_rows == 2)
+            own_clock.now += 0.6
+        producers.flush()
         assert first_ones(values(scripted)) == expected
         assert producers.reconnects == 1
         producer = producers.get(TOPIC)
@@ -664,6 +682,7 @@ class TestReattaching:
             assert third.bodies["PRODUCER"][0].producer_name == "scripted-0"
             pool.close()
 
+    @pytest.mark.usefixtures("unhurried")
     def test_a_broker_that_comes_back(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
@@ -682,20 +701,14 @@ class TestReattaching:
         pool.close()
 
     def test_a_broker_that_is_away_is_waited_for(
-        self,
-        scripted: ScriptedBroker,
-        clock: Clock,
-        producers: Producers,
-        monkeypatch: pytest.MonkeyPatch,
+        self, scripted: ScriptedBroker, own_clock: Clock, producers: Producers
     ) -> None:
         """Pauses between tries are not the task's own work."""
-        monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(producer_state, "time", clock)
         scripted.script("SEND", let_go)
         scripted.script("PRODUCER", *[refuse("ServiceNotReady")] * 5)
         store(producers, b"a")
-        assert len(clock.pauses) == 5
-        assert producers.waited_s == pytest.approx(sum(clock.pauses))
+        assert len(own_clock.pauses) == 5
+        assert producers.waited_s == pytest.approx(sum(own_clock.pauses))
 
     def test_a_broker_that_stays_away(
         self,
@@ -914,6 +927,7 @@ class TestReattaching:
         for body in scripted.bodies["PRODUCER"]:
             assert not body.HasField("topic_epoch")
 
+    @pytest.mark.usefixtures("unhurried")
     def test_a_goodbye_without_an_answer_ends_the_connection(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
@@ -948,22 +962,42 @@ class TestReattaching:
 
 
 class TestSilence:
+    #: More than half of the limit, after which it attaches anew.
+    LIMIT_S, WHILE_S = 0.4, 0.25
+
     def test_silence_is_broken_by_attaching_anew(
-        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        attach: Callable[..., Producers],
+        own_clock: Clock,
     ) -> None:
         """The old attachment is ended first; then everything goes again."""
-        producers = attach(send_timeout_s=0.4)
+        producers = attach(send_timeout_s=self.LIMIT_S)
         scripted.script("SEND", usual, silence, silence)
-        store(producers, b"a", b"b", b"c")
+        send(producers, b"a", b"b", b"c")
+        wait_until(lambda: producers.get(TOPIC).stored_rows == 1)
+        own_clock.now += self.WHILE_S
+        producers.flush()
         assert values(scripted) == [b"a", b"b", b"c"]
         assert scripted.requests["CLOSE_PRODUCER"] == 1
         assert producers.reconnects == 1
 
     def test_a_silent_broker_is_given_up(
-        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        attach: Callable[..., Producers],
+        own_clock: Clock,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The error names the topic, the broker, the rows, the limit and the option."""
-        producers = attach(send_timeout_s=0.4)
+        check = Producers._check_silence
+
+        def check_later(producers: Producers) -> None:
+            own_clock.now += self.WHILE_S / 10
+            check(producers)
+
+        monkeypatch.setattr(Producers, "_check_silence", check_later)
+        producers = attach(send_timeout_s=self.LIMIT_S)
         scripted.always("SEND", silence)
         send(producers, b"a", b"b")
         with pytest.raises(SendTimeoutError) as caught:
@@ -971,6 +1005,7 @@ class TestSilence:
         for part in (TOPIC, scripted.address, "2 rows", "0.4 s", "sendTimeoutMs"):
             assert part in str(caught.value)
         assert caught.value.topic_partition == TOPIC
+        producers.close()  # it has had all of them by then
         assert scripted.requests["SEND"] == 4
 
     def test_receipts_of_others_do_not_hide_it(
@@ -978,9 +1013,10 @@ class TestSilence:
         scripted: ScriptedBroker,
         narrow: Callable[[int], ConnectionPool],
         make: Callable[..., Producers],
+        own_clock: Clock,
     ) -> None:
         """Each topic has a clock of its own."""
-        producers = make(narrow(300), send_timeout_s=0.4)
+        producers = make(narrow(300), send_timeout_s=self.LIMIT_S)
         producers.open([TOPIC, OTHER])
         silent = producers.get(TOPIC).producer_id
 
@@ -992,6 +1028,7 @@ class TestSilence:
             other = producers.get(OTHER)
             for number in itertools.count():
                 producers.send(other, *frames(other, b"x" * 100, first=number))
+                own_clock.now += self.WHILE_S / 10
 
         scripted.always("SEND", by_topic)
         send(producers, b"a")
@@ -1000,17 +1037,27 @@ class TestSilence:
         assert len(values(scripted, OTHER)) > 2
 
     def test_a_slow_broker_is_waited_for(
-        self, scripted: ScriptedBroker, attach: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        attach: Callable[..., Producers],
+        own_clock: Clock,
     ) -> None:
         """As long as it stores something, the rest has time."""
+        held = Held()
+        scripted.always("SEND", held)
         producers = attach(send_timeout_s=1.0)
-
-        def slow(b: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
-            threading.Event().wait(0.2)
-            usual(b, session, c)
-
-        scripted.always("SEND", slow)
-        store(producers, *[b"%d" % n for n in range(10)])
+        send(producers, *[b"%d" % n for n in range(10)])
+        wait_until(lambda: len(held.waiting) == 10)
+        with ThreadPoolExecutor(1) as executor:
+            over = executor.submit(producers.flush)
+            for stored in range(10):
+                assert not over.done()
+                own_clock.now += 0.3
+                held.release(1)
+                wait_until(
+                    lambda stored=stored: producers.get(TOPIC).stored_rows == stored + 1
+                )
+            over.result(60)
         assert values(scripted) == [b"%d" % n for n in range(10)]
         assert producers.reconnects == 0
 
@@ -1028,7 +1075,7 @@ class TestSilence:
                 producers._check_silence()
             assert not over.done()
             released.set()
-            over.result(20)
+            over.result(60)
         assert producers.reconnects == 0
 
 
@@ -1120,8 +1167,22 @@ class TestResend:
         assert producers.get(TOPIC).last_sequence_id == -1
 
 
+@pytest.mark.usefixtures("unhurried")
 class TestTurns:
     """A broker that lets producers wait until a topic is free."""
+
+    @pytest.fixture
+    def waits(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """How long a task has waited for answers, one time after the other."""
+        waited: list[float] = []
+
+        def gather_and_count(sent: Any, timeout_s: float) -> Any:
+            answers = gather(sent, timeout_s)
+            waited.append(timeout_s)
+            return answers
+
+        monkeypatch.setattr(module, "gather", gather_and_count)
+        return waited
 
     @pytest.fixture
     def pool(self, scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
@@ -1135,6 +1196,7 @@ class TestTurns:
         scripted: ScriptedBroker,
         make: Callable[..., Producers],
         caplog: pytest.LogCaptureFixture,
+        waits: list[float],
     ) -> None:
         """For many times as long as an answer may take, without asking again."""
         caplog.set_level("INFO", module.logger.name)
@@ -1143,8 +1205,8 @@ class TestTurns:
         producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
         with ThreadPoolExecutor(1) as executor:
             job = executor.submit(producers.open, [TOPIC, OTHER])
-            with pytest.raises(FutureTimeoutError):
-                job.result(0.7)
+            wait_until(lambda: len(waits) > 7 or job.done())
+            assert not job.done()
             free.set()
             job.result(60)
         assert len(scripted.bodies["PRODUCER"]) == 2
@@ -1154,7 +1216,11 @@ class TestTurns:
         assert values(scripted) == [b"a"]
 
     def test_its_connection_breaks(
-        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Producers],
+        unhurried: Clock,
+        waits: list[float],
     ) -> None:
         """It queues up again, though it has waited for longer than retries last."""
         never, free = threading.Event(), threading.Event()
@@ -1166,8 +1232,8 @@ class TestTurns:
                 0.3
             )
             job = executor.submit(producers.open, [TOPIC])
-            with pytest.raises(FutureTimeoutError):
-                job.result(0.6)
+            wait_until(lambda: len(waits) > 1 or job.done())
+            unhurried.now += 0.6
             scripted.cut()
             wait_until(lambda: scripted.requests["PRODUCER"] == 2, "a second place")
             free.set()
@@ -1303,12 +1369,13 @@ class TestOpening:
         store(producers, b"a")
         assert values(scripted) == [b"a"]
 
+    @pytest.mark.usefixtures("unhurried")
     def test_a_name_that_stays_taken(
         self, scripted: ScriptedBroker, make: Callable[..., Producers]
     ) -> None:
         """The error names the name, the topic, and who might have it."""
         options = client_options(
-            scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=0.1
+            scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=10.0
         )
         holder, pool = make(name="mine"), ConnectionPool(options)
         holder.open([TOPIC])
@@ -1324,6 +1391,7 @@ class TestOpening:
         third.close()
         pool.close()
 
+    @pytest.mark.usefixtures("unhurried")
     def test_a_slow_answer_makes_no_second_producer(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:
@@ -1424,6 +1492,7 @@ class TestClosing:
         """There is nobody to say goodbye to."""
         send(producers, b"a")
         scripted.cut()
+        wait_until(lambda: producers._shared.broken)
         producers.close()
         assert not producers.all
         wait_until(lambda: not scripted.sessions, "the end of the connection")
@@ -1535,12 +1604,15 @@ class TestAnyFaults:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Attaches anew after a fifth of a second, but does not give up so soon."""
-        monkeypatch.setattr(module, "_SILENCES", 50)
+        monkeypatch.setattr(module, "_SILENCES", 300)
 
     @settings(
         max_examples=40,
         deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.function_scoped_fixture,
+        ],
     )
     @given(
         what=sends(),
@@ -1571,7 +1643,7 @@ class TestAnyFaults:
                 client_options(broker.address, memory_limit_bytes=window_bytes)
             )
             producers = Producers(
-                pool, ProducerSettings(name=name, send_timeout_s=10.0)
+                pool, ProducerSettings(name=name, send_timeout_s=60.0)
             )
             try:
                 producers.open([TOPIC, OTHER])

@@ -36,6 +36,8 @@ from tests.support.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scripted_fixtures import Clock
+
 TOPIC = "persistent://public/default/t-partition-0"
 TTL_MS = 60_000
 GONE = "TransactionCoordinatorNotFound"
@@ -50,7 +52,9 @@ def client(scripted: ScriptedBroker, pool: ConnectionPool) -> TransactionClient:
 
 
 @pytest.fixture
-def impatient(scripted: ScriptedBroker) -> Iterator[TransactionClient]:
+def impatient(
+    scripted: ScriptedBroker, unhurried: Clock
+) -> Iterator[TransactionClient]:
     """Gives up after a fifth of a second."""
     scripted.partitions[COORDINATORS] = 1
     pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.2))

@@ -25,7 +25,7 @@ def listener() -> Iterator[socket.socket]:
 @pytest.fixture
 def ends(listener: socket.socket) -> Iterator[tuple[Transport, socket.socket]]:
     """A transport and the other end of it."""
-    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 5)
+    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60)
     peer, _ = listener.accept()
     with peer:
         yield transport, peer
@@ -41,7 +41,7 @@ def test_bytes_pass_in_both_directions(ends: tuple[Transport, socket.socket]) ->
     transport.send(b"up")
     assert peer.recv(10) == b"up"
     peer.sendall(b"down")
-    assert transport.receive(memoryview(buffer)[10:], 5) == 4
+    assert transport.receive(memoryview(buffer)[10:], 60) == 4
     assert bytes(buffer).strip(b"\0") == b"down"
 
 
@@ -50,7 +50,7 @@ def test_a_peer_that_takes_nothing_is_given_up(
 ) -> None:
     """A broker that stands still must not hold a writer for ever."""
     monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.05)
-    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 5)
+    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60)
     peer, _ = listener.accept()
     outcome: list[TransportError] = []
 
@@ -63,7 +63,7 @@ def test_a_peer_that_takes_nothing_is_given_up(
     thread = threading.Thread(target=send, daemon=True)
     with peer:
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "still waits for a peer that takes nothing"
     transport.shutdown()
     transport.close()
@@ -77,7 +77,7 @@ def test_an_end_of_the_stream_is_an_error(
     transport, peer = ends
     peer.close()
     with pytest.raises(TransportError, match=r"127\.0\.0\.1:\d+ closed the connection"):
-        transport.receive(memoryview(bytearray(9)), 5)
+        transport.receive(memoryview(bytearray(9)), 60)
 
 
 def test_shutdown_wakes_who_receives(ends: tuple[Transport, socket.socket]) -> None:
@@ -94,7 +94,7 @@ def test_shutdown_wakes_who_receives(ends: tuple[Transport, socket.socket]) -> N
     thread = threading.Thread(target=receive)
     thread.start()
     transport.shutdown()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(errors) == 1
 
@@ -118,7 +118,7 @@ def test_nobody_listens(listener: socket.socket) -> None:
     address = f"127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
     with pytest.raises(TransportError, match="refused") as caught:
-        open_transport(address, 5)
+        open_transport(address, 60)
     assert address in str(caught.value)
     assert "service.url" in str(caught.value)
     assert caught.value.retriable
@@ -132,7 +132,7 @@ def test_nobody_listens(listener: socket.socket) -> None:
 def test_a_name_that_cannot_be_one(address: str) -> None:
     """Names that no resolver takes, and ports, are as unreachable as others."""
     with pytest.raises(TransportError, match="cannot be reached"):
-        open_transport(address, 5)
+        open_transport(address, 60)
 
 
 def test_an_ipv6_address_stands_in_brackets() -> None:
@@ -144,8 +144,8 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
     except OSError:
         pytest.skip("no IPv6 here")
     with listener:
-        transport = open_transport(f"[::1]:{listener.getsockname()[1]}", 5)
-        listener.settimeout(30)
+        transport = open_transport(f"[::1]:{listener.getsockname()[1]}", 60)
+        listener.settimeout(60)
         peer, _ = listener.accept()
         with peer:
             transport.send(b"up")
@@ -170,5 +170,5 @@ def test_a_connection_that_is_reset_at_once(
 
     monkeypatch.setattr(socket, "create_connection", connect_and_be_reset)
     with pytest.raises(TransportError, match="Invalid argument"):
-        open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 5)
+        open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60)
     assert made[0].fileno() == -1

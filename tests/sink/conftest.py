@@ -5,3 +5,4 @@ from tests.support.scripted_fixtures import _nothing_left as _nothing_left
 from tests.support.scripted_fixtures import clock as clock
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted
+from tests.support.scripted_fixtures import unhurried as unhurried

@@ -13,6 +13,7 @@ from itertools import product
 
 import pytest
 
+from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
@@ -46,7 +47,7 @@ TTL_MS = 60_000
 
 
 @pytest.fixture
-def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+def pool(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[ConnectionPool]:
     """Connections to a broker with a coordinator; they give up after a second."""
     scripted.partitions[COORDINATORS] = 1
     scripted.add_topic(TOPIC, [single(b"before")])
@@ -181,15 +182,15 @@ def test_lost_answers(
 
 
 def test_the_coordinator_is_away_for_longer(
-    scripted: ScriptedBroker, pool: ConnectionPool
+    scripted: ScriptedBroker, pool: ConnectionPool, unhurried: Clock
 ) -> None:
     """There is no way back behind the first commit: the rest is tried until it ends."""
     parts = written(pool)
     gone = refuse("TransactionCoordinatorNotFound")
-    until = time.monotonic() + 1.5  # longer than one try
+    until = unhurried.now + 1.5  # longer than one try
 
     def away(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
-        (usual if time.monotonic() > until else gone)(broker, session, c)
+        (usual if unhurried.now > until else gone)(broker, session, c)
 
     scripted.script("END_TXN", usual)
     scripted.always("END_TXN", away)
@@ -267,9 +268,10 @@ def test_somebody_else_holds_it_back_for_a_while(
 
 
 def test_somebody_else_holds_it_back_for_ever(
-    scripted: ScriptedBroker, pool: ConnectionPool
+    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One error, which says of which rows it is not known, and what to look at."""
+    monkeypatch.setattr(retry, "time", time)  # what does not come is waited for
     older = TransactionClient(pool).begin(TTL_MS)
     scripted.append(
         TOPIC, single(b"", txnid_most_bits=older.most, txnid_least_bits=older.least)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_spark.wire import pulsar_api_pb2 as pb
+    from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/spark-commits-q"
 
@@ -53,10 +54,10 @@ def journal(pool: ConnectionPool) -> Journal:
 
 
 @pytest.fixture
-def impatient(scripted: ScriptedBroker) -> Iterator[Journal]:
+def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[Journal]:
     """Gives up after a fifth of a second."""
     options = client_options(
-        scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=0.1
+        scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=5.0
     )
     pool = ConnectionPool(options)
     yield Journal(pool, TOPIC)

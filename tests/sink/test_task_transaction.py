@@ -22,6 +22,7 @@ from tests.support.scripted_broker import (
     silence,
     usual,
 )
+from tests.support.scripted_fixtures import Clock
 
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(2)]
 ABORT, COMMIT = TxnAction.ABORT, TxnAction.COMMIT
@@ -29,7 +30,7 @@ TTL_MS = 5000
 
 
 @pytest.fixture
-def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+def pool(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[ConnectionPool]:
     """Connections to a broker with three coordinators; they give up quickly."""
     scripted.partitions[COORDINATORS] = 3
     one = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.3))

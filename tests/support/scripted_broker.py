@@ -196,6 +196,7 @@ class Session:
     #: Held for one command at a time, also while its answer waits for the client.
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_muted: bool = False
+    is_cut: bool = False
     budget_bytes: float = float("inf")  # what it takes in before it is cut
 
     def send(self, **command: Any) -> None:
@@ -210,7 +211,8 @@ class Session:
             self.sock.sendall(data)
 
     def cut(self) -> None:
-        """Ends the connection; its thread comes back."""
+        """Ends the connection; its thread comes back, and hears nothing else."""
+        self.is_cut = True
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
@@ -221,6 +223,9 @@ Action = Callable[["ScriptedBroker", Session, pb.BaseCommand], None]
 #: Requests that are left without an answer on purpose, for now at least: the port of
 #: the client, and their number.
 unanswered: set[tuple[int, int]] = set()
+
+#: Those of them that the client is told of: they wait for their turn.
+in_a_queue: set[tuple[int, int]] = set()
 
 
 def silence(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
@@ -242,7 +247,7 @@ def usual_then_cut(
     broker: ScriptedBroker, session: Session, command: pb.BaseCommand
 ) -> None:
     """Does what a broker does, but its answer is lost."""
-    unheard(broker, session, command)
+    broker.answer(replace(session, is_muted=True), command)
     broker.hang_up(session)
 
 
@@ -359,6 +364,7 @@ def queued(event: threading.Event, action: Action = usual) -> Action:
             producer_name=c.producer.producer_name,
             producer_ready=False,
         )
+        in_a_queue.add((session.port, c.producer.request_id))
         session.send(type=_Type.PRODUCER_SUCCESS, producer_success=success)
         then(broker, session, c)
 
@@ -570,7 +576,8 @@ class ScriptedBroker:
     @property
     def consumers(self) -> list[_Consumer]:
         """The consumers there are now, over all connections."""
-        return [c for s in self.sessions for c in list(s.consumers.values())]
+        sessions = [s for s in self.sessions if not s.is_cut]
+        return [c for s in sessions for c in list(s.consumers.values())]
 
     def ping(self) -> None:
         """Probes all clients."""
@@ -670,6 +677,8 @@ class ScriptedBroker:
                 beyond = int(max(0, -session.budget_bytes))
                 reader.receive_data(data[: len(data) - beyond])
                 while (frame := reader.next_frame()) is not None:
+                    if session.is_cut:
+                        break
                     command = commands.decode_command(frame.command)
                     body = _body(command)  # held: else its identity may change
                     if command.type == _Type.SEND:
@@ -686,8 +695,8 @@ class ScriptedBroker:
                 session.consumers.clear()
                 session.producers.clear()
             self._sessions.remove(session)  # who sees that it is gone sees all of that
-            for request in [one for one in unanswered if one[0] == session.port]:
-                unanswered.discard(request)  # another may get the port
+            for some in (unanswered, in_a_queue):  # another may get the port
+                some.difference_update([one for one in some if one[0] == session.port])
             session.sock.close()
 
     def _receive(self, session: Session, command: pb.BaseCommand) -> None:

@@ -18,6 +18,7 @@ from tests.support.scripted_broker import (
     PATIENCE_S,
     ScriptedBroker,
     client_options,
+    in_a_queue,
     unanswered,
     wait_until,
 )
@@ -55,25 +56,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def unhurried(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Clock:
     """Time limits of requests pass where a broker is silent on purpose, and only there.
 
-    However short they are, and however busy the machine is. Retries see the clock.
+    However short they are, and however busy the machine is: the clock, which retries
+    see, too, goes on when nothing else will happen.
     """
-    monkeypatch.setattr(futures, "wait", _wait)
-    monkeypatch.setattr(requests, "wait", _wait)
+
+    def wait(
+        waiting: Iterable[futures.Future[Any]], timeout: float
+    ) -> tuple[set[futures.Future[Any]], set[futures.Future[Any]]]:
+        waiting = set(waiting)
+        until = time.monotonic() + PATIENCE_S
+        while left := {one for one in waiting if not one.done()}:
+            if all(map(_is_left_unanswered, left)):
+                clock.now += 1.01 * timeout  # never less, whatever the sum of many
+                break
+            assert time.monotonic() < until, "the broker is silent, and not on purpose"
+            time.sleep(0.002)
+        return waiting - left, left
+
+    monkeypatch.setattr(futures, "wait", wait)
+    monkeypatch.setattr(requests, "wait", wait)
     return clock
-
-
-def _wait(
-    waiting: Iterable[futures.Future[Any]], timeout: float | None = None
-) -> tuple[set[futures.Future[Any]], set[futures.Future[Any]]]:
-    """As ``concurrent.futures.wait``."""
-    waiting = set(waiting)
-    until = time.monotonic() + PATIENCE_S
-    while left := {one for one in waiting if not one.done()}:
-        if all(map(_is_left_unanswered, left)):
-            break
-        assert time.monotonic() < until, "the broker is silent, and not on purpose"
-        time.sleep(0.002)
-    return waiting - left, left
 
 
 def _is_left_unanswered(request: futures.Future[Any]) -> bool:
@@ -84,7 +86,8 @@ def _is_left_unanswered(request: futures.Future[Any]) -> bool:
         port = transport._socket.getsockname()[1]
     except OSError:  # the connection ends, and the request with it
         return False
-    return (port, request.request_id) in unanswered
+    number = port, request.request_id
+    return number in unanswered and (number not in in_a_queue or request.running())
 
 
 def open_files() -> int:

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, OptionError
 from pulsar_spark.source.stream import subscription as module
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_spark.wire import pulsar_api_pb2 as pb
+    from tests.support.scripted_fixtures import Clock
 
 BASE = "persistent://public/default/t"
 TOPIC = f"{BASE}-partition-0"
@@ -44,8 +47,10 @@ NAME = "spark-pulsar-1"
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted broker answers at once, or never."""
+def _short_waits(monkeypatch: pytest.MonkeyPatch, unhurried: Clock) -> None:
+    """The scripted broker answers, or never; what it refuses is tried for long."""
+    monkeypatch.setattr(retry, "time", time)
+    monkeypatch.setattr(module, "_DELETE_TIMEOUT_S", 60.0)
     monkeypatch.setattr(module, "_FORGET_S", 0.0)
     monkeypatch.setattr(module, "_ACK_TIMEOUT_S", 0.1)
 
@@ -58,7 +63,7 @@ def make(scripted: ScriptedBroker) -> Iterator[Callable[..., Subscription]]:
     def one(*, limits: dict[str, Any] | None = None, **given: Any) -> Subscription:
         pool = ConnectionPool(client_options(scripted.address, **(limits or {})))
         pools.append(pool)
-        defaults = {"durable": True, "is_new": False, "patience_s": 10.0}
+        defaults = {"durable": True, "is_new": False, "patience_s": 60.0}
         return Subscription(pool, NAME, **{**defaults, **given})
 
     yield one
@@ -113,7 +118,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def held(scripted: ScriptedBroker, name: str = NAME) -> Iterator[Subscription]:
     """Somebody else who has the subscription."""
     pool = ConnectionPool(client_options(scripted.address))
-    other = Subscription(pool, name, durable=True, is_new=True, patience_s=5.0)
+    other = Subscription(pool, name, durable=True, is_new=True, patience_s=60.0)
     other.visit({TOPIC: NOTHING_READ})
     yield other
     pool.close()
@@ -503,7 +508,7 @@ class TestTrouble:
                 release.set()
 
             def close_other() -> None:
-                if release.wait(20):
+                if release.wait(60):
                     other.close()
 
             scripted.script("SUBSCRIBE", usual, usual, usual, usual, usual, let_go)
@@ -700,7 +705,7 @@ def watch(
     make: Callable[..., Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Subscription, list[tuple[str, EntrySize]]]:
     """A subscription that looks, and what it says it has seen."""
-    monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 5.0)
+    monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 60.0)
     seen: list[tuple[str, EntrySize]] = []
     subscription = make()
     look_ = subscription.look
@@ -759,7 +764,9 @@ class TestLooking:
         cursors, seen = watch
         visit(cursors, NOTHING_READ)
         for entry_id in range(12):
-            assert look(cursors, at(entry_id - 1))[0] == entry_id
+            left = list(range(entry_id, entry_id // 4 * 4 + 4))
+            read = at(entry_id - 1)
+            wait_until(lambda read=read, left=left: look(cursors, read) == left)
             assert max(c.balance for c in scripted.consumers) <= 4
             visit(cursors, at(entry_id))
         granted = [body.messagePermits for body in scripted.bodies["FLOW"]]
@@ -824,8 +831,9 @@ class TestLooking:
         visit(cursors, at(9))
         for _ in range(3):
             assert look(cursors, at(9)) == []
+        wait_until(lambda: scripted.requests["FLOW"])
         assert scripted.requests["FLOW"] == 1
-        monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 5.0)
+        monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 60.0)
         scripted.append(topic, single(b"late"))
         assert look(cursors, at(9)) == [10]
         assert scripted.requests["FLOW"] == 1
