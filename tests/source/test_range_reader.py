@@ -13,6 +13,7 @@ from pulsar_spark.client import entry_reader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.source import range_reader
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from tests.support.scripted_broker import (
@@ -362,9 +363,10 @@ class TestIncompleteMessages:
         assert "7:7 is incomplete" in caplog.text
 
     def test_the_search_hears_nothing(
-        self, scripted: ScriptedBroker, ranged: Any
+        self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It ends with an error that names the message."""
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 60.0)  # for the first entry
         first, last = self.pieces(2)
         scripted.add_topic(TOPIC, [first, last])
         scripted.script("FLOW", usual)
@@ -401,7 +403,7 @@ class TestIncompleteMessages:
         scripted.add_topic(TOPIC, [bad, first, bad, bad, last])
         with pytest.raises(CorruptEntryError, match=f"Message {LEDGER}:2 of"):
             numbers(ranged(place(1), place(4)))
-        one = {"receiver_queue_messages": 1, "poll_timeout_s": 10.0}
+        one = {"receiver_queue_messages": 1, "poll_timeout_s": 60.0}
         assert numbers(ranged(place(4), place(4), reader=one)) == [42]
 
     def test_a_damaged_chunk(self, scripted: ScriptedBroker, ranged: Any) -> None:
@@ -550,10 +552,12 @@ class TestTheTopicMoves:
         is_asked_once = command != "GET_LAST_MESSAGE_ID"  # where nothing is wrong
         assert scripted.requests[command] >= self.REFUSALS + is_asked_once
 
+    @pytest.mark.usefixtures("clock")
     def test_for_longer_than_it_waits(
-        self, scripted: ScriptedBroker, ranged: Any
+        self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The error says what the broker said."""
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 60.0)  # for the first entry
         scripted.add_topic(TOPIC, numbered(12, 10))
         settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.5}
         entries = ranged(place(0), place(11), reader=settings).entries()
@@ -621,7 +625,7 @@ def test_looking_back_while_the_queue_is_full(
         TOPIC, [chunk("u", 0, 2, value), *small, chunk("u", 1, 2, value), *large]
     )
     limits = {"memory_limit_bytes": 8 * MIB}
-    reader = ranged(place(1), place(525), limits, {"poll_timeout_s": 10.0})
+    reader = ranged(place(1), place(525), limits, {"poll_timeout_s": 60.0})
     look_back = RangeReader._look_back
 
     def once_full(self: RangeReader, last: Any) -> Any:
@@ -673,6 +677,6 @@ def test_chunks_that_say_they_are_billions(
     good = numbered(60, 5)
     lies = [lying_chunk(index, messages) for index in range(together)]
     scripted.add_topic(TOPIC, [*good[:20], *lies, *good[20:40], *lies, *good[40:]])
-    reader = ranged(place(0), place(59 + 2 * together), reader={"poll_timeout_s": 10.0})
+    reader = ranged(place(0), place(59 + 2 * together), reader={"poll_timeout_s": 60.0})
     assert numbers(reader) == list(range(300))
     assert reader.reader.reconnects == 0

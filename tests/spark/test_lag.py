@@ -391,7 +391,7 @@ def run(
         )
         try:
             for _ in range(micro_batches):
-                assert listeners[1].seen.acquire(timeout=60)
+                assert listeners[1].seen.acquire(timeout=300)
             assert query.exception() is None
             return found, lag_of(query.lastProgress)
         finally:

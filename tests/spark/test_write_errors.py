@@ -31,8 +31,8 @@ SECRET = "s3cr3t-of-the-user"
 
 #: So that tests of what is waited for are short.
 IMPATIENT = {
-    "pulsar.client.operationTimeoutMs": "1000",
-    "pulsar.client.keepAliveIntervalSeconds": "1",
+    "pulsar.client.operationTimeoutMs": "3000",
+    "pulsar.client.keepAliveIntervalSeconds": "3",
     "pulsar.client.maxBackoffIntervalNanos": "200000000",
 }
 
@@ -389,9 +389,9 @@ class TestGuarantees:
         self, spark: SparkSession, service_url: str, plain: str
     ) -> None:
         """The error is about that, not about what is taken back; nothing is visible."""
-        sleep = "reflect('java.lang.Thread', 'sleep', 6000L)"
+        sleep = "reflect('java.lang.Thread', 'sleep', 12000L)"
         frame = spark.range(0, 2, 1, 2).selectExpr(f"IF(id = 1, {sleep}, 'a') value")
-        options = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "1000"}
+        options = {"deliveryGuarantee": "exactly-once", "transactionTimeoutMs": "4000"}
         text = error_of(frame, service_url, plain, **options)
         expect(text, "[PULSAR_TRANSACTION_LOST]", "of 2 tasks were over")
         expect(text, "Raise `transactionTimeoutMs`", "Nothing of this write is visible")

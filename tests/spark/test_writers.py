@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
+from pulsar_spark.client import retry
 from pulsar_spark.client.producers import Producers
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
@@ -26,6 +27,7 @@ from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.spark.writer import TaskCommit
 from tests.broker.test_write_guarantees import Context
 from tests.support.scripted_broker import ScriptedBroker, refuse
+from tests.support.scripted_fixtures import Clock
 
 #: Rows that name their topics.
 NAMING = StructType(
@@ -152,6 +154,7 @@ def test_a_topic_that_another_write_has_for_itself(
     scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
     """What is tried out before waits for as long as the tasks would have waited."""
+    monkeypatch.setattr(retry, "time", Clock())
     monkeypatch.setattr(
         Producers, "_opening_retry", lambda self: self._pool.retry(0.05)
     )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
@@ -55,6 +56,7 @@ from tests.support.scripted_broker import (
     usual,
     wait_until,
 )
+from tests.support.scripted_fixtures import Clock as PausingClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,12 +83,15 @@ Planner = StreamPlanner[LastRead, TopicRange]
 def _short_waits(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """The scripted broker forgets at once.
+    """The scripted broker forgets at once, and what it sends is waited for.
 
     And a query that is asked once looks, also where it has looked in vain for long, as
     on a busy machine; unless time passes as a test says.
     """
     monkeypatch.setattr(subscription_module, "_FORGET_S", 0.0)
+    monkeypatch.setattr(subscription_module, "_ACK_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(subscription_module, "_LOOK_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(guard_module, "_TIMEOUT_S", 60.0)
     if "clock" not in request.fixturenames:
         monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
 
@@ -880,8 +885,11 @@ class TestTheTopicMoves:
         query.drain()
         assert all_rows(query) == stored(two)
 
-    def test_for_longer_than_it_waits(self, two: ScriptedBroker, queries: Any) -> None:
+    def test_for_longer_than_it_waits(
+        self, two: ScriptedBroker, queries: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The error says what the broker said, for how long, and what to raise."""
+        monkeypatch.setattr(retry, "time", PausingClock())
         query = queries(pollTimeoutMs="300")
         query.drain()
         two.always("SUBSCRIBE", refuse("ServiceNotReady", "recovering"))
@@ -1163,7 +1171,21 @@ class TestChunks:
     ) -> None:
         """It does not keep others from being looked at."""
         monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
-        monkeypatch.setattr(guard_module, "_TIMEOUT_S", 1.0)
+        clock = Clock()
+        monkeypatch.setattr(guard_module, "time", clock)
+        ask = guard_module._Reader.ask_for_entries
+        others: list[Any] = []
+
+        def ask_once_more(reader: Any) -> None:
+            if reader.topic == P1:
+                others.append(reader)
+            elif others:
+                others.clear()
+            else:  # nobody else is waited for
+                clock.now += guard_module._TIMEOUT_S / 4
+            ask(reader)
+
+        monkeypatch.setattr(guard_module._Reader, "ask_for_entries", ask_once_more)
         scripted.partitions[BASE] = 2
         for name in (P0, P1):
             scripted.add_topic(name, [single(b"a"), piece("w", 0), piece("w", 1)])
