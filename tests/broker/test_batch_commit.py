@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 TTL_MS = 600_000
-SHORT_MS = 1000
+SHORT_MS = 4000
 
 
 @pytest.fixture(autouse=True)

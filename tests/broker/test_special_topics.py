@@ -224,7 +224,7 @@ def test_start_amid_chunks_and_this_clock_wrong(
     clock = SimpleNamespace(time=lambda: 1_500_000_000.0, monotonic=time.monotonic)
     monkeypatch.setattr(range_reader, "time", clock)
     start = json.dumps({topic: f"{ledger_id}:{entry_id}"})
-    options = {"startingOffsets": start, "pollTimeoutMs": "5000"}
+    options = {"startingOffsets": start, "pollTimeoutMs": "60000"}
     assert values(service_url, topic, **options) == [b"1" * 9000]
 
 

@@ -576,7 +576,7 @@ def test_the_holder_is_stopped(
     first = make_planner(topic=topic, startingOffsets="earliest")
     end = first.latest(first.initial())
     first.stop()
-    given = {"service.url": service_url, "topic": topic, "pollTimeoutMs": "1000"}
+    given = {"service.url": service_url, "topic": topic, "pollTimeoutMs": "4000"}
     specification = json.dumps({"options": {**given, **QUICK}, "end": end.to_json()})
     log = tmp_path / "log"
     with Job([specification], log, "tests.broker.test_stream_kills") as holder:

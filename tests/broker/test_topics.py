@@ -221,9 +221,9 @@ def test_waiting(service_url: str, namespace: str, way: str) -> None:
     waiting = threading.Thread(target=wait_for_it)
     waiting.start()
     try:
-        assert asked.wait(20)
+        assert asked.wait(60)
         official.produce(service_url, f"persistent://{namespace}/late", [b"late"])
-        waiting.join(20)
+        waiting.join(60)
     finally:
         pool.close()
     assert found == [f"persistent://{namespace}/late"]

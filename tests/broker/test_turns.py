@@ -32,7 +32,8 @@ def make(service_url: str) -> Iterator[Callable[[], Producers]]:
         options = ClientOptions(url, operation_timeout_s=ANSWER_S)
         pool = ConnectionPool(options)
         mode = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
-        made.append((Producers(pool, ProducerSettings(access_mode=mode)), pool))
+        settings = ProducerSettings(access_mode=mode, send_timeout_s=120)
+        made.append((Producers(pool, settings), pool))
         return made[-1][0]
 
     yield one
@@ -59,7 +60,7 @@ def test_turns(
         send(first, topic, "1")
         first.close()
         for job in jobs:
-            job.result(60)
+            job.result(150)
     values = [row.value for row in read_back(service_url, topic)]
     assert values == [b"1", b"2", b"3"]
 
@@ -91,7 +92,7 @@ def test_the_topic_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Brokers forget the queue without a word: nobody waits at a place in it."""
-    monkeypatch.setattr(producers_module, "_TURN_S", 20.0)
+    monkeypatch.setattr(producers_module, "_TURN_S", 120.0)
     monkeypatch.setattr(producers_module, "_PLACE_S", 2.0)
     admin.create_topic(topic)
     first, second, third = make(), make(), make()
@@ -104,7 +105,7 @@ def test_the_topic_moves(
         admin.unload(topic)
         first.close()
         for job in jobs:
-            job.result(60)
+            job.result(150)
     values = [row.value for row in read_back(service_url, topic)]
     assert sorted(values) == [b"2", b"3"]
 
@@ -130,6 +131,6 @@ def test_places_that_are_given_up(
         await_true(lambda: time.monotonic() > until)
         first.close()
         for job in jobs:
-            job.result(60)
+            job.result(150)
     values = [row.value for row in read_back(service_url, topic)]
     assert sorted(values) == [b"2", b"3"]

@@ -243,13 +243,13 @@ class TestThroughSpark:
     ) -> None:
         """A broker that does nothing for a while is waited for."""
         link.slow(BYTES_PER_S)
-        timeout = {"pulsar.producer.sendTimeoutMs": "4000"}
+        timeout = {"pulsar.producer.sendTimeoutMs": "12000"}
 
         def stop() -> None:
             assert broker.pid is not None
             os.kill(broker.pid, signal.SIGSTOP)
             # Longer than half of the send timeout: producers want to attach anew.
-            over = threading.Timer(3.0, os.kill, (broker.pid, signal.SIGCONT))
+            over = threading.Timer(7.0, os.kill, (broker.pid, signal.SIGCONT))
             over.start()
             join(over, "the timer that lets the broker go on")
 
@@ -319,8 +319,8 @@ class TestOneTask:
         with ThreadPoolExecutor(1) as executor:
             job = executor.submit(writer.write, batches())
             while not job.done() and link.counters.up_bytes < sent + 12_000_000:
-                before = link.counters.up_bytes
-                most = max(most, taken - (before - sent))
+                held = taken  # before what has gone up by then: that goes on
+                most = max(most, held - (link.counters.up_bytes - sent))
                 time.sleep(0.001)  # the task shares this interpreter
             link.pass_through()
             written = job.result(PATIENCE_S)

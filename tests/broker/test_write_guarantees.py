@@ -339,7 +339,7 @@ def test_down_for_longer_than_transactions_live(
     topic = f"persistent://{namespace}/sink"
     admin.set_deduplication(namespace, enabled=deduplication)
     admin.create_partitioned(topic, PARTS)
-    stream = Stream(service_url, topic, transactionTimeoutMs="1500")
+    stream = Stream(service_url, topic, transactionTimeoutMs="6000")
     end = TransactionClient.end
 
     def end_one(self: TransactionClient, txns: Any, action: TxnAction) -> Any:
@@ -427,7 +427,7 @@ def await_expired(stream: Stream, topic: str, messages: list[Any]) -> None:
 
 def test_a_transaction_expires_before_the_commit(service_url: str, sink: str) -> None:
     """The stream ends with an error that says so, and its next run is exact."""
-    stream = Stream(service_url, sink, transactionTimeoutMs="1000")
+    stream = Stream(service_url, sink, transactionTimeoutMs="5000")
     planned = stream.plan()
     first = stream.write(planned, 0, 0, None)
     await_expired(stream, sink, [first])
@@ -488,7 +488,7 @@ def test_a_run_that_is_stopped_before_it_forgets(
 
     monkeypatch.setattr(Journal, "append", stopping)
     old = Stream(service_url, sink)
-    new = Stream(service_url, sink, transactionTimeoutMs="1000")
+    new = Stream(service_url, sink, transactionTimeoutMs="5000")
     old.run(0)
     messages = old.write_all(old.plan(), 1)
 

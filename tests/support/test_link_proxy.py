@@ -38,7 +38,7 @@ def echo() -> Iterator[tuple[str, int]]:
         thread.start()
         yield server.getsockname()
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        join(thread, "accepting")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_stall_and_resume(proxy: LinkProxy) -> None:
                 client.settimeout(0.1)
                 with pytest.raises(TimeoutError):
                     client.recv(10)
-                client.settimeout(5)
+                client.settimeout(60)
             proxy.pass_through()
             assert old.recv(10) == new.recv(10) == b"two"
 
