@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 TTL_MS = 600_000
-SHORT_MS = 500
+SHORT_MS = 1500
 PATIENCE_S = 60.0
 LIMIT = 8  # open transactions of a coordinator
 COORDINATORS = 3
