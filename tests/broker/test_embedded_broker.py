@@ -63,7 +63,7 @@ def read(url: str, topic: str) -> list[bytes]:
         reader = one.create_reader(topic, pulsar.MessageId.earliest)
         values = []
         while reader.has_message_available():
-            values.append(reader.read_next(10_000).data())
+            values.append(reader.read_next(60_000).data())
         return values
 
 
@@ -111,7 +111,7 @@ def test_transactions_are_on(service_url: str) -> None:
     coordinator = (62, field(1, 1) + field(2, 0))
     new_transaction = (50, field(1, 2) + field(2, 60) + field(3, 0))
     replies = []
-    with socket.create_connection((host, int(port)), timeout=20) as one:
+    with socket.create_connection((host, int(port)), timeout=120) as one:
         for kind, body in (connect, coordinator, new_transaction):
             command = field(1, kind) + field(kind, body)
             size = len(command)
@@ -206,7 +206,7 @@ def test_random_cuts_lose_nothing(link: LinkProxy, topic: str) -> None:
         reader = one.create_reader(topic, pulsar.MessageId.earliest)
         got = []
         while len(got) < len(values):
-            got.append(reader.read_next(30_000).data())
+            got.append(reader.read_next(120_000).data())
         link.pass_through()
     assert got == values
     assert link.counters.cut > cut

@@ -147,7 +147,7 @@ def test_a_run():
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=540,
     )
     assert done.returncode == 0, done.stdout
     assert "mutants killed, 0 problems" in done.stdout
