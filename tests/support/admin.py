@@ -37,7 +37,7 @@ class Admin:
         timeout: Seconds for one call.
     """
 
-    def __init__(self, admin_url: str, timeout: float = 30.0) -> None:
+    def __init__(self, admin_url: str, timeout: float = 120.0) -> None:
         self.admin_url = admin_url.rstrip("/")
         self._timeout = timeout
         # Loopback must not go through a proxy that the environment may name.
@@ -168,7 +168,7 @@ class Admin:
         """Drop, now, the closed ledgers that retention and subscriptions release."""
         self._call("POST", f"{_path(topic)}/trim")
 
-    def compact(self, topic: str, timeout: float = 60.0) -> None:
+    def compact(self, topic: str, timeout: float = 300.0) -> None:
         """Compact a topic and wait for the end of it.
 
         Args:

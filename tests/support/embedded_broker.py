@@ -256,7 +256,7 @@ class EmbeddedBroker:
             found = (line for line in log if line[24:29] in ("WARN ", "ERROR"))
             return [line.rstrip()[:300] for line in deque(found, last)]
 
-    def start(self, timeout: float = 120.0) -> None:
+    def start(self, timeout: float = 300.0) -> None:
         """Start the broker and wait until it serves topics and transactions.
 
         The first start of a version also resolves its jars, which ``timeout`` does not
@@ -313,7 +313,7 @@ class EmbeddedBroker:
         """Kill the JVM without a chance to say goodbye. Folder and ports are kept."""
         self._end(b"k")
 
-    def restart(self, *, kill: bool = False, timeout: float = 120.0) -> None:
+    def restart(self, *, kill: bool = False, timeout: float = 300.0) -> None:
         """End the broker and start it again: same ports, same data.
 
         Args:
