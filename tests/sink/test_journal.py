@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -251,6 +252,8 @@ class TestRead:
 
         def pause(retry: Retry, error: PulsarSparkError) -> None:
             closed.append(scripted.requests["CLOSE_CONSUMER"])
+            patient = replace(impatient._options, operation_timeout_s=60.0)
+            impatient._options = patient  # the next try is answered
 
         monkeypatch.setattr(Retry, "pause", pause)
         assert messages(impatient) == [b"a"]
