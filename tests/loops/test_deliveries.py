@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.loops import deliveries as names
+from pulsar_spark.loops import fact
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protobuf import UNREADABLE
 from tests.support import kernels
@@ -21,10 +21,10 @@ from tests.wire.builders import MESSAGE, Outer, Sent, proto, varint
 
 KIB = 1024
 FACTS = {
-    name.lower(): getattr(names, name)
-    for name in dir(names)
-    if name.isupper() and not name.startswith("_")
-    if name not in ("FACTS", "KERNEL", "KEY_IS_ENCODED", "VALUE_IS_NULL")
+    name.lower(): number
+    for name, number in vars(fact).items()
+    if name.isupper()
+    if name not in ("PER_ENTRY", "KEY_IS_ENCODED", "VALUE_IS_NULL")
 }
 Facts = dict[str, Any]
 
@@ -130,8 +130,8 @@ def read(frame: bytes) -> Facts:
         "ordering_key": metadata.ordering_key
         if metadata.HasField("ordering_key")
         else None,
-        "marks": metadata.partition_key_b64_encoded * names.KEY_IS_ENCODED
-        | metadata.null_value * names.VALUE_IS_NULL,
+        "marks": metadata.partition_key_b64_encoded * fact.KEY_IS_ENCODED
+        | metadata.null_value * fact.VALUE_IS_NULL,
         "head_bytes": single.ByteSize(),
         "last_row": -1,
     }
@@ -592,7 +592,7 @@ def test_facts_are_a_copy(kernel: Any):
     before = list(facts)
     scanner.scan(second, 0, len(second), 64 * KIB, {1})
     assert list(facts) == before
-    assert len(facts) == names.FACTS
+    assert len(facts) == fact.PER_ENTRY
 
 
 # -- what came together ----------------------------------------------------------------
@@ -600,10 +600,10 @@ def test_facts_are_a_copy(kernel: Any):
 
 def together(kernel: Any, *rows: Facts) -> Any:
     """Entries of which no more is known than that."""
-    facts = array("q", bytes(8 * names.FACTS * len(rows)))
+    facts = array("q", bytes(8 * fact.PER_ENTRY * len(rows)))
     for number, row in enumerate(rows):
         for name, value in row.items():
-            facts[number * names.FACTS + FACTS[name]] = value
+            facts[number * fact.PER_ENTRY + FACTS[name]] = value
     return kernel.Deliveries(9, b"data", memoryview(facts), len(rows))
 
 
@@ -617,7 +617,7 @@ def test_entries_that_came_together(kernel: Any):
     found = at(kernel, (7, 1), (7, 2), (8, 0))
     assert (found.consumer_id, found.data, len(found)) == (9, b"data", 3)
     assert [found.position(n) for n in range(3)] == [(7, 1), (7, 2), (8, 0)]
-    assert found.fact(2, names.LEDGER_ID) == 8
+    assert found.fact(2, fact.LEDGER_ID) == 8
 
 
 FAR = (2**62, 0)
@@ -688,9 +688,9 @@ def test_columns(kernel: Any):
         assert column.format == "B"
         return list(column.cast("q"))
 
-    assert numbers(found.column(names.PUBLISH_TIME, 0, 4)) == [5, 6, 7, 2**62]
-    assert numbers(found.column(names.PUBLISH_TIME, 1, 3, 10)) == [16, 17]
-    assert numbers(found.column(names.PUBLISH_TIME, 2, 2)) == []
+    assert numbers(found.column(fact.PUBLISH_TIME, 0, 4)) == [5, 6, 7, 2**62]
+    assert numbers(found.column(fact.PUBLISH_TIME, 1, 3, 10)) == [16, 17]
+    assert numbers(found.column(fact.PUBLISH_TIME, 2, 2)) == []
     for (first, last, row), wanted in {
         (0, 4, 10): [5] * 3 + [7] + [2**62] * 3,
         (0, 1, 11): [5] * 2,
@@ -700,4 +700,4 @@ def test_columns(kernel: Any):
         (2, 2, 13): [],
         (0, 0, 10): [],
     }.items():
-        assert numbers(found.repeated(names.PUBLISH_TIME, first, last, row)) == wanted
+        assert numbers(found.repeated(fact.PUBLISH_TIME, first, last, row)) == wanted
