@@ -211,13 +211,13 @@ def compile_topics_pattern(
     )
 
 
-def is_system_topic(full_topic_name: str) -> bool:
-    """Return whether Pulsar keeps its own records in a topic.
+def topic_of(topic_partition: str) -> str:
+    """Return the full name of the topic that a topic partition belongs to.
 
     Raises:
         OptionError: The text is not the name of a persistent topic.
     """
-    return TopicName.parse(full_topic_name).is_system_topic
+    return TopicName.parse(topic_partition).base.full_name
 
 
 def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:

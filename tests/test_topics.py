@@ -15,7 +15,7 @@ from pulsar_spark.topics import (
     TopicName,
     TopicsPattern,
     compile_topics_pattern,
-    is_system_topic,
+    topic_of,
 )
 
 FULL = "persistent://public/default/t"
@@ -138,10 +138,12 @@ def test_full_names_round_trip(topic: TopicName) -> None:
 
 @given(topic_names, st.integers(0, 2**31 - 1))
 def test_partitions_know_their_topic(topic: TopicName, index: int) -> None:
-    """A partition has its number, and the topic as its base."""
+    """A partition has its number, and the topic as its base; a topic is its own."""
     partition = topic.partition(index)
     assert partition.partition_index == index
     assert partition.base == topic
+    assert topic_of(partition.full_name) == topic.full_name
+    assert topic_of(topic.full_name) == topic.base.full_name
 
 
 @pytest.mark.parametrize("index", [-1, 2**31])
@@ -252,7 +254,7 @@ def test_pattern_alternatives_are_all_in_the_namespace() -> None:
 def test_system_topics_never_match(name: str) -> None:
     """Pulsar's own records are not read by a pattern."""
     full_name = f"persistent://public/default/{name}"
-    assert is_system_topic(full_name)
+    assert TopicName.parse(full_name).is_system_topic
     assert not compile_topics_pattern(".*").matches(full_name)
 
 
@@ -269,8 +271,8 @@ def test_logs_of_the_sink_never_match(name: str) -> None:
 
 def test_ordinary_topics_are_no_system_topics() -> None:
     """Only Pulsar's own forms count."""
-    assert not is_system_topic("events")
-    assert not is_system_topic("_events__")
+    assert not TopicName.parse("events").is_system_topic
+    assert not TopicName.parse("_events__").is_system_topic
 
 
 @pytest.mark.parametrize("text", ["public/.*/ev", "pub.+/default/ev", "(a|b)/c/d"])

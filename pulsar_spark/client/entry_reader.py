@@ -32,7 +32,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops import deliveries, messages
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request
@@ -136,7 +136,7 @@ class EntryReader:
         self._begun: _Opening | None = None
         # Partitions of a topic have messages alike. A window that has to grow with each
         # costs several round trips, more than all else where there are few entries.
-        self._topic = TopicName.parse(topic_partition).base.full_name
+        self._topic = topic_of(topic_partition)
         self._permits = Permits(
             settings.receiver_queue_messages,
             pool.options.memory_limit_bytes // _WINDOW_SHARE,

@@ -33,7 +33,7 @@ from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.statistics import log_summary
-from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName
+from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
 
 
@@ -128,13 +128,13 @@ class _Write:
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
         """Return a check of topics that rows name: the driver cannot know these."""
         is_needed = self._options.guarantee is DeliveryGuarantee.IDEMPOTENT
-        checked = {_base(name) for names in self._targets.values() for name in names}
+        checked = {topic_of(name) for names in self._targets.values() for name in names}
 
         def check(topics: list[str]) -> None:
             for topic in topics:
-                if is_needed and _base(topic) not in checked:
+                if is_needed and topic_of(topic) not in checked:
                     self._require_deduplication(topic)
-                    checked.add(_base(topic))
+                    checked.add(topic_of(topic))
 
         return check
 
@@ -334,7 +334,7 @@ class StreamWrite(_Write):
 
         def check(topics: list[str]) -> None:
             for topic in topics:
-                if own & {topic, _base(topic)}:
+                if own & {topic, topic_of(topic)}:
                     raise BadRowError(
                         f"`__topic` of a row names {topic}, where this stream keeps "
                         f"its log of commits, {self._log_topic}, or the markers beside "
@@ -377,11 +377,6 @@ class StreamWrite(_Write):
         assert options.topic is not None
         namespace = options.topic.namespace_name
         return f"persistent://{namespace}/{COMMIT_LOG_PREFIX}{options.idempotence_id}"
-
-
-def _base(topic_partition: str) -> str:
-    """Return the full name of the topic of a topic partition."""
-    return TopicName.parse(topic_partition).base.full_name
 
 
 def _transactions(results: Iterable[TaskResult]) -> dict[int, TxnId]:

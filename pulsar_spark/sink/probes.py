@@ -22,7 +22,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.errors import DeduplicationOffError, TransactionsOffError
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 #: No marker that a broker knows; it hides whatever has a type.
@@ -72,7 +72,7 @@ def require_deduplication(
                 producers.send(producer, entry)
                 producers.flush()
         if not producer.duplicate_rows:
-            raise DeduplicationOffError(TopicName.parse(topic_partition).base.full_name)
+            raise DeduplicationOffError(topic_of(topic_partition))
 
 
 @contextlib.contextmanager

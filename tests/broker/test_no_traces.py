@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from pulsar_spark import DataLossError, PulsarSparkError, TopicNotFoundError
-from pulsar_spark.topics import is_system_topic
+from pulsar_spark.topics import TopicName
 from tests.support import official, reading
 from tests.support.entries import chunks, message
 from tests.support.raw_publisher import RawPublisher
@@ -125,7 +125,9 @@ def listed(admin: Admin, namespace: str) -> tuple[set[str], set[str]]:
     Without those that the broker itself adds when it loads a topic.
     """
     listed = admin.topics(namespace), admin.partitioned_topics(namespace)
-    mine, parted = ({n for n in names if not is_system_topic(n)} for names in listed)
+    mine, parted = (
+        {n for n in names if not TopicName.parse(n).is_system_topic} for names in listed
+    )
     return mine, parted
 
 

@@ -38,7 +38,7 @@ from pulsar_spark.client.peek import Peeker, entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import topic_of
 from pulsar_spark.wire.protocol import Delivery
 
 #: Entries before an end that are looked at where a topic is known to have chunks.
@@ -85,7 +85,7 @@ class ChunkGuard:
 
     def note_chunk(self, topic_partition: str) -> None:
         """Remember that a topic has chunks."""
-        self.chunked.add(_topic(topic_partition))
+        self.chunked.add(topic_of(topic_partition))
 
     def limit(
         self, due: Mapping[str, MessageId], done: Mapping[str, MessageId]
@@ -123,7 +123,7 @@ class ChunkGuard:
         chosen: list[str] = []
         others: list[str] = []
         for name in names:
-            (chosen if _topic(name) in self.chunked else others).append(name)
+            (chosen if topic_of(name) in self.chunked else others).append(name)
         turn = self._turn % len(others) if others else 0
         self._turn += min(_LOOKS, len(others))
         return chosen + (others[turn:] + others[:turn])[:_LOOKS]
@@ -162,7 +162,7 @@ class ChunkGuard:
         }
 
     def _size(self, name: str) -> int:
-        return _WINDOW if _topic(name) in self.chunked else 1
+        return _WINDOW if topic_of(name) in self.chunked else 1
 
     def _round(
         self, asked: Mapping[str, _Section]
@@ -375,7 +375,3 @@ def _read_all(readers: Iterable[_Reader], arrived: threading.Condition) -> None:
 
 def _all_have_news(readers: Iterable[_Reader]) -> bool:
     return all(reader.has_news for reader in readers)
-
-
-def _topic(topic_partition: str) -> str:
-    return TopicName.parse(topic_partition).base.full_name

@@ -61,7 +61,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
 )
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.source.survey import divide
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, topic_of
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
@@ -238,7 +238,7 @@ class PulsarCluster:
 
     def topic_of(self, name: str) -> str:
         """Return the name without the suffix of a partition."""
-        return TopicName.parse(name).base.full_name
+        return topic_of(name)
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[LastRead]]:
         """Ask by readers placed at the beginning."""
