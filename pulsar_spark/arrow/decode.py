@@ -25,7 +25,7 @@ from pulsar_spark.loops.messages import IS_NULL, MessageTable
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import Entry, EntryRun
 
-#: What each row may repeat of an entry's texts without being counted.
+#: The most bytes of an entry's texts that each row may repeat without being counted.
 _SHORT_TEXTS_BYTES = 256
 
 

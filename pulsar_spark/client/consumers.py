@@ -86,7 +86,7 @@ _SetT = TypeVar("_SetT", bound="ConsumerSet[Any]")
 
 
 class ConsumerSet(Generic[C]):
-    """Some consumers that have nothing to do with each other, by topic partition.
+    """Consumers that are independent of each other, by topic partition.
 
     As a context manager it closes them at the end.
 
@@ -96,7 +96,7 @@ class ConsumerSet(Generic[C]):
 
     Attributes:
         members: The consumers that have not failed.
-        failures: Why others have; whoever reads it clears it.
+        failures: Why the others have failed; whoever reads it clears it.
     """
 
     def __init__(
@@ -121,8 +121,10 @@ class ConsumerSet(Generic[C]):
         """Make consumers of these, each on the broker that serves its topic.
 
         Args:
-            names: Topic partitions, unless ``topic_of`` says which they are of.
-            topic_of: Where a topic partition has several consumers.
+            names: Names of the consumers: topic partitions, unless ``topic_of`` is
+                given.
+            topic_of: Returns the topic partition that a name stands for, where several
+                consumers share one.
         """
         topics = {name: topic_of(name) if topic_of else name for name in names}
         brokers = self._lookup.brokers(dict.fromkeys(topics.values()))
@@ -141,11 +143,12 @@ class ConsumerSet(Generic[C]):
     ) -> dict[str, ReplyT]:
         """Send a request for each member, then wait for all the replies.
 
-        Whose request fails is no longer a member.
+        Members whose request fails are dropped.
 
         Args:
             request: Builds it.
-            topics: Only for those of these that are members.
+            topics: The members to send it for, None for all; names of others are
+                ignored.
 
         Returns:
             The reply to each member.

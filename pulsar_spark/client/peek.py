@@ -2,8 +2,8 @@
 """Readers that look at a few stored entries and leave no trace.
 
 They are not durable: they acknowledge nothing, keep nothing from being trimmed, and
-brokers forget them as they are closed. So look the survey of ledgers, the guard of
-chunked messages, and whoever asks whether a row is visible.
+brokers forget them as they are closed. The survey of ledgers, the guard of chunked
+messages, and the question whether a row is visible depend on such looks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ P = TypeVar("P", bound=Peeker)
 def begin(peekers: ConsumerSet[P], prefix: str) -> None:
     """Subscribe all members, and ask for their positions.
 
-    Those whose request fails are no longer members.
+    Members whose request fails are dropped.
 
     Args:
         peekers: Connected already.
@@ -92,7 +92,7 @@ def begin(peekers: ConsumerSet[P], prefix: str) -> None:
 def ask_positions(peekers: ConsumerSet[P]) -> None:
     """Ask what each member has before it, and where its topic partition ends.
 
-    Those whose request fails are no longer members.
+    Members whose request fails are dropped.
     """
     for name, reply in peekers.step(lambda peeker: peeker.get_last()).items():
         peekers.members[name].positions = read_positions(reply)

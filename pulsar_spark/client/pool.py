@@ -26,14 +26,14 @@ K = TypeVar("K")
 #: How many brokers are connected to at a time.
 _CONNECTING = 16
 
-#: Brokers whose connections are kept. No cluster is as large; of more, the ones that
-#: nothing waits for are closed, those first that were asked for longest ago.
+#: Brokers whose connections are kept: more than any cluster has. Beyond that, idle
+#: connections are closed, least recently used first.
 _KEPT = 1000
 
 #: Topic partitions whose brokers are remembered: as many as one read may have.
 _REMEMBERED = 1_000_000
 
-#: Topics of which it is remembered how much came at a time.
+#: Topics for which the pool remembers how much came at a time.
 _LEARNT = 1000
 
 _MAX_PORT = 65535

@@ -59,7 +59,7 @@ logger = logging.getLogger("pulsar_spark.client")
 #: at least, in seconds: long enough for a broker to be started again.
 _PATIENCE_S = 120.0
 
-#: Into how many silences the send timeout is divided: after each but the last, the
+#: The send timeout is divided into this many silences: after each but the last, the
 #: producer attaches again.
 _SILENCES = 2
 
@@ -550,9 +550,9 @@ class Producers:
     ) -> dict[str, pb.CommandProducerSuccess | PulsarSparkError]:
         """Send PRODUCER for each; return PRODUCER_SUCCESS or an error, by topic.
 
-        Where a broker lets some wait for their turn, they do for a while, and ``retry``
-        starts over after that: they, and those whose connection breaks meanwhile, are
-        to queue up again.
+        Producers that a broker lets wait for their turn wait for a while. ``retry``
+        starts over after that, so that they, and those whose connection breaks
+        meanwhile, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
         connections = self._pool.get_all(self._lookup.brokers(by_topic))

@@ -99,8 +99,8 @@ class TransactionClient:
     def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
         """Begin a transaction, at a coordinator chosen by chance, and return its id.
 
-        What was asked of one that died before it could answer may be open, too; it has
-        touched nothing, and ends by itself.
+        If a coordinator dies before it answers, the transaction that it was asked for
+        may be open, too; it has touched nothing, and ends by itself.
 
         Args:
             ttl_ms: Milliseconds after which the coordinator aborts it; at least 100.
@@ -219,7 +219,7 @@ class TransactionClient:
         return outcomes
 
     def require(self) -> None:
-        """Return if the cluster has transactions.
+        """Make sure that the cluster has transactions.
 
         Raises:
             TransactionsOffError: It has none.

@@ -8,14 +8,14 @@ and writes what it reads into one table of numbers, a row for each entry::
     | frame | frame | frame | frame | fra      data: the ordinary ones, back to back
     '------ ordinary ------'| PING  |          facts: some numbers for each of them
 
-Ordinary is a MESSAGE for a consumer that wants it so, whose checksum is there and whose
-metadata has nothing but fields that most entries have: no chunk, no marker, nothing
-encrypted, nothing that a parser could take in two ways. Whatever else comes ends the
-walk, and takes the path of a `Frame`, which also says what is wrong with it. So nothing
-in here raises an error about what a broker sent, and nothing in here may take what that
-path would refuse, or read it otherwise.
+A frame is ordinary if it is a MESSAGE for a consumer that wants entries this way, has a
+checksum, and has metadata with no other fields than most entries have: no chunk, no
+marker, nothing encrypted, nothing that two parsers could read differently. Any other
+frame ends the walk and takes the path of a `Frame`, which also says what is wrong with
+it. So nothing in here raises an error about what a broker sent; and nothing in here may
+accept what that path would refuse, or read it differently.
 
-The checksum is not compared yet: who unpacks the entries does that.
+Checksums are compared later, by whoever unpacks the entries.
 
 Like ``messages.py``, whose module docstring has the rules, this file runs as it is, and
 is compiled with the types of ``deliveries.pxd`` where a C compiler is at hand. Only
@@ -33,7 +33,7 @@ from pulsar_spark.loops import fact
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
 
-#: The most that goes together: as much as is taken from a reader's queue at a time.
+#: Limits of one walk: as much as a reader takes from its queue at a time.
 _MOST_BYTES = 256 * 1024
 _MOST_ENTRIES = 1024
 
@@ -45,7 +45,7 @@ _MOST_COMMAND_BYTES = 128
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_UNPACKED_BYTES = 5 * 1024 * 1024
 
-#: What each row may repeat of an entry's texts without being counted.
+#: The most bytes of an entry's texts that each row may repeat without being counted.
 _MOST_TEXT_BYTES = 256
 
 _MAX_INT32 = 2**31 - 1
@@ -76,7 +76,7 @@ class Deliveries:
         return self._count
 
     def fact(self, number: int, which: int) -> int:
-        """Return one of the numbers of an entry."""
+        """Return one fact of an entry."""
         return self.facts[number * fact.PER_ENTRY + which]
 
     def position(self, number: int) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class Deliveries:
         return charged
 
     def charged_bytes(self, first: int, last: int) -> int:
-        """Return how much follows the commands of entries."""
+        """Return the bytes of entries, without the commands in front of them."""
         charged = 0
         for number in range(first, last):
             at = number * fact.PER_ENTRY
@@ -125,7 +125,7 @@ class Deliveries:
         return charged
 
     def column(self, which: int, first: int, last: int, plus: int = 0) -> memoryview:
-        """Return one of the numbers of some entries, plus another: bytes of int64."""
+        """Return one fact of some entries, ``plus`` added to each: bytes of int64."""
         column = _numbers(last - first)
         for number in range(last - first):
             at = (first + number) * fact.PER_ENTRY
@@ -133,10 +133,10 @@ class Deliveries:
         return memoryview(column).cast("B")
 
     def repeated(self, which: int, first: int, last: int, first_row: int) -> memoryview:
-        """Return one of the numbers of entries for each of their rows: bytes of int64.
+        """Return one fact of some entries, once for each of their rows: bytes of int64.
 
         Args:
-            which: Which one.
+            which: Which fact.
             first: The first entry.
             last: The first entry not to look at.
             first_row: The row of the table that is the first one's.
@@ -188,7 +188,7 @@ class Scanner:
             wanted: The consumers whose entries to take.
 
         Returns:
-            How many there are; `facts` has what they say.
+            The number of ordinary entries; `facts` has what they say.
         """
         position = start
         count = 0
@@ -226,7 +226,7 @@ class Scanner:
         return count
 
     def facts(self, count: int) -> memoryview:
-        """Return a copy of what the last walk read of so many entries."""
+        """Return a copy of the facts of the last walk's first ``count`` entries."""
         copy = _numbers(count * fact.PER_ENTRY)
         copy[:] = self._facts[: count * fact.PER_ENTRY]
         return memoryview(copy)
@@ -561,6 +561,6 @@ class Scanner:
 
 
 def _numbers(count: int) -> memoryview:
-    """Return so many numbers of 64 bits, all 0."""
+    """Return ``count`` numbers of 64 bits, all 0."""
     numbers: memoryview = memoryview(bytearray(8 * count))
     return numbers.cast("q")

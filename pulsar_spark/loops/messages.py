@@ -51,13 +51,14 @@ BINARY_COLUMNS = ("values", "keys", "ordering_keys", "properties")
 MIN_MESSAGE_BYTES = 6
 _MIN_MESSAGE_BYTES = MIN_MESSAGE_BYTES
 
-#: So many properties of a message are compared with each other; more are looked up.
+#: Up to this many properties of a message, names are compared one by one; the names of
+#: more are looked up in a dict.
 _MAX_COMPARED = 16
 
 #: More than any batch has of messages, of bytes, and of properties.
 NO_LIMIT = 2**31 - 1
 
-#: The most that another column makes room for in advance, in bytes.
+#: The most bytes that a new column reserves because the one before it had as many.
 _MAX_ADVANCE = 8 * 1024 * 1024
 
 #: Bytes of a value of the types of columns, by their names in ``struct``.
@@ -268,24 +269,25 @@ class MessageTable:
 
     Attributes:
         rows: How many messages there are.
-        values, keys, ordering_keys: What each of them has of these, of no length for
-            none; None where that is not wanted.
+        values, keys, ordering_keys: These bytes of each message, empty where it has
+            none; None if the column is not wanted.
         event_times: ms since 1970, 0 for none: uint64.
         sequence_ids: uint64.
         batch_indexes: The place of each message in its batch as written: int32.
-        flags: What is there, see ``HAS_KEY`` and the like: uint8.
+        flags: What each message has, see ``HAS_KEY`` and the like: uint8.
         any_flags, all_flags: What some message has, and what every one has.
-        ends: Where each message begins, were all of them laid back to back with their
-            metadata, and at last where they end: int64.
-        pair_ends: How many properties the messages before each one have, and at last
-            how many all of them have: int32.
-        pairs: How many that are.
-        pair_keys, pair_values: Their texts; None where they are not wanted. In one
-            message each name comes once: where it first was, with its last value.
-        max_head_bytes: Bytes of a message's own metadata, at most.
-        max_pairs: Properties of a message, at most.
-        next_position: Where in its batch the message begins that was not taken.
-        is_full: Whether it was for want of room that entries were not taken.
+        ends: Where each message would begin if all of them lay back to back with their
+            metadata, and where the last one would end: int64.
+        pair_ends: For each message the number of properties of all messages before it,
+            and after the last one the number of all: int32.
+        pairs: The number of all.
+        pair_keys, pair_values: The texts of the properties; None if they are not
+            wanted. A name that a message repeats comes once: in its first place, with
+            its last value.
+        max_head_bytes: The most bytes of metadata that a message may have.
+        max_pairs: The most properties that a message may have.
+        next_position: Where the first message that was not taken begins in its batch.
+        is_full: Whether entries were left because the table had no room for them.
     """
 
     def __init__(
@@ -361,17 +363,17 @@ class MessageTable:
     ) -> int:
         """Append messages of a batch, without those that compaction removed.
 
-        All of them, or as many as the table may take; then the rest is for another call
-        that says where to go on. The first one of an empty table is always taken.
+        All of them, or as many as the table may take: another call then goes on where
+        this one ended. An empty table always takes the first message.
 
         Args:
             payload: The batch, uncompressed.
             count: Messages in it, at most one for each ``MIN_MESSAGE_BYTES``.
             retained: Their places in the batch as written, None where all are there.
-            event_time: Of messages that have none of their own.
-            sequence_id: Of the batch's first message.
-            sequence_step: 1 where messages without an id of their own count on from it,
-                0 where that one has to do for all of them.
+            event_time: The event time of messages without one of their own.
+            sequence_id: The sequence id of the batch's first message.
+            sequence_step: 1 if messages without a sequence id of their own count up
+                from that one, 0 if they all have that one.
             number: The first message to take.
             position: Where it begins.
             most_rows: Messages that may be taken, at least 1.
@@ -559,9 +561,9 @@ class MessageTable:
         checksum: Callable[[memoryview], int],
         unpack: Callable[[int, memoryview, int], bytes | memoryview | None],
     ) -> int:
-        """Append the messages of entries, up to one that is not ordinary.
+        """Append the messages of entries, up to the first that cannot be taken here.
 
-        Such as one that is damaged, or larger than a table.
+        Because it is damaged, or larger than a table, or because the table is full.
 
         Args:
             data: ``Deliveries.data``.

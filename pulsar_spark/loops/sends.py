@@ -12,8 +12,9 @@ or it is an entry by itself, what its own metadata says moved to the entry's::
     size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1]      payload
             [22 n pair]* [32 n key]      [60 t] [88 1 1] [92 1 n order] [C8 1 1]
 
-Both are laid out here byte by byte. What does not fit, or is not as ``arrow.encode``
-writes it, is left to whoever knows chunks, and says what is wrong.
+Both are laid out here byte by byte. A row that does not fit, or is not as
+``arrow.encode`` writes it, is left to the caller, who can cut it into chunks or say
+what is wrong with it.
 
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``sends.pxd``, which gives the types.
@@ -64,7 +65,7 @@ class Receipt(NamedTuple):
 
 
 class OddRow(NamedTuple):
-    """A row that is left to others.
+    """A row that is left to the caller.
 
     Attributes:
         message: Its metadata and its payload, as a batch holds them.
@@ -105,7 +106,7 @@ class Cursor:
 
     Attributes:
         data: As given.
-        at: The place. Below 0 after what is no number.
+        at: The place. Below 0 if what was read is no number.
     """
 
     def __init__(self, data: memoryview | bytes) -> None:
@@ -182,8 +183,8 @@ class Packer:
     Attributes:
         next_sequence_id: See above.
         rows: Rows that no entry holds yet.
-        odd_row: The row behind those in the frames, where it fits into no entry, or is
-            not what this file knows. It is taken, and nothing behind it is.
+        odd_row: The row after those in the frames, if it fits into no entry or is not
+            laid out as expected. It counts as taken; no row after it is.
     """
 
     def __init__(
@@ -249,7 +250,7 @@ class Packer:
             begin: The first of them to take.
             end: The first one not to take.
             frames: Where frames go.
-            most_bytes: No row is taken once frames of so many bytes were appended.
+            most_bytes: No row is taken once frames of this many bytes were appended.
 
         Returns:
             The first row that was not taken.
@@ -505,7 +506,7 @@ class Packer:
         return at
 
     def _keys(self, at: int, source: Cursor) -> int:
-        """Write what is said of keys behind the key itself."""
+        """Write the fields about keys that come after the key itself."""
         if self._is_base64:
             at = self._put_long(at, 0x88, 1)
         if self._order_size >= 0:
@@ -513,7 +514,7 @@ class Packer:
         return at
 
     def _end(self, at: int, highest: int) -> int:
-        """Write what is behind what the rows say."""
+        """Write the fields that come after those of the rows."""
         if len(self._txn_of_metadata):
             at = self._copy(at, self._txn_of_metadata, 0, len(self._txn_of_metadata))
         return self._put_long(at, 0xC0, highest)
@@ -617,7 +618,7 @@ class Packer:
 def read_receipts(  # noqa: C901 - as above
     data: memoryview | bytes,
 ) -> tuple[list[Receipt], int]:
-    """Read as many SEND_RECEIPTs as these bytes begin with, if they are as usual.
+    """Read the SEND_RECEIPTs at the beginning of these bytes, as far as they are usual.
 
     ::
 
@@ -625,7 +626,7 @@ def read_receipts(  # noqa: C901 - as above
             [18 partition]] [20 highest]]
 
     Returns:
-        The receipts, and where the first byte is that is not part of them.
+        The receipts, and the place of the first byte after them.
     """
     found: list[Receipt] = []
     source = Cursor(data)

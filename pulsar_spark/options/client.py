@@ -122,7 +122,7 @@ class ClientOptions:
 
     @property
     def pool_key(self) -> tuple[Hashable, ...]:
-        """Return what connections may be shared by: of equal keys, one pool is enough.
+        """Return a key: options with equal keys may share one pool of connections.
 
         It is all that a connection, or a request on it, depends on. Whatever proves
         who connects must come in by the name that it proves, never by its secret: a

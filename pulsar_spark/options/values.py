@@ -109,7 +109,7 @@ _UNITS_MS = {
 def duration(max_days: int) -> Parse[float]:
     """Return a parser of durations with a unit, as Spark writes them, in seconds.
 
-    Without a unit it is milliseconds, as where Spark's Kafka source takes a duration.
+    A number without a unit is in milliseconds, as in Spark's Kafka source.
     """
 
     def parse(text: str, option: str) -> float:

@@ -97,7 +97,7 @@ class CommitProgress:
         return batch_id == self.partial and partition in self.parts
 
     def require_same_cut(self, batch_id: int, tasks: int) -> None:
-        """Return if tasks that were told of visible parts could tell their own.
+        """Make sure that tasks can tell which of the visible parts are theirs.
 
         Raises:
             QueryConflictError: The micro-batch was cut into other parts before.
@@ -311,9 +311,12 @@ def _settle(
 def _carry_out(
     decision: Prepared, term: Term
 ) -> Steps[tuple[frozenset[int], tuple[int, ...]]]:
-    """Commit; the input partitions whose rows became visible, and those that did not.
+    """Commit what was decided.
 
-    Of a micro-batch that is decided for the second time, the first ones may be more.
+    Returns:
+        The input partitions whose rows are visible, and those whose rows are lost. If
+        the micro-batch is decided for the second time, the former may include some
+        that became visible at the first.
     """
     partitions = frozenset(decision.txns)
     over: Iterable[TxnId] = yield End(tuple(decision.txns.values()), commits=True)

@@ -39,7 +39,7 @@ def require_deduplication(
     *,
     waits: bool = False,
 ) -> None:
-    """Return if the broker drops what it has already.
+    """Make sure that the broker drops entries that it has already.
 
     Args:
         pool: The cluster's connections.
@@ -96,7 +96,7 @@ def _hiding_transaction(
 #: Seconds of sending after which the transaction is asked about again.
 _CONFIRMED_S = 1.0
 
-#: What this process has done already. A topic stays ready, wherever it moves.
+#: Topics that this process has made ready. They stay so, whichever broker has them.
 _ready: set[tuple[Hashable, str]] = set()
 
 
@@ -149,9 +149,10 @@ def aborted_transaction(
 ) -> Iterator[TaskTransaction]:
     """Give a transaction to send in, and abort it at the end.
 
-    Attach producers before it: that may take longer than it lives. Flush them in it:
-    what is sent in a transaction that is over holds back the readers of a topic that
-    never had another, so whether it is still open is asked after all of that.
+    Attach producers before it begins: that may take longer than it lives. Flush them
+    before it ends: an entry sent in a transaction that is over would hold back the
+    readers of a topic that never had another. So it is asked at the end whether the
+    transaction is still open.
 
     Args:
         pool: The cluster's connections.

@@ -86,7 +86,7 @@ class TaskTransaction:
         self._topics += topics
 
     def confirm(self, max_age_s: float = 0.0) -> None:
-        """Return if it is still open.
+        """Make sure that it is still open.
 
         Args:
             max_age_s: How old an earlier answer may be, in seconds, to be good enough.

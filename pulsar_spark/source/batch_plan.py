@@ -32,8 +32,8 @@ def plan_batch(
 ) -> list[ReadTask]:
     """Return one task for each topic partition that has rows, in order of topics.
 
-    Or more, or fewer, see ``source.survey``. Both ends are fixed here, once; rows that
-    arrive later are not included.
+    Options may ask for more or fewer, see ``source.survey``. Both ends are fixed here,
+    once; rows that arrive later are not included.
 
     Args:
         pool: The cluster's connections.

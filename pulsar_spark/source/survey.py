@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides ranges among tasks, as the options say that have "partition" in their names.
+"""Divides ranges among tasks: minPartitions, maxPartitions, maxRecordsPerPartition.
 
 Asks brokers two things, in a few rounds for all topic partitions together, by readers
 that are not durable: where ledgers end, see ``split.LedgerSurvey``, and how many rows
@@ -71,9 +71,10 @@ def divide(
 ) -> list[tuple[TopicRange, ...]]:
     """Return what each task reads, in order: ranges cut or put together.
 
-    As the options ask for it; without such options no broker is asked, and each range
-    is a task. Compacted topics are not split, and count alike: they reach back further
-    than what is stored. Nor is a topic partition that is gone: its reader reports that.
+    Without an option that asks for it each range is a task, and no broker is asked.
+    Ranges of compacted topics are not split, and count as equally large, because they
+    reach back further than what is stored. A topic partition that is gone is not split
+    either: its reader reports the loss.
 
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.

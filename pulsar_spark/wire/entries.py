@@ -221,9 +221,9 @@ class EntryRun:
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
-        """Those entries that have messages, with an object for each after all.
+        """The entries that have messages, each as an object of its own.
 
-        For what is not asked for often.
+        Slow: for what is seldom asked for.
         """
         return [
             self.entry(number)
@@ -351,8 +351,8 @@ class EntryDecoder:
     """Unpacks the entries of a topic partition into tables.
 
     Args:
-        max_bytes: The largest uncompressed payload to make room for; what the metadata
-            of its messages may have depends on it, too.
+        max_bytes: The largest uncompressed payload to make room for. How large the
+            metadata of messages may be depends on it, too.
         table: The first table; the others are of its kind.
         table_rows: Messages after which a new one begins.
         table_bytes: Bytes of messages after which a new one begins.
@@ -377,20 +377,20 @@ class EntryDecoder:
         self._table_bytes = min(table_bytes, _MAX_TABLE_BYTES)
 
     def pieces(self, stored: StoredEntry) -> Iterator[Entry]:
-        """Unpacks an entry into its messages, no more at a time than a table holds.
+        """Unpack an entry into its messages, no more at a time than a table holds.
 
-        At least one piece, without messages where the entry has none, as a marker.
+        Yields at least one piece, which is empty if the entry has no messages.
 
         Args:
             stored: A whole entry, or a message put together from its chunks. The
-                payload of such a one can go while its messages are taken, unless the
+                latter's compressed payload is let go once it is unpacked, unless the
                 caller keeps it.
 
         Raises:
             CorruptEntryError: The payload is encrypted, cannot be decompressed, is
                 larger than ``max_bytes``, or is not the batch that its metadata
-                promises; or a message has too much metadata. What was yielded before
-                belongs to no good entry.
+                promises; or a message has too much metadata. Pieces that were
+                yielded before then belong to a bad entry.
         """
         metadata = stored.metadata
         if stored.is_marker:
@@ -424,10 +424,9 @@ class EntryDecoder:
         yield from self._batch(stored, payload)
 
     def take(self, deliveries: Deliveries, first: int, last: int) -> EntryRun | None:
-        """Unpack entries together, up to one that `pieces` has to look at.
+        """Unpack entries together: as many as fit into one table.
 
-        Such as one that is damaged, or does not fit into a table; and no more than fit
-        into one table.
+        Up to the first that needs `pieces`, because it is damaged or too large.
 
         Args:
             deliveries: What came.
@@ -538,7 +537,7 @@ class EntryDecoder:
 def decode_entry(
     stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
 ) -> Entry:
-    """Unpacks one entry in one piece, however large; see :class:`EntryDecoder`."""
+    """Unpack one entry in one piece, however large; see :class:`EntryDecoder`."""
     decoder = EntryDecoder(max_bytes)
     (entry,) = decoder.pieces(stored)
     return entry

@@ -207,7 +207,7 @@ class Subscription:
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return the next entries after these: one or a few, none if none come.
+        """Return the next few entries after these positions; none if none come in time.
 
         Args:
             read: The position of each topic partition.
