@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -291,9 +291,6 @@ def _child(node: ast.AST, name: str, index: int | None) -> ast.AST:
 
 def _expressions(node: ast.AST, way: _Way = ()) -> Iterator[tuple[_Way, ast.AST]]:
     """Each expression of a statement that may be changed, not those of its blocks."""
-    if isinstance(node, ast.Return) and _is_below_zero(node.value):
-        yield (("value", None),), node.value  # not -2, which means what -1 means
-        return
     for name, value in ast.iter_fields(node):
         if name in _ABOUT_TYPES and not isinstance(node, ast.Call):
             continue
@@ -305,11 +302,13 @@ def _expressions(node: ast.AST, way: _Way = ()) -> Iterator[tuple[_Way, ast.AST]
             if isinstance(child, ast.expr):
                 yield step, child
             inner = (ast.expr, ast.keyword, ast.arguments, ast.comprehension)
+            if _is_below_zero(child) and not isinstance(node, ast.Subscript):
+                continue  # no -2: all that is said by -1 is that there is none
             if isinstance(child, inner) or type(child).__name__ == "withitem":
                 yield from _expressions(child, step)
 
 
-def _is_below_zero(node: ast.expr | None) -> TypeGuard[ast.UnaryOp]:
+def _is_below_zero(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.UnaryOp)
         and isinstance(node.op, ast.USub)

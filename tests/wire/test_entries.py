@@ -177,6 +177,13 @@ def test_redelivery_count():
     assert decode(builders.single(Sent())).redelivery_count == 0
 
 
+def test_schema_version():
+    """As its producer sent it."""
+    sent = builders.single(Sent(), Outer(extra=((16, b"\x00\x01"),)))
+    assert decode(sent).schema_version == b"\x00\x01"
+    assert decode(builders.single(Sent())).schema_version == b""
+
+
 # -- headers ---------------------------------------------------------------------------
 
 
@@ -580,6 +587,14 @@ def test_a_large_batch_comes_in_pieces():
     assert last.table is pieces[-1].table
 
 
+def test_pieces_of_one_message():
+    """The least that a table holds."""
+    decoder = EntryDecoder(table_rows=1)
+    for entry_id in (1, 2):
+        pieces = list(decoder.pieces(stored_at(entry_id, builders.batch(numbered(3)))))
+        assert [piece.payloads for piece in pieces] == [[b"0"], [b"1"], [b"2"]]
+
+
 def test_pieces_are_made_one_by_one():
     """What is damaged far behind costs what is before it nothing."""
     payload = builders.batch_payload(numbered(25))[:-1]
@@ -654,7 +669,8 @@ def test_no_table_holds_more_than_its_columns_can_say(
         for piece in decoder.pieces(stored_at(number, small))
     ]
     assert len({id(table) for table in tables}) == 3
-    fits = builders.batch([Sent(b"v" * 985)])
+    fits = builders.batch([Sent(b"v" * 993)])
+    assert len(builders.batch_payload([Sent(b"v" * 993)])) == 1000
     assert len(list(decoder.pieces(stored_at(3, fits)))) == 1
     for data in (
         builders.batch([Sent(b"v" * 500)] * 2),
@@ -710,6 +726,14 @@ def test_limits_of_metadata_grow_with_the_memory_limit():
     assert many.max_head_bytes == many.max_pairs == 2**31 - 1
 
 
+@pytest.mark.parametrize(("count", "is_chunk"), [(0, False), (1, False), (2, True)])
+def test_chunks(count: int, is_chunk: bool):
+    """A message that was cut into one piece is whole."""
+    stored = stored_at(3, builders.chunk(b"x", 0, count, 1))
+    assert stored.position == (7, 3)
+    assert stored.is_chunk == is_chunk
+
+
 # -- what an entry says of its rows ----------------------------------------------------
 
 
@@ -726,6 +750,7 @@ def test_limits_of_metadata_grow_with_the_memory_limit():
         (raw_batch(b"x" * 60, 2**31 - 1, (8, 3), (9, 600)), 100),
         (raw_batch(b"x" * 6, 2**31 - 1, (8, 3), (9, 2**32 - 1)), 1 << 15),
         (builders.chunk(b"x", 0, 4, 4), 0.25),
+        (builders.chunk(b"x", 0, 2, 2), 0.5),
     ],
 )
 def test_likely_rows(data: bytes, rows: float):
