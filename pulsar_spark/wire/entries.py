@@ -247,9 +247,8 @@ class StoredEntry:
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message
             that was put together, else None.
-        metadata_bytes: Size of its MessageMetadata.
-        properties: Where that is large, the properties in it, which ``metadata`` lacks
-            then: fields of SingleMessageMetadata.
+        properties: Where its MessageMetadata is large, the properties in it, which
+            ``metadata`` lacks then: fields of SingleMessageMetadata.
     """
 
     ledger_id: int
@@ -259,7 +258,6 @@ class StoredEntry:
     broker_metadata: pb.BrokerEntryMetadata | None = None
     redelivery_count: int = 0
     first_chunk: tuple[int, int] | None = None
-    metadata_bytes: int = 0
     properties: bytes = b""
 
     @property
@@ -342,7 +340,6 @@ def read_stored_entry(
         parts.payload,
         broker_metadata,
         redelivery_count,
-        metadata_bytes=len(parts.metadata),
         properties=properties,
     )
 
@@ -495,8 +492,8 @@ class EntryDecoder:
                 int(has_no_gaps),
                 number,
                 position,
-                max(1, self._table_rows - first_row),
-                max(0, self._table_bytes - table.size_bytes(0, first_row)),
+                self._table_rows,  # of an empty table; behind others it fits
+                self._table_bytes,
             )
             position = table.next_position
             yield self._entry(stored, first_row, promised)

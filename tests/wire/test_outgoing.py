@@ -99,7 +99,7 @@ def read(frames: Iterable[SendFrame]) -> list[tuple[pb.CommandSend, StoredEntry]
 
 def entry_bytes(stored: StoredEntry) -> int:
     """What the broker compares with its limit."""
-    return stored.metadata_bytes + len(stored.payload)
+    return stored.metadata.ByteSize() + len(stored.payload)
 
 
 # -- what a frame says -----------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_headroom(limit: int, most: int):
 def largest_single(one: EntryEncoder) -> int:
     """The largest payload of an entry with these metadata, nothing compressed."""
     ((_, stored),) = read(one.single(pb.MessageMetadata(), b"", 1, NOW_MS))
-    return one.max_entry_bytes - stored.metadata_bytes
+    return one.max_entry_bytes - stored.metadata.ByteSize()
 
 
 @pytest.mark.parametrize("limit", [5 * MIB, 1000])
