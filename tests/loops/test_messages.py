@@ -266,6 +266,18 @@ def test_numbered_rows(kernel: Any):
     ]
 
 
+def test_many_numbered_rows(kernel: Any):
+    """A column grows with them, by as much as they take."""
+    texts = kernel.BinaryColumn(kernel.new_bytes)
+    numbers = memoryview(array("i", range(9000)))
+    rows = 0
+    for first, last in ((0, 1), (1, 200), (200, 9000), (0, 9000)):
+        texts.append_numbered(rows, b"head ", numbers, first, last, b" tail")
+        rows += last - first
+    wanted = [b"head " + encode_varint(number) + b" tail" for number in numbers] * 2
+    assert [text_of(texts, row) for row in range(rows)] == wanted
+
+
 def test_a_bad_batch_leaves_no_trace(kernel: Any):
     """A table is as it was before what it refused, and takes more."""
     good = batch_payload([Sent(b"good", properties=[("a", "b")])])
@@ -343,6 +355,30 @@ def test_every_truncation(kernel: Any):
     for size in range(len(payload)):
         with pytest.raises(CorruptEntryError):
             rows_of(kernel, payload[:size], 2)
+
+
+@pytest.mark.parametrize("kind", [3, 4, 6, 7])
+@pytest.mark.parametrize("size", [0, 1, 4, 8])
+def test_wire_types_that_there_are_not(kernel: Any, kind: int, size: int):
+    """They are refused, whatever follows them."""
+    field = bytes((99 << 3 & 0x7F | 0x80 | kind, 99 >> 4)) + bytes(size)
+    for head in (field, proto((1, field))):
+        with pytest.raises(CorruptEntryError, match=r"message 0 of 1 .* damaged"):
+            rows_of(kernel, sized(proto((3, 0)) + head), 1)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [b"\x00\x05", b"\x02\x00", b"\x80\x80\x80\x80\x10\x05", b"\x80" * 9 + b"\x02"],
+)
+def test_fields_that_there_are_not(kernel: Any, field: bytes):
+    """Numbers of fields are from 1 to 2**29 - 1."""
+    for head in (field, proto((1, field))):
+        with pytest.raises(CorruptEntryError, match=r"message 0 of 1 .* damaged"):
+            rows_of(kernel, sized(proto((3, 0)) + head), 1)
+    last = b"\xf8\xff\xff\xff\x0f\x05"
+    for head in (last, proto((1, last))):
+        assert len(rows_of(kernel, sized(proto((3, 0)) + head), 1)) == 1
 
 
 def test_groups_are_refused(kernel: Any):

@@ -482,12 +482,15 @@ def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
     load_as_it_is = kernels.load
 
     @functools.cache
-    def load(form: str, name: str = "messages") -> types.ModuleType:
-        if not mutated.endswith(f".{name}"):
-            return load_as_it_is(form, name)
+    def load_mutant() -> types.ModuleType:
         module = types.ModuleType(mutated)
         finder.exec_module(module)
         return module
+
+    def load(form: str, name: str = "messages") -> types.ModuleType:
+        if mutated.endswith(f".{name}"):
+            return load_mutant()
+        return load_as_it_is(form, name)
 
     kernels.FORMS = ("python",)  # type: ignore[attr-defined]
     kernels.load = load  # type: ignore[attr-defined]
