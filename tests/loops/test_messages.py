@@ -229,6 +229,17 @@ def test_views_stay_as_they_are(kernel: Any):
         assert after == before
 
 
+@pytest.mark.parametrize("size", [127, 128, 16_384, 70_000, 17 << 20])
+def test_metadata_of_any_size(kernel: Any, size: int):
+    """Between other messages, and of values that are as large."""
+    sent = [Sent(b"a"), Sent(b"v" * size, key="k" * size), Sent(b"c")]
+    table = kernel.MessageTable()
+    table.append_batch(batch_payload(sent), 3, None, 0, 0, 0)
+    assert [table.values.offsets[row] for row in range(4)] == [0, 1, size + 1, size + 2]
+    assert text_of(table.keys, 1) == b"k" * size
+    assert text_of(table.values, 2) == b"c"
+
+
 @pytest.mark.parametrize("text", messages.BINARY_COLUMNS)
 def test_texts_that_are_not_wanted(kernel: Any, text: str):
     """A column of bytes that is not wanted is not there; nothing else differs."""
@@ -669,6 +680,28 @@ def test_bounds_after_a_failed_allocation(kernel: Any, monkeypatch: pytest.Monke
         rows = table.rows
         table.append_batch(payload, 40, None, 0, 0, 0)
         assert fields_of_row(table, rows + 39)["properties"] == dict(pairs)
+
+
+def test_memory_that_was_used_before(kernel: Any):
+    """Nothing is taken for granted of what is in it."""
+
+    def used(size: int) -> memoryview:
+        return memoryview(bytearray(b"\xff" * size))
+
+    sent = [Sent(b"v" * n, key=str(n), properties=[("a", "b")] * 2) for n in range(40)]
+    table, clean = kernel.MessageTable(allocate=used), kernel.MessageTable()
+    for _ in range(2):
+        for each in (table, clean):
+            each.append_batch(batch_payload(sent), 40, None, 0, 0, 1)
+            assert take(each, delivered(SINGLE)) == 1
+        assert [row_of(table, row) for row in range(41)] == [
+            row_of(clean, row) for row in range(41)
+        ]
+        assert table.size_bytes(0, 41) == clean.size_bytes(0, 41)
+        table, clean = table.empty_like(), clean.empty_like()
+    ids = kernel.BinaryColumn(used)
+    ids.append_numbered(0, b"h", memoryview(array("i", [5])), 0, 1, b"t")
+    assert text_of(ids, 0) == b"h\x05t"
 
 
 def test_texts_after_a_failed_allocation(kernel: Any):

@@ -141,6 +141,8 @@ def _statements(tree: ast.Module) -> Iterator[tuple[Steps, str, ast.stmt]]:
     ) -> Iterator[tuple[Steps, str, ast.stmt]]:
         for block in ("body", "handlers", "orelse", "finalbody", "cases"):
             inner = getattr(node, block, [])
+            if block == "body" and _is_for_compiled(node):
+                continue
             for index, one in enumerate(inner if isinstance(inner, list) else []):
                 path, name = (*steps, (block, index)), where
                 if _is_left_alone(one):
@@ -165,6 +167,11 @@ def _is_left_alone(node: ast.AST) -> bool:
         return ast.unparse(node.targets[0]) in ("__all__", "__slots__")
     kinds = (ast.Import, ast.ImportFrom, ast.Pass, ast.Assert, ast.Global, ast.Nonlocal)
     return isinstance(node, kinds)
+
+
+def _is_for_compiled(node: ast.AST) -> bool:
+    """Whether this is for the compiled form of a module, which is not mutated."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "_IS_COMPILED"
 
 
 def _head(statement: ast.stmt) -> str:
