@@ -543,6 +543,14 @@ def test_metadata_taken_apart(kernel: Any):
     assert metadata.num_messages_in_batch == 7
 
 
+def test_all_other_fields_stay(kernel: Any):
+    """Whatever their numbers are, and however often they come."""
+    for number in {*range(1, 300), 2047, 2048, 2**29 - 1} - {4, 7, 13}:
+        for value in (5, b"x", 2**64 - 1, b"x" * 200):
+            data = proto((number, value)) * 3
+            assert kernel.split_metadata(data) == (data, b"")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -607,6 +615,35 @@ def test_size_of_an_lz4_block(kernel: Any):
         assert kernel.lz4_size(packed) == len(data)
         for size in range(len(packed)):
             assert kernel.lz4_size(packed[:size]) < max(1, len(data))
+
+
+@pytest.mark.parametrize(
+    ("block", "size"),
+    [
+        (b"", -1),
+        (b"\x00", 0),
+        (b"\x10", -1),
+        (b"\x10a", 1),
+        (b"\x20a", -1),
+        (b"\xf0", -1),
+        (b"\xf0\xff", -1),
+        (b"\xf0\x00" + bytes(14), -1),
+        (b"\xf0\x00" + bytes(15), 15),
+        (b"\xf0\xff\x01" + bytes(271), 271),
+        (b"\x10a\x01", -1),
+        (b"\x10a\x01\x00", -1),
+        (b"\x10a\x01\x00\x00", 5),
+        (b"\x1fa\x01", -1),
+        (b"\x1fa\x01\x00", -1),
+        (b"\x1fa\x01\x00\xff", -1),
+        (b"\x1fa\x01\x00\xff\x02", -1),
+        (b"\x1fa\x01\x00\xff\x02\x10b", 1 + 4 + 15 + 255 + 2 + 1),
+        (b"\x1ea\x01\x00\x10b", 1 + 4 + 14 + 1),
+    ],
+)
+def test_size_of_a_block_that_ends_early(kernel: Any, block: bytes, size: int):
+    """-1 where more has to come: a block ends with literals."""
+    assert kernel.lz4_size(block) == size
 
 
 # -- where memory is short -------------------------------------------------------------
