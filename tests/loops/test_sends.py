@@ -527,6 +527,15 @@ def test_receipts(kernel: Any):
         assert size == len(data)
 
 
+def test_receipts_that_are_not_there_yet(kernel: Any):
+    """Nothing is read behind what has come."""
+    place = pb.MessageIdData(ledgerId=2**40, entryId=300)
+    one = receipt(4, 2**33, message_id=place, highest_sequence_id=2**33)
+    for size in range(len(one)):
+        found, end = kernel.read_receipts(one + one[:size])
+        assert (len(found), end) == (1, len(one))
+
+
 def test_places_of_receipts(kernel: Any):
     """They are below 0 from 63 bits on."""
     for number in (0, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 1):
