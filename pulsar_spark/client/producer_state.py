@@ -351,6 +351,7 @@ class Attachment:
         self.connection = connection
         self.heard_at: float | None = None
         self.resending: Resending | None = None
+        self._last: Receipt | None = None  # that was one of ours
         self._producer = producer
         self._shared = shared
 
@@ -366,8 +367,11 @@ class Attachment:
                 if not pending:
                     break
                 awaited = pending[0].sequence_id
+                if receipt == self._last and receipt.entry_id >= 0:
+                    continue  # told twice; the chunks of a message have one number
                 if receipt.sequence_id == awaited:
                     stored.append((pending.popleft(), receipt))
+                    self._last = receipt
                 elif receipt.sequence_id > awaited:
                     what = f"acknowledged entry {receipt.sequence_id} before {awaited}"
                     self._broke(self._lost(what))

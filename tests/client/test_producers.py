@@ -377,6 +377,21 @@ class TestReceipts:
         assert producers.get(TOPIC).stored_rows == 3
         assert producers.reconnects == 0
 
+    def test_a_second_receipt_of_a_chunk_is_not_that_of_the_next(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """Both have one number, but a place of their own."""
+        scripted.script("SEND", twice, let_go)
+        producer = producers.get(TOPIC)
+        encoder = EntryEncoder(
+            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+        )
+        message = bytes(number % 251 for number in range(1000))
+        for frame in encoder.single(pb.MessageMetadata(), message, 0, 1):
+            producers.send(producer, frame)
+        producers.flush()
+        assert b"".join(values(scripted)) == message
+
     def test_a_receipt_too_high_means_one_was_lost(
         self, scripted: ScriptedBroker, producers: Producers
     ) -> None:
