@@ -352,6 +352,7 @@ class Attachment:
         self.heard_at: float | None = None
         self.resending: Resending | None = None
         self._last: Receipt | None = None  # that was one of ours
+        self._refused: int | None = None  # the sequence id of what is not stored
         self._producer = producer
         self._shared = shared
 
@@ -367,6 +368,8 @@ class Attachment:
                 if not pending:
                     break
                 awaited = pending[0].sequence_id
+                if self._refused is not None and receipt.sequence_id >= self._refused:
+                    break  # the next chunk's, not that of the one that was refused
                 if receipt == self._last and receipt.entry_id >= 0:
                     continue  # told twice; the chunks of a message have one number
                 if receipt.sequence_id == awaited:
@@ -424,6 +427,8 @@ class Attachment:
             if producer.attachment is not self:
                 return
             error = explained(error.about(producer.topic), producer.name)
+            if self._refused is None:
+                self._refused = refusal.sequence_id
             if refusal.code == DAMAGED:
                 producer.trouble.damages += producer.state is not State.BROKEN
                 producer.damaged[refusal.sequence_id] = error

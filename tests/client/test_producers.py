@@ -458,6 +458,26 @@ class TestRefusals:
             producers.flush()
         assert values(scripted) == [b"b"]
 
+    def test_a_damaged_chunk_that_was_overtaken(
+        self, scripted: ScriptedBroker, producers: Producers
+    ) -> None:
+        """The receipts of those after it, by the same number, are not its own."""
+        producer = producers.get(TOPIC)
+        encoder = EntryEncoder(
+            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+        )
+        message = bytes(number % 251 for number in range(1000))
+        chunks = list(encoder.single(pb.MessageMetadata(), message, 0, 1))
+        held = Held()
+        scripted.script("SEND", *[held] * len(chunks))
+        for frame in chunks:
+            producers.send(producer, frame)
+        wait_until(lambda: len(held.waiting) == len(chunks))
+        refuse_entry("ChecksumError")(*held.waiting.pop(0))
+        held.release(len(chunks) - 1)
+        producers.flush()
+        assert b"".join(values(scripted)[-len(chunks) :]) == message
+
     @pytest.mark.parametrize("damaged", [False, True])
     @pytest.mark.parametrize(
         ("code", "kind"),
