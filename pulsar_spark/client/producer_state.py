@@ -86,6 +86,59 @@ class Trouble:
     began: float = field(default=0.0, compare=False)
 
 
+class Chunks:
+    """Whether a broker that says it had a chunk can be believed.
+
+    The chunks of a row have one number. A broker (4.0.7) that finds duplicates goes by
+    the last of them; but one that loads the topic between two counts those that it
+    finds there, and drops the last, as it does where it had all::
+
+        ledger 7: 0/3 1/3     loaded anew, ledger 8: 0/3 1/3   2/3 is dropped
+
+    A topic that is loaded has a new ledger. So the broker is believed if what is sent
+    again goes to the ledger that the last receipt before had named. Which chunk it says
+    it had is not known: this receipt comes ahead of those of entries to be stored.
+    """
+
+    def __init__(self) -> None:
+        self._number = -1  # of the last row in chunks
+        self._resent_up_to = -1
+        self._ledger_before = -1  # -1: none is known
+        self._is_same = False
+        self._is_another = False
+        self._was_had = False
+
+    def attach(self, pending: Sequence[SendFrame], last: Receipt | None) -> None:
+        """Take in that what has no receipt will be sent again."""
+        if not pending:
+            return
+        if pending[0].sequence_id > self._resent_up_to:
+            self._ledger_before = -1 if last is None else last.ledger_id
+            self._is_another = False
+        self._is_same = False
+        self._resent_up_to = pending[-1].sequence_id
+
+    def take(self, frame: SendFrame, receipt: Receipt) -> None:
+        """Take in the next receipt."""
+        if not frame.rows:
+            self._number = frame.sequence_id
+        if receipt.entry_id < 0:
+            self._was_had |= frame.sequence_id == self._number
+        elif receipt.ledger_id == self._ledger_before:
+            self._is_same = True
+        else:
+            self._is_another = True
+
+    def are_in_doubt(self, pending: Sequence[SendFrame]) -> bool:
+        """Return whether a row may lack a chunk. As long as that may show, it waits."""
+        if not self._was_had:
+            return False
+        if self._is_another or not (self._is_same or pending):
+            return True
+        self._was_had = not self._is_same
+        return False
+
+
 class Shared:
     """What a task's thread and reading threads share, under one lock.
 
@@ -124,8 +177,7 @@ class TopicProducer:
         max_message_size_bytes: The broker's limit for an entry.
         stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
         duplicate_rows: Rows that the broker had already, and dropped.
-        chunked: The number of the last row of which a chunk, but not the last one, has
-            its receipt; -1 for none.
+        chunks: What is known of chunks that the broker says it had.
         last_receipt: The last one that named an entry; None for none.
         state: Where it stands. The methods below change it, and nothing else does.
         attachment: The current one, or the one that ended last; None where NEW.
@@ -148,7 +200,7 @@ class TopicProducer:
         self.stored_rows = 0
         self.stored_bytes = 0
         self.duplicate_rows = 0
-        self.chunked = -1
+        self.chunks = Chunks()
         self.last_receipt: Receipt | None = None
         self.state = State.NEW
         self.attachment: Attachment | None = None
@@ -244,6 +296,7 @@ class TopicProducer:
         """
         with self._shared.changed:
             self.attachment = Attachment(self, connection, self._shared)
+            self.chunks.attach(self.pending + self.unsent, self.last_receipt)
             self._shared.broken.pop(self, None)
             self.state = State.ATTACHING
             return self.attachment
@@ -395,24 +448,20 @@ class Attachment:
             self._shared.in_flight_bytes -= size_bytes
             if self.resending is not None:
                 self.resending.stored(size_bytes)
-            if not frame.rows:
-                producer.chunked = frame.sequence_id
-            elif receipt.entry_id < 0 and frame.sequence_id == producer.chunked:
-                self._shared.fatal = self._shared.fatal or self._half_a_row()
+            producer.chunks.take(frame, receipt)
             if receipt.entry_id < 0:
                 producer.duplicate_rows += frame.rows
             else:
                 producer.last_receipt = receipt
                 producer.stored_rows += frame.rows
                 producer.stored_bytes += size_bytes
+        if producer.chunks.are_in_doubt(producer.pending or producer.unsent):
+            self._shared.fatal = self._shared.fatal or self._half_a_row()
 
     def _half_a_row(self) -> InDoubtError:
-        # Chunks have one number. A broker (4.0.7) goes by the last one; but one that
-        # loads the topic between two of them counts those that it finds there, and
-        # drops the last, as it does where it had all of them.
         return InDoubtError(
             "a connection broke or the topic moved while a row in chunks was sent, and "
-            "the broker has dropped the last chunk as one that it had. With "
+            "the broker has dropped a chunk as one that it had. With "
             "deduplication it does that also if it had only some of the others, so "
             "nobody can tell whether the row is whole, and the task has to run again: "
             "allow that by `spark.task.maxFailures`.",

@@ -253,21 +253,87 @@ def test_receipts_that_come_together(shared: Shared, producer: TopicProducer) ->
     assert producer.stored_rows == 6
 
 
-def test_a_last_chunk_that_the_broker_had(
-    shared: Shared, producer: TopicProducer
+def row_in_chunks(producer: TopicProducer, number: int) -> None:
+    """Three chunks of a row."""
+    for rows in (0, 0, 1):
+        producer.pending.append(SendFrame(number, number, rows, bytes(10)))
+
+
+#: Receipts of a row in chunks that is sent again; before the last one was of ledger 7.
+HAD = Receipt(0, 1, -1, -1)
+HERE = Receipt(0, 1, 7, 5)
+ELSEWHERE = Receipt(0, 1, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("receipts", "in_doubt"),
+    [
+        ([HERE, HERE, HAD], False),
+        ([HAD, HERE, HERE], False),  # it is ahead of what is yet to be stored
+        ([HAD, HAD, HAD], True),
+        ([ELSEWHERE, ELSEWHERE, HAD], True),
+        ([HAD, ELSEWHERE, ELSEWHERE], True),
+        ([ELSEWHERE, ELSEWHERE, ELSEWHERE], False),
+        ([HERE, HERE, HERE], False),
+    ],
+)
+def test_a_chunk_that_the_broker_had(
+    shared: Shared, producer: TopicProducer, receipts: list[Receipt], in_doubt: bool
 ) -> None:
-    """It may have had the others alone, so this is no proof that the row is whole."""
+    """It is believed where the topic was not loaded anew between: its ledger tells."""
     attachment = attach(producer)
     sent(producer, shared, 0)
-    for rows in (0, 0, 1):
-        producer.pending.append(SendFrame(1, 1, rows, bytes(10)))
+    attachment.receipts([receipt(0)])
+    row_in_chunks(producer, 1)
+    attachment.closed(None)
+    attachment = attach(producer)
+    for one in receipts:
+        attachment.receipts([one])
+    assert not producer.pending
+    assert isinstance(shared.fatal, InDoubtError) is in_doubt
+
+
+@pytest.mark.parametrize(("ledger_id", "in_doubt"), [(7, False), (8, True)])
+def test_what_follows_a_chunk_that_the_broker_had(
+    shared: Shared, producer: TopicProducer, ledger_id: int, in_doubt: bool
+) -> None:
+    """It tells as well, where the other chunks had their receipts before."""
+    attachment = attach(producer)
+    row_in_chunks(producer, 1)
     sent(producer, shared, 2)
-    attachment.receipts([receipt(0, -1), receipt(1, 5), receipt(1, 6)])
+    attachment.receipts([HERE, HERE])
+    attachment.closed(None)
+    attachment = attach(producer)
+    attachment.receipts([HAD])
     assert shared.fatal is None
-    attachment.receipts([receipt(1, -1), receipt(2, -1)])
+    attachment.receipts([Receipt(0, 2, ledger_id, 9)])
+    assert isinstance(shared.fatal, InDoubtError) is in_doubt
+
+
+def test_a_topic_that_was_loaded_anew_before_the_last_time(
+    shared: Shared, producer: TopicProducer
+) -> None:
+    """What was seen of that counts as long as a row of then has no receipt."""
+    attachment = attach(producer)
+    sent(producer, shared, 0)
+    attachment.receipts([receipt(0)])
+    row_in_chunks(producer, 1)
+    attachment.closed(None)
+    attachment = attach(producer)
+    attachment.receipts([ELSEWHERE])
+    attachment.closed(TransportError("cut"))
+    attachment = attach(producer)
+    attachment.receipts([ELSEWHERE, HAD])
     assert isinstance(shared.fatal, InDoubtError)
-    assert "dropped the last chunk" in str(shared.fatal)
-    assert shared.fatal.rows == 1
+
+
+def test_entries_that_the_broker_had(shared: Shared, producer: TopicProducer) -> None:
+    """Each of them has a number of its own: nothing is in doubt."""
+    attachment = attach(producer)
+    sent(producer, shared, 0, 1)
+    attachment.receipts([receipt(0, -1), receipt(1, -1)])
+    assert producer.duplicate_rows == 4
+    assert shared.fatal is None
 
 
 @pytest.mark.parametrize(("awaited_bytes", "wakes"), [(20, True), (19, False)])
