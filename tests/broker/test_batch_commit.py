@@ -286,7 +286,10 @@ def test_the_broker_dies_in_the_commit() -> None:
     end = TransactionClient.end
     with EmbeddedBroker(progress=None) as broker:
         topic = "persistent://public/default/sink"
-        Admin(broker.admin_url).create_partitioned(topic, PARTS)
+        admin = Admin(broker.admin_url)
+        # A ledger ends with its broker, and goes when nobody asks for it any more.
+        admin.set_retention("public/default", minutes=-1, size_mb=-1)
+        admin.create_partitioned(topic, PARTS)
         write = Write(broker.service_url, topic)
         messages = [write.task(number) for number in range(2)]
 

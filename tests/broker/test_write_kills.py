@@ -350,7 +350,10 @@ def test_the_broker_is_killed(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "broker", settings, progress=None) as broker:
         names = (f"persistent://public/default/{n}" for n in ("from", "same", "once"))
         made = Topics(broker.service_url, *names, count=600)
-        made.make(Admin(broker.admin_url))
+        admin = Admin(broker.admin_url)
+        # A ledger ends with its broker, and goes when nobody asks for it any more.
+        admin.set_retention("public/default", minutes=-1, size_mb=-1)
+        made.make(admin)
         both = made.queries(tmp_path, 90)
         with Watcher(made.service_url, [made.same, made.once], PARTS) as watcher:
             with Job(both, tmp_path / "log") as job:
