@@ -40,7 +40,9 @@ def reaches(
         subscription_prefix=settings.subscription_prefix,
         patience_s=settings.poll_timeout_s,
     )
-    found = whole.from_message_ids({topic_partition: end})[topic_partition]
+    # An end by time may be right before a ledger, where no entry is to be placed at.
+    at = MessageId(end.ledger_id, max(0, end.entry_id))
+    found = whole.from_message_ids({topic_partition: at})[topic_partition]
     if EARLIEST.position < found.before.position <= end.position:
         return found.last is not None and found.last.position >= end.position
     # Its ledger is gone: retention may remove what compaction has seen.

@@ -583,6 +583,24 @@ def test_compacted_from_a_time(service_url: str, admin: Admin, topic: str) -> No
     assert values(service_url, topic, **COMPACTED, **end) == []
 
 
+def test_compacted_up_to_a_time_between_ledgers(
+    service_url: str, admin: Admin, topic: str, silences: list[str]
+) -> None:
+    """The end is right before a ledger, where no entry is."""
+    base_ms = 1_700_000_000_000
+    for ledger in range(2):
+        with RawPublisher(service_url, topic) as publisher:
+            for i in range(4):
+                time_ms = base_ms + 10_000 * ledger + i
+                entry = message(b"%d" % i, key=f"k{i + ledger}", publish_time=time_ms)
+                publisher.send(*entry)
+        admin.unload(topic)
+    admin.compact(topic)  # leaves the first row, and those of the second ledger
+    end = {"endingTime": str(base_ms + 5_000)}
+    assert values(service_url, topic, **COMPACTED, **end) == [b"0"]
+    assert silences == []
+
+
 def test_compacted_after_trimming(
     service_url: str, admin: Admin, namespace: str
 ) -> None:
