@@ -2,6 +2,7 @@
 """The scripted broker, for these tests."""
 
 from tests.support.scripted_fixtures import _nothing_left as _nothing_left
+from tests.support.scripted_fixtures import _patient_closes as _patient_closes
 from tests.support.scripted_fixtures import clock as clock
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import requests, retry
+from pulsar_spark.client import consumers, producers, requests, retry
 from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
 from tests.support.scripted_broker import (
@@ -107,6 +107,13 @@ def _nothing_left() -> Iterator[None]:
     yield
     wait_until(lambda: client_threads() <= threads, "the end of reading threads")
     wait_until(lambda: open_files() <= files, "the end of sockets")
+
+
+@pytest.fixture(autouse=True)
+def _patient_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes something waits until a busy machine has come to it."""
+    for module in (consumers, producers):
+        monkeypatch.setattr(module, "_CLOSE_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture
