@@ -1410,7 +1410,7 @@ class TestOpening:
     ) -> None:
         """The error names the name, the topic, and who might have it."""
         options = client_options(
-            scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=10.0
+            scripted.address, operation_timeout_s=0.2, keep_alive_interval_s=3.0
         )
         holder, pool = make(name="mine"), ConnectionPool(options)
         holder.open([TOPIC])
