@@ -306,7 +306,7 @@ def test_any_bytes_in_bounded_memory(
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         text=True,
         check=True,
-        timeout=300,
+        timeout=570,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     with capsys.disabled():
@@ -345,7 +345,7 @@ def main() -> None:
             "topic": "hostile",
             "pulsar.client.memoryLimitBytes": str(task["limit"]),
             "pulsar.reader.receiverQueueSize": "1000000",
-            "pollTimeoutMs": "20000",
+            "pollTimeoutMs": "120000",
         }
     )
     _read("warm-up", 1, options, schema)
