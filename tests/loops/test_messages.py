@@ -19,7 +19,7 @@ from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops import deliveries, messages
+from pulsar_spark.loops import deliveries, fact, messages
 from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
@@ -779,7 +779,7 @@ def delivered(*entries: bytes) -> tuple[bytes, memoryview]:
 
 def last_rows(facts: memoryview) -> list[int]:
     """Where the rows of each entry end; -1 where nothing says that."""
-    return list(facts[deliveries.LAST_ROW :: deliveries.FACTS])
+    return list(facts[fact.LAST_ROW :: fact.PER_ENTRY])
 
 
 def unpack(codec: int, payload: memoryview, size: int) -> Any:
@@ -802,7 +802,7 @@ def take(
 ) -> int:
     """Append entries; returns the first one that was not taken."""
     data, facts = came
-    last = len(facts) // deliveries.FACTS if last is None else last
+    last = len(facts) // fact.PER_ENTRY if last is None else last
     found: int = table.append_entries(
         data, facts, first, last, rows, size, crc32c, unpack
     )
@@ -1058,7 +1058,7 @@ def test_an_entry_with_too_much_metadata(kernel: Any):
     """It is left to who says why; the most that it may have it may have."""
     pairs = [(f"name {n}", "v") for n in range(5)]
     came = delivered(builders.single(Sent(b"v", key="k", properties=pairs * 2)))
-    head_bytes = came[1][deliveries.HEAD_BYTES]
+    head_bytes = came[1][fact.HEAD_BYTES]
     for max_head_bytes, max_pairs, taken in (
         (head_bytes, 5, 1),
         (head_bytes - 1, 5, 0),
