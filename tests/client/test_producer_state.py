@@ -259,14 +259,20 @@ def row_in_chunks(producer: TopicProducer, number: int) -> None:
         producer.pending.append(SendFrame(number, number, rows, bytes(10)))
 
 
-#: Receipts of a row in chunks that is sent again; before the last one was of ledger 7.
-HAD = Receipt(0, 1, -1, -1)
-HERE = Receipt(0, 1, 7, 5)
-ELSEWHERE = Receipt(0, 1, 8, 0)
+#: Ledgers of a row in chunks that is sent again; before the last one was of ledger 7.
+HAD, HERE, ELSEWHERE = -1, 7, 8
+
+
+def receipts_of_row(*ledger_ids: int) -> list[Receipt]:
+    """Its receipts, in order; each entry has a place of its own."""
+    return [
+        Receipt(0, 1, ledger_id, -1 if ledger_id == HAD else entry_id)
+        for entry_id, ledger_id in enumerate(ledger_ids)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("receipts", "in_doubt"),
+    ("ledger_ids", "in_doubt"),
     [
         ([HERE, HERE, HAD], False),
         ([HAD, HERE, HERE], False),  # it is ahead of what is yet to be stored
@@ -278,7 +284,7 @@ ELSEWHERE = Receipt(0, 1, 8, 0)
     ],
 )
 def test_a_chunk_that_the_broker_had(
-    shared: Shared, producer: TopicProducer, receipts: list[Receipt], in_doubt: bool
+    shared: Shared, producer: TopicProducer, ledger_ids: list[int], in_doubt: bool
 ) -> None:
     """It is believed where the topic was not loaded anew between: its ledger tells."""
     attachment = attach(producer)
@@ -287,7 +293,7 @@ def test_a_chunk_that_the_broker_had(
     row_in_chunks(producer, 1)
     attachment.closed(None)
     attachment = attach(producer)
-    for one in receipts:
+    for one in receipts_of_row(*ledger_ids):
         attachment.receipts([one])
     assert not producer.pending
     assert isinstance(shared.fatal, InDoubtError) is in_doubt
@@ -301,10 +307,10 @@ def test_what_follows_a_chunk_that_the_broker_had(
     attachment = attach(producer)
     row_in_chunks(producer, 1)
     sent(producer, shared, 2)
-    attachment.receipts([HERE, HERE])
+    attachment.receipts(receipts_of_row(HERE, HERE))
     attachment.closed(None)
     attachment = attach(producer)
-    attachment.receipts([HAD])
+    attachment.receipts(receipts_of_row(HAD))
     assert shared.fatal is None
     attachment.receipts([Receipt(0, 2, ledger_id, 9)])
     assert isinstance(shared.fatal, InDoubtError) is in_doubt
@@ -320,10 +326,10 @@ def test_a_topic_that_was_loaded_anew_before_the_last_time(
     row_in_chunks(producer, 1)
     attachment.closed(None)
     attachment = attach(producer)
-    attachment.receipts([ELSEWHERE])
+    attachment.receipts(receipts_of_row(ELSEWHERE))
     attachment.closed(TransportError("cut"))
     attachment = attach(producer)
-    attachment.receipts([ELSEWHERE, HAD])
+    attachment.receipts(receipts_of_row(ELSEWHERE, HAD))
     assert isinstance(shared.fatal, InDoubtError)
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: does when it loads a topic.
 _TIMEOUT_S = 90.0
 
+#: For a receipt, where the entry may be sent again: brokers drop some without a word
+#: while a topic moves.
+_SILENCE_S = 10.0
 
 #: What is refused with these while a topic moves is accepted later.
 _PASSING = (2, 6)  # PersistenceError, ServiceNotReady
@@ -73,6 +76,7 @@ class RawConnection:
         host, port = service_url.removeprefix("pulsar://").rsplit(":", 1)
         self._timeout_s = timeout_s
         self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._begun = bytearray()  # of a frame that has not come whole
         self._before: deque[pb.BaseCommand] = deque()  # came while nobody waited
         self._is_closed = False  # the producer, by the broker
         self._request_ids = itertools.count(1)
@@ -125,8 +129,12 @@ class RawConnection:
         """Send what may or may not be a frame."""
         self._socket.sendall(frame)
 
-    def receive(self, expected: str) -> Any:
+    def receive(self, expected: str, timeout_s: float | None = None) -> Any:
         """The body of the next command of the kind expected; answers probes.
+
+        Args:
+            expected: Field of BaseCommand.
+            timeout_s: How long it may take; None: as long as any reply.
 
         Raises:
             RawError: The broker refused.
@@ -135,7 +143,8 @@ class RawConnection:
             TimeoutError: It did not come in time, whatever else did.
             ConnectionError: The broker ended the connection.
         """
-        deadline = time.monotonic() + self._timeout_s
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             command = (
                 self._before.popleft()
@@ -175,35 +184,34 @@ class RawConnection:
 
     def _next(self, deadline: float, awaited: str) -> pb.BaseCommand | None:
         """The next command; None for a probe, which is answered."""
-        (size,) = struct.unpack(">I", self._read(4, deadline, awaited))
-        frame = self._read(size, deadline, awaited)
-        (command_size,) = struct.unpack_from(">I", frame)
-        command = pb.BaseCommand.FromString(frame[4 : 4 + command_size])
+        self._read(4, deadline, awaited)
+        (size,) = struct.unpack_from(">I", self._begun)
+        self._read(4 + size, deadline, awaited)
+        frame, self._begun = self._begun, bytearray()
+        (command_size,) = struct.unpack_from(">I", frame, 4)
+        command = pb.BaseCommand.FromString(bytes(frame[8 : 8 + command_size]))
         if command.type != pb.BaseCommand.PING:
             return command
         self.send_command("pong", pb.CommandPong())
         return None
 
-    def _read(self, size: int, deadline: float, awaited: str) -> bytes:
-        found = bytearray()
-        while len(found) < size:
+    def _read(self, size: int, deadline: float, awaited: str) -> None:
+        """Read so much of a frame; what has come stays for later if that is not all."""
+        while len(self._begun) < size:
             # A broker's probes alone must not keep it waiting.
             left_s = deadline - time.monotonic()
             try:
                 self._socket.settimeout(max(0.001, left_s))
-                data = self._socket.recv(size - len(found))
+                data = self._socket.recv(size - len(self._begun))
             except TimeoutError:
-                raise TimeoutError(
-                    f"the broker sent no {awaited} within {self._timeout_s} s"
-                ) from None
+                raise TimeoutError(f"the broker sent no {awaited} in time") from None
             finally:
                 self._socket.settimeout(self._timeout_s)
             if not data:
                 raise ConnectionError(
                     f"the broker ended the connection, no {awaited} came"
                 )
-            found += data
-        return bytes(found)
+            self._begun += data
 
 
 class RawPublisher(RawConnection):
@@ -334,11 +342,11 @@ class RawPublisher(RawConnection):
                 f"{error}: whether {text} is stored is not known"
             ) from None
 
-    def _stored(self, frame: bytes) -> tuple[int, int]:
+    def _stored(self, frame: bytes, timeout_s: float | None = None) -> tuple[int, int]:
         while self._is_closed or "close_producer" in self.arrived():
             self._attach()
         self.send_bytes(frame)
-        stored = self.receive("send_receipt").message_id
+        stored = self.receive("send_receipt", timeout_s).message_id
         return int(stored.ledgerId), int(stored.entryId)
 
     def _stored_once(self, frame: bytes, last: tuple[int, int]) -> tuple[int, int]:
@@ -346,8 +354,14 @@ class RawPublisher(RawConnection):
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                self._last = self._stored(frame)
+                self._last = self._stored(frame, _SILENCE_S)
                 return self._last
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                # Its answer is behind any receipt that may still come.
+                close = pb.CommandCloseProducer(producer_id=1)
+                self.ask("close_producer", close, "success")
             except (ProducerClosedError, RawError) as error:
                 is_over = isinstance(error, RawError) and error.code not in _PASSING
                 if is_over or time.monotonic() > deadline:
