@@ -30,6 +30,7 @@ from pulsar_spark.wire.outgoing import EntryEncoder, as_single
 from tests.support import kernels
 from tests.support.entries import member
 from tests.support.protobuf_frames import BatchCutter, batch_frame, row_frames
+from tests.wire.builders import proto
 
 NOW_MS = 1_760_000_000_123
 MIB = 1 << 20
@@ -58,19 +59,19 @@ def packer(
     kernel: Any, like: EntryEncoder, rows: int, size: int, **further: Any
 ) -> Any:
     """What the fast way needs to know: the same."""
-    return kernel.Packer(
-        producer_id=like.producer_id,
-        producer_name=like.producer_name,
-        max_entry_bytes=like.max_entry_bytes,
-        max_rows=rows,
-        max_bytes=size,
-        max_alone_bytes=like.max_entry_bytes,
-        txn=like.txn,
-        codec=int(like.compression),
-        compress=partial(compress, like.compression),
-        now_ms=lambda: NOW_MS,
-        **further,
-    )
+    given: dict[str, Any] = {
+        "producer_id": like.producer_id,
+        "producer_name": like.producer_name,
+        "max_entry_bytes": like.max_entry_bytes,
+        "max_rows": rows,
+        "max_bytes": size,
+        "max_alone_bytes": like.max_entry_bytes,
+        "txn": like.txn,
+        "codec": int(like.compression),
+        "compress": partial(compress, like.compression),
+        "now_ms": lambda: NOW_MS,
+    }
+    return kernel.Packer(**{**given, **further})
 
 
 def messages(kernel: Any, rows: EncodedRows) -> Any:
@@ -248,6 +249,19 @@ def plain(found: Found) -> list[tuple[Any, ...]]:
     ]
 
 
+def test_names_and_keys_of_any_size(kernel: Any):
+    """There is room for both, however long each of them is beside the other."""
+    for name, key in itertools.product((1, 300, 3000), (200, 300, 700, 3300, 7000)):
+        like = encoder(producer_name="n" * name)
+        rows = encoded(
+            {"value": pa.array([b"v"] * 2), "__key": pa.array(["k" * key] * 2)}
+        )
+        for shape in (None, (1, 100)):
+            one = packer(kernel, like, *(shape or (1, 1)))
+            found = taken(kernel, one, rows, range(2), alone=shape is None)
+            assert plain(found) == plain(slowly(like, rows, range(2), shape, None, 0))
+
+
 def test_golden_batch(kernel: Any):
     """Command and metadata say the same; nothing is said that was not asked for."""
     rows = encoded({"value": pa.array([b"a", b"bc"])})
@@ -400,6 +414,36 @@ def test_a_row_that_does_not_fit(kernel: Any, alone: bool):
     assert (sequence_id, delivery_time) == (1, -1)
 
 
+def test_a_row_that_fits_into_no_entry_is_all_that_is_left(kernel: Any):
+    """It waits for others as any row does; then there is no frame of it."""
+    one = packer(kernel, encoder(max_message_size_bytes=100), 2, 1000)
+    rows = messages(kernel, rows_of([120]))
+    frames: list[SendFrame] = []
+    assert one.add(rows, range(1), 0, 1, frames, ANY_SIZE) == 1
+    assert (one.rows, one.odd_row) == (1, None)
+    assert one.finish(frames) == 0
+    assert not frames
+    assert len(one.odd_row.message) == 120
+    assert one.finish(frames) == 0
+    assert (one.rows, one.odd_row) == (0, None)
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZLIB])
+def test_the_most_that_a_row_by_itself_may_have(
+    kernel: Any, compression: CompressionType
+):
+    """Of its payload as it is sent: exactly so much is not too much."""
+    like = encoder(compression=compression)
+    rows = encoded({"value": pa.array([b"value" * 50])})
+    size = len(compress(compression, b"value" * 50))
+    for most in (size - 1, size):
+        one = packer(kernel, like, 1, 1, max_alone_bytes=most)
+        frames: list[SendFrame] = []
+        assert one.add_alone(messages(kernel, rows), range(1), 0, 1, frames, 1) == 1
+        assert len(frames) == (most == size)
+        assert (one.odd_row is None) == (most == size)
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -438,11 +482,12 @@ def test_a_message_that_is_none_behind_what_could_be_some(kernel: Any):
     data = before + struct.pack(">I", 2) + b"\x18\x81"
     offsets = memoryview(struct.pack("2q", len(before), len(data))).cast("q")
     rows = kernel.Messages(memoryview(data), offsets)
-    frames: list[SendFrame] = []
-    one = packer(kernel, encoder(), 1, 1000)
-    assert one.add(rows, range(1), 0, 1, frames, ANY_SIZE) == 1
-    assert not frames
-    assert one.odd_row is not None
+    for take in ("add", "add_alone"):
+        frames: list[SendFrame] = []
+        one = packer(kernel, encoder(), 1, 1000)
+        assert getattr(one, take)(rows, range(1), 0, 1, frames, ANY_SIZE) == 1
+        assert not frames
+        assert one.odd_row is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -534,6 +579,50 @@ def test_receipts_that_are_not_there_yet(kernel: Any):
     for size in range(len(one)):
         found, end = kernel.read_receipts(one + one[:size])
         assert (len(found), end) == (1, len(one))
+
+
+PLACE = proto((1, 6), (2, 7), (3, 1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        proto((1, 2**63)),
+        proto((1, 2**40), (2, 2**40)),
+        proto((2, 5), (3, PLACE), (4, 9)),
+        proto((1, 4), (3, PLACE), (4, 9)),
+        proto((1, 4), (2, 5), (4, 9)),
+        proto((1, 4), (2, 5), (3, b""), (4, 9)),
+        proto((1, 4), (2, 5), (3, proto((1, 6), (3, 1))), (4, 9)),
+        proto((1, 4), (2, 5), (3, proto((2, 7), (3, 1))), (4, 9)),
+        proto((1, 4), (2, 5), (3, proto((1, 6))), (2, 7)),
+        proto((1, 4), (2, 5), (3, PLACE + proto((4, 0)))),
+        proto((1, 4), (2, 5), (3, PLACE + proto((4, 0))), (4, 9)),
+        proto((1, 4), (2, 5), (3, PLACE), (5, 9)),
+        proto((1, 4), (2, 5), (3, PLACE), (4, 9), (5, 1)),
+        proto((1, 4), (2, 5), (3, PLACE), (4, 9))[:-1] + b"\x89",
+        proto((1, 4), (2, 5), (3, PLACE))[:-1] + b"\x81",
+    ],
+)
+def test_unusual_receipts(kernel: Any, body: bytes):
+    """What lacks a field, or has one more, is left to others."""
+    one = receipt(4, 5, message_id=pb.MessageIdData(ledgerId=6, entryId=7))
+    unusual = encode_frame(proto((1, 7), (7, body)))
+    for rest in (b"", one):
+        assert kernel.read_receipts(unusual + rest) == ([], 0)
+        found, end = kernel.read_receipts(one + unusual + rest)
+        assert (len(found), end) == (1, len(one))
+
+
+def test_receipts_whose_sizes_do_not_fit(kernel: Any):
+    """A byte of the sizes and the type that is another makes no receipt of it."""
+    one = receipt(4, 5, message_id=pb.MessageIdData(ledgerId=6, entryId=7))
+    for place in range(12):
+        for byte in {0, 1, 7, 8, 0x3A, 0x80, 0xFF, one[place] - 1, one[place] + 1}:
+            if byte in (-1, one[place]):
+                continue
+            data = one[:place] + bytes((byte,)) + one[place + 1 :]
+            assert kernel.read_receipts(data + one) == ([], 0), (place, byte)
 
 
 def test_places_of_receipts(kernel: Any):
