@@ -358,6 +358,23 @@ def test_repeated_properties(kernel: Any, names: str):
     assert pairs_of(table, row - 1) == [(b"a", b""), (b"x" * 29, b"")]
 
 
+def test_many_properties_of_other_messages(kernel: Any):
+    """Names are those of one message, whatever names the one before it has."""
+    some = [(f"n{i}", str(i)) for i in range(20)]
+    others = [*((f"m{i}", "") for i in range(17)), ("n5", "five")]
+    again = [*some, ("n0", "again")]
+    by_batches, by_entries = kernel.MessageTable(), kernel.MessageTable()
+    for pairs in (some, others, again):
+        sent = [Sent(properties=[("x", "")]), Sent(properties=pairs)]
+        by_batches.append_batch(batch_payload(sent[1:]), 1, None, 0, 0, 0)
+        assert take(by_entries, delivered(builders.single(sent[1]))) == 1
+        table = kernel.MessageTable()
+        table.append_batch(batch_payload(sent), 2, None, 0, 0, 0)
+        wanted = [(key.encode(), value.encode()) for key, value in dict(pairs).items()]
+        for each in (by_batches, by_entries, table):
+            assert pairs_of(each, each.rows - 1) == wanted
+
+
 def test_every_truncation(kernel: Any):
     """A batch that ends early is refused wherever it ends."""
     payload = batch_payload(
@@ -390,6 +407,84 @@ def test_fields_that_there_are_not(kernel: Any, field: bytes):
     last = b"\xf8\xff\xff\xff\x0f\x05"
     for head in (last, proto((1, last))):
         assert len(rows_of(kernel, sized(proto((3, 0)) + head), 1)) == 1
+
+
+@pytest.mark.parametrize(("kind", "width"), [(1, 8), (5, 4)])
+def test_fields_of_fixed_width(kernel: Any, kind: int, width: int):
+    """They are passed over wherever they stand, and refused where they end early."""
+    tag = bytes((99 << 3 & 0x7F | 0x80 | kind, 99 >> 4))
+    field = tag + b"\xff" * width
+    key, name, value = proto((2, "key")), proto((1, "a")), proto((2, "b"))
+    for head in (
+        field + key + proto((1, name + value)),
+        key + proto((1, field + name + value)),
+        key + proto((1, name + field + value)),
+        key + proto((1, name + value + field)),
+        key + proto((1, name + value)) + field,
+    ):
+        ((_, found, fields),) = rows_of(kernel, sized(proto((3, 1)) + head) + b"v", 1)
+        assert (found, fields["partition_key"]) == (b"v", "key")
+        assert fields["properties"] == {"a": "b"}
+    for size in range(width):
+        less = tag + b"\xff" * size
+        for head in (key + less, proto((1, name + value + less)) + key):
+            with pytest.raises(CorruptEntryError, match=r"message 0 of 1 .* damaged"):
+                rows_of(kernel, sized(proto((3, 20)) + head) + bytes(20), 1)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"\x10",
+        b"\x10\x80",
+        b"\x12",
+        b"\x12\x80",
+        b"\x12\x03ab",
+        b"\x98",
+        b"\x28" + b"\x80" * 10 + b"\x01",
+    ],
+)
+def test_fields_that_end_early(kernel: Any, field: bytes):
+    """Nothing behind the metadata, or behind a property, is taken for their end."""
+    for head in (proto((3, 4)) + field, proto((1, field), (3, 4))):
+        with pytest.raises(CorruptEntryError, match=r"message 0 of 1 .* damaged"):
+            rows_of(kernel, sized(head) + b"\x01" * 4, 1)
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, 16_383, 16_384, 2**63, 2**64 - 1])
+def test_numbers_and_sizes_of_any_size(kernel: Any, number: int):
+    """Up to ten bytes of a number, wherever it stands."""
+    size = min(number, 20_000)
+    sent = Sent(b"v", sequence_id=number, properties=[("n" * size, "v" * size)])
+    ((_, value, fields),) = rows_of(kernel, batch_payload([sent]), 1)
+    assert (value, fields["sequence_id"]) == (b"v", number)
+    assert fields["properties"] == {"n" * size: "v" * size}
+
+
+def test_numbers_in_the_place_of_bytes(kernel: Any):
+    """They are passed over, as protobuf does it."""
+    pair = proto((1, 5), (1, "a"), (2, 5), (2, "b"))
+    head = proto((1, 5), (2, 5), (1, pair), (2, "key"), (3, 1))
+    ((_, value, fields),) = rows_of(kernel, sized(head) + b"v", 1)
+    assert (value, fields["partition_key"]) == (b"v", "key")
+    assert fields["properties"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("head", [b"", proto((2, "key"))])
+def test_a_message_that_does_not_say_its_size(kernel: Any, head: bytes):
+    """It could end anywhere."""
+    with pytest.raises(CorruptEntryError, match=r"message 0 .* not say how large"):
+        rows_of(kernel, sized(head), 1)
+
+
+def test_a_batch_of_nothing(kernel: Any):
+    """It has no messages, and leaves none."""
+    table = kernel.MessageTable()
+    assert table.append_batch(b"", 0, None, 0, 0, 0) == 0
+    assert (table.rows, table.pairs, table.next_position) == (0, 0, 0)
+    payload = batch_payload([Sent()])
+    assert table.append_batch(payload, 1, None, 0, 0, 0, 1, len(payload)) == 1
+    assert (table.rows, table.next_position) == (0, len(payload))
 
 
 def test_groups_are_refused(kernel: Any):
@@ -485,6 +580,27 @@ def test_a_table_ends_before_too_many_properties(kernel: Any):
     assert another.append_batch(payload, 5, None, 0, 0, 0, 2, table.next_position) == 4
 
 
+def test_a_piece_that_is_exactly_full(kernel: Any):
+    """As many messages as have room, by their bytes and by their properties."""
+    payload = batch_payload([Sent(b"v" * 44)] * 5)  # of 50 bytes each
+    for most_bytes, taken in ((99, 1), (100, 2), (101, 2)):
+        table = kernel.MessageTable()
+        found = table.append_batch(payload, 5, None, 0, 0, 0, 2, 100, 5, most_bytes)
+        assert (found, table.rows) == (2 + taken, taken)
+    payload = batch_payload([Sent(properties=[("a", ""), ("b", "")])] * 5)
+    for max_pairs, taken in ((5, 2), (6, 3), (7, 3)):
+        table = kernel.MessageTable()
+        table.max_pairs = max_pairs
+        assert table.append_batch(payload, 5, None, 0, 0, 0) == taken
+
+
+def test_no_limit(kernel: Any):
+    """Places in columns, and numbers of rows, are int32s: the largest is the limit."""
+    array("i", [kernel.NO_LIMIT])
+    with pytest.raises(OverflowError):
+        array("i", [kernel.NO_LIMIT + 1])
+
+
 @pytest.mark.parametrize("count", [8, 40])
 def test_too_many_properties(kernel: Any, count: int):
     """A message is refused for names that differ, never for those that repeat."""
@@ -543,6 +659,17 @@ def test_metadata_taken_apart(kernel: Any):
     assert metadata.num_messages_in_batch == 7
 
 
+def test_metadata_of_any_numbers_and_widths(kernel: Any):
+    """Up to ten bytes of a number; and what is in a field is never taken for one."""
+    properties = b"\xa2" + b"\x80" * 8 + b"\x00" + b"\x01p"
+    others = proto((1, "x" * 127), (2, 127), (3, 2**64 - 1))
+    others += b"\x52\x81" + b"\x80" * 8 + b"\x00x"
+    others += b"\xf9\x06" + bytes(4) + proto((4, "ab"))
+    others += b"\xfd\x06" + proto((4, "ab"))
+    found = kernel.split_metadata(properties + others)
+    assert found == (others, proto((1, "p")))
+
+
 def test_all_other_fields_stay(kernel: Any):
     """Whatever their numbers are, and however often they come."""
     for number in {*range(1, 300), 2047, 2048, 2**29 - 1} - {4, 7, 13}:
@@ -562,6 +689,7 @@ def test_all_other_fields_stay(kernel: Any):
         b"\x0d" + bytes(3),
         b"\x10",
         b"\x10" + b"\x80" * 11,
+        b"\x80",
         b"\x80" * 11,
         b"\x9b\x06\x9c\x06",
     ],
@@ -765,6 +893,147 @@ def test_texts_after_a_failed_allocation(kernel: Any):
             assert text_of(texts, 99) == (b"some text" if fill == "append" else wanted)
 
 
+# -- how much memory is taken ----------------------------------------------------------
+
+
+def watched(kernel: Any) -> tuple[list[int], Any]:
+    """How many bytes were asked for each time, and what gives them."""
+    sizes: list[int] = []
+    give = kernel.new_bytes
+
+    def allocate(size: int) -> memoryview:
+        sizes.append(size)
+        return give(size)  # type: ignore[no-any-return]
+
+    return sizes, allocate
+
+
+def numbers_of(rows: int) -> list[int]:
+    """Bytes of each column of numbers that has room for so many rows."""
+    return [8 * rows, 8 * rows, 4 * rows, rows, 8 * (rows + 1), 4 * (rows + 1)]
+
+
+#: Rows that were there when a column grew, one by one, and those that it then has.
+GROWN = {0: 16, 16: 32, 32: 64, 64: 128}
+
+
+@pytest.mark.parametrize("by", ["batches", "entries"])
+def test_room_for_rows(kernel: Any, by: str):
+    """None before there are rows; then twice as much each time there is no more."""
+    sizes, allocate = watched(kernel)
+    table = kernel.MessageTable([], allocate)
+    assert sizes == numbers_of(0)
+    assert (table.any_flags, table.all_flags, table.is_full) == (0, 0xFF, False)
+    assert (table.rows, table.pairs, table.next_position) == (0, 0, 0)
+    payload, came = batch_payload([Sent()]), delivered(SINGLE)
+    for row in range(100):
+        sizes.clear()
+        if by == "batches":
+            table.append_batch(payload, 1, None, 0, 0, 0)
+        else:
+            assert take(table, came) == 1
+        assert sizes == (numbers_of(GROWN[row]) if row in GROWN else [])
+    sizes.clear()
+    table.append_batch(payload * 300, 300, None, 0, 0, 0)
+    assert sizes == numbers_of(400)
+
+
+def test_room_for_bytes(kernel: Any):
+    """Likewise, of the bytes and of the places in them."""
+    sizes, allocate = watched(kernel)
+    column = kernel.BinaryColumn(allocate)
+    assert sizes == [0, 4]
+    bounds = memoryview(array("i", [0, 64]))
+    for row in range(100):
+        sizes.clear()
+        column.append(row, bytes(64), bounds, 1)
+        grown = GROWN.get(row, 0)
+        assert sizes == ([4 * (grown + 1), 64 * grown] if grown else [])
+    sizes.clear()
+    column.append(100, bytes(100_000), memoryview(array("i", [0, 100_000])), 1)
+    assert sizes == [6_400 + 100_000]
+
+
+def test_room_for_numbered_rows(kernel: Any):
+    """Likewise, for the largest numbers that there are; and none for no rows."""
+    sizes, allocate = watched(kernel)
+    column = kernel.BinaryColumn(allocate)
+    numbers = memoryview(array("i", [2**31 - 1] * 100))
+    for rows, first, last, grown in (
+        (0, 84, 100, [4 * 17, 16 * 13]),
+        (16, 50, 50, []),
+        (16, 0, 1, [4 * 33, 32 * 13]),
+        (17, 0, 100, [4 * 118, 117 * 13]),
+    ):
+        sizes.clear()
+        column.append_numbered(rows, b"head", numbers, first, last, b"tail")
+        assert sizes == grown
+        assert column.offsets[rows + last - first] == (rows + last - first) * 13
+
+
+def test_room_for_message_ids(kernel: Any):
+    """Likewise, of the entries that are asked for."""
+    came = delivered(builders.batch([Sent(removed=True)]), *[SINGLE] * 40)
+    table = kernel.MessageTable()
+    assert take(table, came) == 41
+    sizes, allocate = watched(kernel)
+    column = kernel.BinaryColumn(allocate)
+    sizes.clear()
+    column.append_ids(0, came[1], 0, 1, b"", table.batch_indexes, 0)
+    assert sizes == []
+    column.append_ids(0, came[1], 25, 41, b"", table.batch_indexes, 24)
+    places, room = sizes
+    assert places == 4 * 17
+    sizes.clear()
+    column.append_ids(16, came[1], 25, 41, b"", table.batch_indexes, 24)
+    assert sizes == [4 * 33, 2 * room]
+
+
+def test_room_for_a_batch(kernel: Any, monkeypatch: pytest.MonkeyPatch):
+    """The same of what only the kernel itself sees, kept for the next batch."""
+    give = kernel.new_bytes
+    sizes, allocate = watched(kernel)
+    monkeypatch.setattr(kernel, "new_bytes", allocate)
+    table = kernel.MessageTable([], give)
+    assert sizes == [0]
+
+    def grown(sent: list[Sent], *further: int) -> list[int]:
+        sizes.clear()
+        payload = batch_payload(sent)
+        table.append_batch(payload, len(sent), None, 0, 0, 0, *further)
+        return [*sizes]
+
+    assert grown([Sent()] * 5, 0, 0, 1) == [8] * 3
+    assert grown([Sent()] * 5, 1, table.next_position) == [8 * 4] * 3
+    assert grown([Sent()] * 4) == []
+    many = [Sent(properties=[(str(n), "") for n in range(40)])]
+    assert grown(many) == [8 * 16] * 2 + [8 * 32] * 2 + [8 * 64] * 2
+    assert grown(many) == []
+    table = kernel.MessageTable([], give)
+    sizes.clear()
+    assert take(table, delivered(SINGLE)) == 1
+    assert sizes == [8] * 3
+
+
+def test_room_of_a_table_like_another(kernel: Any):
+    """For as many rows and bytes, and an eighth more; but not for very many bytes."""
+    sizes, allocate = watched(kernel)
+    table = kernel.MessageTable(["values"], allocate)
+    table.append_batch(batch_payload([Sent(b"v" * 10)] * 80), 80, None, 0, 0, 0)
+    sizes.clear()
+    another = table.empty_like()
+    assert sizes == [*numbers_of(0), *numbers_of(90), 900, 4 * 91]
+    sizes.clear()
+    another.append_batch(batch_payload([Sent(b"v" * 10)] * 90), 90, None, 0, 0, 0)
+    assert sizes == []
+    column = kernel.BinaryColumn(allocate)
+    size = 9 << 20
+    column.append(0, bytes(size), memoryview(array("i", [0, size])), 1)
+    sizes.clear()
+    column.empty_like(1)
+    assert sizes == [8 << 20, 4 * 2]
+
+
 # -- whole entries ---------------------------------------------------------------------
 
 
@@ -931,6 +1200,16 @@ def test_a_null_value_that_is_none(kernel: Any):
     assert [bool(flags[row] & encoded) for row in range(4)] == [0, 0, 1, 0]
 
 
+def test_keys_that_are_not_there(kernel: Any):
+    """They are empty, whatever keys the entry before has."""
+    whole = Sent(key="key", ordering_key=b"order")
+    came = delivered(builders.single(whole), builders.single(Sent()))
+    table = kernel.MessageTable()
+    assert take(table, came) == 2
+    assert [text_of(table.keys, row) for row in range(2)] == [b"key", b""]
+    assert [text_of(table.ordering_keys, row) for row in range(2)] == [b"order", b""]
+
+
 BATCH = builders.batch([Sent(b"v" * 44)] * 4)  # of 50 bytes each
 SINGLE = builders.single(Sent(b"v" * 42))  # likewise
 
@@ -976,6 +1255,33 @@ def test_an_entry_that_is_larger_than_a_table(kernel: Any):
         table = kernel.MessageTable()
         assert take(table, delivered(small, large), **limits) == 1
         assert not table.is_full
+
+
+def test_a_table_that_is_full_with_one_row(kernel: Any):
+    """It takes no second one."""
+    table = kernel.MessageTable()
+    assert take(table, delivered(SINGLE, SINGLE), rows=1) == 1
+    assert (table.rows, table.is_full) == (1, True)
+
+
+def test_a_batch_that_cannot_have_so_many_messages(kernel: Any):
+    """It is damaged, which is no reason for another table."""
+    table = kernel.MessageTable()
+    two = builders.batch([Sent()] * 2)
+    assert take(table, delivered(two, lying((11, 3), payload=bytes(17))), rows=4) == 1
+    assert (table.rows, table.is_full) == (2, False)
+
+
+def test_a_batch_with_too_many_properties_for_a_table(kernel: Any):
+    """It is left to who takes it in pieces, and nothing of it is in the table."""
+    sent = [Sent(key="k", properties=[(str(n), "") for n in range(4)])] * 3
+    came = delivered(builders.single(Sent(b"first")), builders.batch(sent))
+    table = kernel.MessageTable()
+    table.max_pairs = 9
+    assert take(table, came) == 1
+    assert (table.rows, table.pairs, table.any_flags, table.is_full) == (1, 0, 0, False)
+    assert row_of(table, 0) == wanted_row(Sent(b"first"), 0, 5)
+    assert last_rows(came[1]) == [1, -1]
 
 
 def test_what_a_table_is_full_of_is_asked_each_time(kernel: Any):
@@ -1054,10 +1360,11 @@ def test_a_checksum_is_of_what_is_behind_it(kernel: Any):
     assert asked == [entry[12:] for entry in entries]
 
 
-def test_an_entry_with_too_much_metadata(kernel: Any):
+@pytest.mark.parametrize("codec", [0, 1])
+def test_an_entry_with_too_much_metadata(kernel: Any, codec: int):
     """It is left to who says why; the most that it may have it may have."""
-    pairs = [(f"name {n}", "v") for n in range(5)]
-    came = delivered(builders.single(Sent(b"v", key="k", properties=pairs * 2)))
+    sent = Sent(b"v", key="k", properties=[(f"name {n}", "v") for n in range(5)] * 2)
+    came = delivered(builders.single(sent, Outer(codec=codec)))
     head_bytes = came[1][fact.HEAD_BYTES]
     for max_head_bytes, max_pairs, taken in (
         (head_bytes, 5, 1),
@@ -1131,3 +1438,21 @@ def test_message_ids(kernel: Any, partition: bytes):
     column.append_ids(4, facts, 1, 1, partition, table.batch_indexes, 4)
     found = [text_of(column, row) for row in range(4)]
     assert found == [b"kept", ids[0], *ids[-2:]]
+
+
+def test_the_largest_message_ids(kernel: Any):
+    """There is room for them, whatever their partition adds."""
+    most = 2**63 - 1
+    partition = proto((3, 2**31 - 1))
+    entry = builders.batch([Sent()] * 300)
+    data = builders.message(entry, ledger_id=most, entry_id=most)
+    scanner = deliveries.Scanner()
+    assert scanner.scan(data, 0, len(data), 1 << 20, {1}) == 1
+    facts = scanner.facts(1)
+    table = kernel.MessageTable()
+    assert take(table, (data, facts)) == 1
+    column = kernel.BinaryColumn(kernel.new_bytes)
+    column.append_ids(0, facts, 0, 1, partition, table.batch_indexes, 0)
+    head = proto((1, most), (2, most)) + partition
+    wanted = [head + proto((4, index), (6, 300)) for index in range(300)]
+    assert [text_of(column, row) for row in range(300)] == wanted
