@@ -111,7 +111,7 @@ def test_other_clients_at_the_probe_of_deduplication(
         reader = one.create_reader(topic, pulsar.MessageId.earliest)
         assert reader.has_message_available()
         assert reader.read_next(20_000).data() == b"before"
-        # Of a marker the broker says now that it is the last message, now that it is not.
+        # Of a marker the broker says now that it is the last message, now that not.
         assert not (has_transactions and reader.has_message_available())
         with pytest.raises(pulsar.Timeout):
             reader.read_next(_NOTHING_MS)
