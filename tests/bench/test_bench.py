@@ -207,6 +207,8 @@ def test_entries_of_few_messages() -> None:
     assert [case.target for case in cases if case.target] == [6.0, 0.55]
 
 
+@pytest.mark.soak
+@pytest.mark.slow
 def test_hops_with_a_broker(cluster: Cluster) -> None:
     """Publishing, the null drain, one partition and planning, on a few rows."""
     cases = bench_partition.run(cluster, 2000, 1)
@@ -218,6 +220,7 @@ def test_hops_with_a_broker(cluster: Cluster) -> None:
     assert all(case.rows_per_s > 0 for case in cases)
 
 
+@pytest.mark.soak
 def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
     """The benchmark itself counts the rows of each."""
     cases = bench_stream.run_batches(cluster, spark, 1, 1)
@@ -231,6 +234,7 @@ def test_micro_batches_written(cluster: Cluster, spark: SparkSession) -> None:
     assert len(cases) == 5
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_memory(cluster: Cluster) -> None:
     """Of the workers alone, each time of new ones."""

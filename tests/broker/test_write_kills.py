@@ -316,6 +316,7 @@ def test_workers_are_killed(topics: Callable[[int], Topics], tmp_path: Path) -> 
         made.check(watcher)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_run_is_stopped_and_overtaken(
     topics: Callable[[int], Topics], tmp_path: Path

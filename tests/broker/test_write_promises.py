@@ -355,6 +355,7 @@ def test_many_names_fall_out_of_memory(forgetful: EmbeddedBroker) -> None:
     assert set(found.values()) <= {1, 2}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_name_is_forgotten_when_it_was_not_used(forgetful: EmbeddedBroker) -> None:
     """What is repeated later than that is there twice."""
@@ -388,7 +389,14 @@ EXPIRIES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", EXPIRIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # Brokers look for what has expired once a minute.
+        pytest.param(kind, marks=() if kind == "eviction" else pytest.mark.soak)
+        for kind in EXPIRIES
+    ],
+)
 def test_a_paused_query_is_forgotten(forgetful: EmbeddedBroker, kind: str) -> None:
     """Where its log may expire: it writes its last micro-batch again."""
     admin, url = Admin(forgetful.admin_url), forgetful.service_url

@@ -286,7 +286,9 @@ CASES: dict[str, Callable[[int], Case]] = {
 }
 
 
-@pytest.mark.parametrize("limit", [1 * MIB, 64 * MIB])
+@pytest.mark.parametrize(
+    "limit", [1 * MIB, pytest.param(64 * MIB, marks=pytest.mark.soak)]
+)
 def test_any_bytes_in_bounded_memory(
     scripted: ScriptedBroker, limit: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

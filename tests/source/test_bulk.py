@@ -389,13 +389,21 @@ def asked_of(seed: int) -> Asked:
 
 
 @pytest.mark.parametrize("form", kernels.FORMS)
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32))
-@example(seed=0)
-def test_the_same_as_one_by_one(form: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    "examples", [60, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.soak])]
+)
+def test_the_same_as_one_by_one(form: str, examples: int) -> None:
     """Rows, RecordBatches, errors, permits, positions, counts: all the same."""
-    asked = asked_of(seed)
-    assert read(asked, form) == read(asked, None)
+    unhealthy = list(HealthCheck)
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=unhealthy)
+    @given(seed=st.integers(0, 2**32))
+    @example(seed=0)
+    def compare(seed: int) -> None:
+        asked = asked_of(seed)
+        assert read(asked, form) == read(asked, None)
+
+    compare()
 
 
 # -- what is taken together, and what is not -------------------------------------------
