@@ -3,6 +3,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Arrays;
 import java.util.Map;
+import org.apache.spark.sql.DataFrameWriter;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
@@ -47,9 +48,15 @@ public final class Peer {
                             .selectExpr(expressions).cache();
                     rows.count();
                     break;
-                case "write": // service URL, topic
-                    rows.write().format("pulsar").mode("append")
-                            .options(options(words)).save();
+                case "write": // service URL, topic, further options as name=value
+                    DataFrameWriter<Row> writer =
+                            rows.write().format("pulsar").mode("append")
+                            .options(options(words));
+                    for (int at = 3; at < words.length; at++) {
+                        String[] option = words[at].split("=", 2);
+                        writer = writer.option(option[0], option[1]);
+                    }
+                    writer.save();
                     break;
                 default:
                     throw new IllegalArgumentException(line);

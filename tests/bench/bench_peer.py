@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark import PulsarDataSource
 from tests.bench.__main__ import machine
@@ -50,7 +50,6 @@ _RIVAL = "Scala connector"
 
 #: What we must reach of it.
 _READ_TARGETS = {"six columns": 2.2, "value only": 3.0}
-_WRITE_TARGET = 2.0
 _COLD_TARGET = 1.0
 
 _PARTITIONS = 2
@@ -58,6 +57,35 @@ _SIZE_BYTES = 100
 
 _FOLDER = ROOT / "build" / "peer"
 _HERE = Path(__file__).parent
+
+
+class _Write(NamedTuple):
+    """A way to write that both have.
+
+    Attributes:
+        name: What the table calls it.
+        target: How many times as fast ours should be.
+        partitions: Of the topic.
+        max_rows: No more, where each is slow.
+        options: Of both.
+    """
+
+    name: str
+    target: float
+    partitions: int
+    max_rows: int
+    options: dict[str, str]
+
+
+_BATCHING = "pulsar.producer.batching"
+_TENS = {_BATCHING + "MaxMessages": "10"}
+#: Batches by key are not among them: the other one cannot be told to make them.
+_WRITES = (
+    _Write("default batches", 2.0, 2, 4_000_000, {}),
+    _Write("unbatched", 1.25, 2, 200_000, {_BATCHING + "Enabled": "false"}),
+    _Write("batches of 10", 1.25, 2, 1_000_000, _TENS),
+    _Write("batches of 10, 100 partitions", 1.25, 100, 1_000_000, _TENS),
+)
 
 #: What Spark 3 reaches for inside the JDK.
 _ADD_OPENS = (
@@ -173,23 +201,46 @@ def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
             )
         for size in SIZES:
             yield from _small(broker, peer, spark, size, rows, repeats)
-        with broker.further_namespace() as namespace:
-            note("both write")
-            expressions = row_expressions(_SIZE_BYTES)
-            peer.ask("rows", topic.rows, _PARTITIONS, *expressions)
-            frame = rows_to_write(spark, topic.rows, _SIZE_BYTES).cache()
-            assert frame.count() == topic.rows
-            own, other = (new_topic(broker, namespace, _PARTITIONS) for _ in range(2))
-            options = sink_options(broker, own)
-            seconds = in_turns(
-                {
-                    "peer": partial(peer.ask, "write", broker.service_url, other),
-                    "ours": wall(partial(save, frame, "pulsar", options)),
-                },
-                repeats,
-            )
-        what = "100 B, at-least-once"
-        yield _case(topic, what, seconds["ours"], seconds["peer"], _WRITE_TARGET)
+        for write in _WRITES:
+            yield _write(broker, peer, spark, write, topic.rows, repeats)
+
+
+def _write(
+    broker: Cluster,
+    peer: Peer,
+    spark: SparkSession,
+    write: _Write,
+    rows: int,
+    repeats: int,
+) -> Case:
+    note(f"both write {write.name}")
+    rows = min(rows, write.max_rows)
+    expressions = row_expressions(_SIZE_BYTES)
+    peer.ask("rows", rows, _PARTITIONS, *expressions)
+    with broker.further_namespace() as namespace:
+        frame = rows_to_write(spark, rows, _SIZE_BYTES).cache()
+        assert frame.count() == rows
+        own, other = (new_topic(broker, namespace, write.partitions) for _ in "ab")
+        words = [f"{name}={value}" for name, value in write.options.items()]
+        options = sink_options(broker, own) | write.options
+        seconds = in_turns(
+            {
+                "peer": partial(peer.ask, "write", broker.service_url, other, *words),
+                "ours": wall(partial(save, frame, "pulsar", options)),
+            },
+            repeats,
+        )
+        frame.unpersist()
+    return Case(
+        "peer",
+        f"100 B, at-least-once, {write.name}",
+        rows,
+        rows * _SIZE_BYTES,
+        seconds["ours"],
+        _RIVAL,
+        seconds["peer"],
+        write.target,
+    )
 
 
 def _small(
