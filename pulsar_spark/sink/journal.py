@@ -39,7 +39,7 @@ T = TypeVar("T")
 _PERMITS = 1000
 
 #: What a message takes in memory beside its bytes, about.
-_ENTRY_BYTES = 600
+_ENTRY_BYTES = 400
 
 #: The subscription that keeps a journal.
 _SUBSCRIPTION = "spark-commits"
