@@ -221,7 +221,9 @@ def _write(
         frame = rows_to_write(spark, rows, _SIZE_BYTES).cache()
         assert frame.count() == rows
         own, other = (new_topic(broker, namespace, write.partitions) for _ in "ab")
-        words = [f"{name}={value}" for name, value in write.options.items()]
+        # Without the former it fails once its client's memory is full.
+        given = {"pulsar.producer.blockIfQueueFull": "true"} | write.options
+        words = [f"{name}={value}" for name, value in given.items()]
         options = sink_options(broker, own) | write.options
         seconds = in_turns(
             {
