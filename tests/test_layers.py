@@ -62,6 +62,9 @@ LAYERS = {
     ),
     "options.security": Layer((), (), _NETWORK + _CLOCK),
     "options.service_url": Layer(("errors",), (), _NETWORK + _CLOCK),
+    # Schemas of topics as the registry holds them.
+    "schemas": Layer(("text", "schemas.info"), ("google",), _NETWORK + _CLOCK),
+    "schemas.info": Layer((), (), _NETWORK + _CLOCK),
     # The inner loops over bytes, compiled.
     "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
     "loops.memory": Layer((), (), _NETWORK + _CLOCK),
@@ -86,15 +89,30 @@ LAYERS = {
     ),
     # Messages <-> columns.
     "arrow": Layer(
-        ("errors", "message_id", "columns", "loops", "wire"),
+        ("errors", "message_id", "columns", "schemas", "loops", "wire"),
         ("pyarrow",),
         _NETWORK + _CLOCK,
     ),
-    "arrow.values": Layer(("errors", "columns"), ("pyarrow",), _NETWORK + _CLOCK),
+    "arrow.schema": Layer(("columns",), ("pyarrow",), _NETWORK + _CLOCK),
+    "arrow.values": Layer(
+        ("errors", "columns", "text", "schemas", "loops", "arrow.schema"),
+        ("pyarrow",),
+        _NETWORK + _CLOCK,
+    ),
     "arrow.hashing": Layer((), ("pyarrow",), _NETWORK + _CLOCK),
     # The protocol on blocking sockets.
     "client": Layer(
-        ("errors", "message_id", "text", "txn", "topics", "options", "loops", "wire"),
+        (
+            "errors",
+            "message_id",
+            "text",
+            "txn",
+            "topics",
+            "options",
+            "schemas",
+            "loops",
+            "wire",
+        ),
         (),
         _NETWORK,
     ),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.runs import Messages, Run, allocate, joined
 from pulsar_spark.arrow.sources import MISFITS, Collector, ColumnSource, Origin
-from pulsar_spark.arrow.values import UnreadableValueError, ValueDecoder, ValueRun
+from pulsar_spark.arrow.values import ValueDecoder, ValueRun
 from pulsar_spark.arrow.values.raw import RawDecoder
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops.fact import ENTRY_ID, LAST_ROW, LEDGER_ID
@@ -179,13 +179,10 @@ class RecordBatchBuilder:
                 for field in self.schema
                 if field.name not in self._columns
             }
-        try:
-            return values.arrays(self._rows, self._messages)
-        except (UnreadableValueError, *MISFITS) as error:
-            raise self._misfit(
-                values.first_misfit(self._rows, self._messages),
-                f"its value does not fit its schema ({error}).",
-            ) from None
+        arrays, bad, reason = values.arrays(self._rows, self._messages)
+        if bad >= 0:
+            raise self._misfit(bad, f"its value does not fit its schema ({reason}).")
+        return arrays
 
     def _append(self, entry: Entry, size_bytes: int) -> None:
         self._count(entry, size_bytes)
@@ -265,21 +262,19 @@ class _ValueColumns:
         for entry in run.entries:
             self.append(entry)
 
-    def arrays(self, rows: int, messages: Messages) -> dict[str, pa.Array]:
-        decoded = [self._decoder.decode(run) for run in self._split(rows, messages)]
-        columns = (joined(list(parts)) for parts in zip(*decoded, strict=True))
-        return dict(zip(self._decoder.columns, columns, strict=True))
-
-    def first_misfit(self, rows: int, messages: Messages) -> int:
-        number = 0
+    def arrays(
+        self, rows: int, messages: Messages
+    ) -> tuple[dict[str, pa.Array], int, str]:
+        """Return the columns, the first row that is bad, or -1, and why it is."""
+        parts, start, bad, reason = [], 0, -1, ""
         for run in self._split(rows, messages):
-            for row in range(len(run.values)):
-                try:
-                    self._decoder.decode(run._replace(values=run.values.slice(row, 1)))
-                except (UnreadableValueError, *MISFITS):
-                    return number
-                number += 1
-        return 0
+            decoded = self._decoder.decode(run)
+            if bad < 0 and len(decoded.bad):
+                bad, reason = start + decoded.bad[0], decoded.reason
+            start += len(run.values)
+            parts.append(decoded.columns)
+        columns = (joined(list(part)) for part in zip(*parts, strict=True))
+        return dict(zip(self._decoder.columns, columns, strict=True)), bad, reason
 
     def _split(self, rows: int, messages: Messages) -> Iterator[ValueRun]:
         values = messages.null_with(IS_NULL, messages.binary("values"))

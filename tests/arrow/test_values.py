@@ -13,7 +13,7 @@ from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import (
-    UnreadableValueError,
+    Decoded,
     ValueDecoder,
     ValueEncoder,
     ValueRun,
@@ -32,25 +32,28 @@ class Numbers:
     """Decodes numbers of 32 bits of these versions, and notes the runs."""
 
     columns = ("number", "is_even")
+    needs_keys = False
 
     def __init__(self, *, by_version: bool = True) -> None:
         self.by_version = by_version
         self.runs: list[tuple[int, bytes]] = []
 
-    def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+    def decode(self, run: ValueRun) -> Decoded:
         """Return the numbers, and which of them are even."""
         self.runs.append((len(run.values), run.schema_version))
-        if run.schema_version not in (BIG, LITTLE):
-            raise UnreadableValueError("there is no such version")
+        values = run.values.to_pylist()
+        bad, reason = list(range(len(values))), "there is no such version"
+        if run.schema_version in (BIG, LITTLE):
+            bad = [row for row, one in enumerate(values) if one and len(one) != 4]
+            reason = "it has not 4 bytes"
         order = "big" if run.schema_version == BIG else "little"
-        if any(len(value) != 4 for value in run.values.drop_null().to_pylist()):
-            raise UnreadableValueError("it has not 4 bytes")
         numbers = [
-            None if value is None else int.from_bytes(value, order)
-            for value in run.values.to_pylist()
+            None if value is None or row in bad else int.from_bytes(value, order)
+            for row, value in enumerate(values)
         ]
         evens = [None if number is None else number % 2 == 0 for number in numbers]
-        return pa.array(numbers, pa.int64()), pa.array(evens, pa.bool_())
+        columns = pa.array(numbers, pa.int64()), pa.array(evens, pa.bool_())
+        return Decoded(columns, bad, reason if bad else "")
 
 
 SCHEMA = pa.schema(
@@ -124,8 +127,9 @@ def test_without_versions(versions: tuple[bytes | None, bytes | None]):
     class Recorder:
         columns = raw.columns
         by_version = False
+        needs_keys = False
 
-        def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+        def decode(self, run: ValueRun) -> Decoded:
             calls.append((len(run.values), run.schema_version))
             return raw.decode(run)
 
@@ -175,24 +179,6 @@ def test_values_that_do_not_fit(bad: Entry, reason: str):
         build.finish()
     assert caught.value.message_id == "7:3"
     assert f"its value does not fit its schema ({reason})" in caught.value.message
-
-
-def test_what_arrow_says_of_values():
-    """A decoder may leave it to Arrow to refuse a value."""
-
-    class Texts:
-        columns = ("text",)
-        by_version = False
-
-        def decode(self, run: ValueRun) -> Sequence[pa.Array]:
-            return (run.values.cast(pa.string()),)
-
-    build = builder(Texts(), pa.schema([("text", pa.string())]))
-    list(build.add(entry(1, None, "größe".encode())))
-    list(build.add(entry(2, None, b"\xff")))
-    with pytest.raises(CorruptEntryError, match="UTF8") as caught:
-        build.finish()
-    assert caught.value.message_id == "7:2"
 
 
 class Sums:

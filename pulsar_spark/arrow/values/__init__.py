@@ -18,22 +18,44 @@ class ValueRun(NamedTuple):
 
     Attributes:
         values: The bytes of each message's value, NULL for a null value. They lie where
-            they were received; columns may view the same memory.
+            they were received; columns may view the same memory. May be a slice.
         schema_version: The version of the schema that they were written with, as the
             producer sent it; empty where it sent none.
+        keys: The partition key of each message, decoded, NULL where there is none; only
+            for a decoder with ``needs_keys``.
     """
 
     values: pa.BinaryArray
-    schema_version: bytes
+    schema_version: bytes = b""
+    keys: pa.BinaryArray | None = None
+
+
+class Decoded(NamedTuple):
+    """The columns of a run.
+
+    Attributes:
+        columns: An array for each of the decoder's columns, of the type that the
+            query's schema has, as long as the run.
+        bad: Rows of values that are not what their schema says, ascending, from 0: NULL
+            in all columns.
+        reason: What is wrong with the first of them, as a part of a sentence.
+    """
+
+    columns: Sequence[pa.Array]
+    bad: Sequence[int] = ()
+    reason: str = ""
 
 
 class ValueDecoder(Protocol):
     """Makes the value columns of a query.
 
+    A null value, which a run has as NULL, is NULL in all columns, and not bad.
+
     Attributes:
         columns: Names of the columns that it makes.
         by_version: Whether it depends on the version of the schema. If not, a run is a
             whole RecordBatch, and its version is left empty.
+        needs_keys: Whether columns are made of the messages' keys.
     """
 
     @property
@@ -42,14 +64,45 @@ class ValueDecoder(Protocol):
     @property
     def by_version(self) -> bool: ...  # noqa: D102
 
-    def decode(self, run: ValueRun) -> Sequence[pa.Array]:
-        """Return an array for each of ``columns``, as the query's schema has it.
+    @property
+    def needs_keys(self) -> bool: ...  # noqa: D102
 
-        Raises:
-            UnreadableValueError: A value is not what its schema says, or there is no
-                such version. Which value it is need not be said: to find it, they are
-                decoded one by one. What Arrow raises for invalid data does as well.
-        """
+    def decode(self, run: ValueRun) -> Decoded:
+        """Return the columns of a run; never raise for what a producer sent."""
+        ...
+
+
+class ValueSettings(NamedTuple):
+    """What a user may say about decoding.
+
+    Attributes:
+        json_bytes: How JSON holds bytes: ``base64``, as Java writes them, or ``utf8``,
+            as Python does.
+        time_zone: In which a DATE schema's moments have their day.
+    """
+
+    json_bytes: str = "base64"
+    time_zone: str = "UTC"
+
+
+class VersionDecoder(Protocol):
+    """Makes the value columns of messages that were written with one schema.
+
+    Each kind of schema has a module with two functions::
+
+        columns_of(info: SchemaInfo) -> pa.Schema
+        decoder(writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema,
+                settings: ValueSettings) -> VersionDecoder
+
+    The former says which columns a topic of this schema has unless the user asks for
+    others. The latter plans once how values of ``writer`` become the columns of
+    ``wanted``, whose names and types are of ``reader`` or what the user made of them.
+    Both raise ``InvalidSchemaError``: there are no such columns, or the one cannot be
+    read as the other.
+    """
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
+        """Return the columns of ``wanted``, in that order; as ``ValueDecoder`` does."""
         ...
 
 
@@ -80,7 +133,3 @@ class ValueEncoder(Protocol):
             BadRowError: A row cannot be encoded.
         """
         ...
-
-
-class UnreadableValueError(ValueError):
-    """A value is not what its schema says. Users see the ``CorruptEntryError``."""

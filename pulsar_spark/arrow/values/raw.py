@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values import ValueRun
+from pulsar_spark.arrow.values import Decoded, ValueRun
 from pulsar_spark.columns import VALUE
 
 
@@ -16,10 +16,11 @@ class RawDecoder:
 
     columns = (VALUE,)
     by_version = False
+    needs_keys = False
 
-    def decode(self, run: ValueRun) -> Sequence[pa.Array]:
+    def decode(self, run: ValueRun) -> Decoded:
         """Return the values."""
-        return (run.values,)
+        return Decoded((run.values,))
 
 
 class RawEncoder:

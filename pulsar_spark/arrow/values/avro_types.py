@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AVRO's types as columns: for values in AVRO and, as they have its schemas, in JSON.
+
+The mapping is that of the Scala connector, so that a job reads the same columns. It has
+no columns for local timestamps and times of day, which are numbers here as there; a
+user's own schema may ask for more, see ``arrow.values``.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.schema import TIMESTAMP
+from pulsar_spark.columns import VALUE
+from pulsar_spark.schemas.avro import AvroType, Kind, Logical, nullable
+from pulsar_spark.schemas.info import InvalidSchemaError
+
+#: Spark's longest decimal.
+_MAX_PRECISION = 38
+
+_PRIMITIVES = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.BYTES: pa.binary(),
+    Kind.STRING: pa.string(),
+    Kind.FIXED: pa.binary(),
+    Kind.ENUM: pa.string(),
+}
+
+_LOGICAL = {
+    Logical.DATE: pa.date32(),
+    Logical.TIMESTAMP_MILLIS: TIMESTAMP,
+    Logical.TIMESTAMP_MICROS: TIMESTAMP,
+}
+
+#: Unions that are one wider number.
+_WIDER = {
+    frozenset({Kind.INT, Kind.LONG}): pa.int64(),
+    frozenset({Kind.FLOAT, Kind.DOUBLE}): pa.float64(),
+}
+
+
+def columns_of(root: AvroType) -> pa.Schema:
+    """Return the columns of values with this schema: fields of a record, or ``value``.
+
+    All of them are nullable, as a message may have no value.
+
+    Raises:
+        InvalidSchemaError: A type has no column, or is a part of itself, or there are
+            two columns whose names are equal but for their case.
+    """
+    if root.kind is Kind.RECORD:
+        fields = [
+            pa.field(one.name, column_type(one.type, one.name, (root,)))
+            for one in root.fields
+        ]
+    else:
+        fields = [pa.field(VALUE, column_type(root))]
+    folded: dict[str, str] = {}
+    for field in fields:
+        other = folded.setdefault(field.name.casefold(), field.name)
+        if other != field.name:
+            raise InvalidSchemaError(
+                f"the fields `{other}` and `{field.name}` differ by their case only, "
+                "which Spark does not tell apart"
+            )
+    return pa.schema(fields)
+
+
+def column_type(
+    type_: AvroType, where: str = VALUE, within: tuple[AvroType, ...] = ()
+) -> pa.DataType:
+    """Return the type of a column that holds this type.
+
+    Args:
+        type_: The type.
+        where: The path of fields to it, for errors.
+        within: The records that it is a part of.
+
+    Raises:
+        InvalidSchemaError: As ``columns_of`` does.
+    """
+    return _field("", type_, where, within).type
+
+
+def _field(
+    name: str, type_: AvroType, where: str, within: tuple[AvroType, ...]
+) -> pa.Field:
+    type_, is_nullable = nullable(type_)
+    return pa.field(name, _without_null(type_, where, within), is_nullable)
+
+
+def _without_null(
+    type_: AvroType, where: str, within: tuple[AvroType, ...]
+) -> pa.DataType:
+    if type_.kind in (Kind.UNION, Kind.RECORD, Kind.ARRAY, Kind.MAP):
+        return _nested(type_, where, within)
+    if type_.kind is Kind.NULL:
+        raise InvalidSchemaError(f"`{where}` is always null, which no column can be")
+    if type_.logical is Logical.DECIMAL:
+        if type_.precision > _MAX_PRECISION:
+            raise InvalidSchemaError(
+                f"`{where}` is a decimal of {type_.precision} digits, and Spark's have "
+                f"{_MAX_PRECISION} at most"
+            )
+        return pa.decimal128(type_.precision, type_.scale)
+    if type_.logical in _LOGICAL:
+        return _LOGICAL[type_.logical]
+    return _PRIMITIVES[type_.kind]
+
+
+def _nested(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.DataType:
+    if type_.kind is Kind.UNION:
+        return _union(type_, where, within)
+    if type_.kind is Kind.RECORD:
+        if type_ in within:
+            raise InvalidSchemaError(
+                f"`{where}` holds the record {type_.name} again, which is a part of "
+                "itself; no column can be that deep"
+            )
+        inner = (*within, type_)
+        return pa.struct(
+            [
+                _field(one.name, one.type, f"{where}.{one.name}", inner)
+                for one in type_.fields
+            ]
+        )
+    assert type_.items is not None
+    if type_.kind is Kind.ARRAY:
+        return pa.list_(_field("element", type_.items, f"{where}[]", within))
+    return pa.map_(
+        pa.field("key", pa.string(), nullable=False),
+        _field("value", type_.items, f"{where}{{}}", within),
+    )
+
+
+def _union(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.DataType:
+    wider = _WIDER.get(frozenset(one.kind for one in type_.branches))
+    if wider is not None and not any(one.logical for one in type_.branches):
+        return wider
+    members = [
+        _field(f"member{at}", one, f"{where}.member{at}", within)
+        for at, one in enumerate(type_.branches)
+    ]
+    return pa.struct([one.with_nullable(True) for one in members])

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas of topics: what the registry holds, read and compared. Pure."""

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A schema as the registry of a cluster holds it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class SchemaType(enum.IntEnum):
+    """Kinds of schemas, by their number in the protocol (``Schema.Type``)."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+
+
+@dataclass(frozen=True)
+class SchemaInfo:
+    """One version of a topic's schema.
+
+    Attributes:
+        type: Its number in the protocol; one that ``SchemaType`` does not know is
+            of a newer broker.
+        data: The definition; what it is depends on the type.
+        properties: As they were registered.
+        version: The 8 bytes by which messages name it; empty for a schema that is not
+            registered.
+    """
+
+    type: int
+    data: bytes = b""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    version: bytes = b""
+
+    @property
+    def type_name(self) -> str:
+        """The type as Pulsar's tools name it."""
+        try:
+            return SchemaType(self.type).name
+        except ValueError:
+            return f"of the unknown type {self.type}"
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether messages have more than bytes: a deleted schema is of type NONE."""
+        return self.type != SchemaType.NONE
+
+
+class InvalidSchemaError(ValueError):
+    """The definition of a schema cannot be read, or not be mapped to columns.
+
+    Its text names the field, and is a part of a sentence; who knows the topic and the
+    version makes a ``SchemaError`` of it.
+    """
+
+
+def version_number(version: bytes) -> int | None:
+    """Return the number of a version as tools show it; None where there is none."""
+    return int.from_bytes(version, "big", signed=True) if len(version) == 8 else None
+
+
+def version_bytes(number: int) -> bytes:
+    """Return the 8 bytes by which messages name a version."""
+    return number.to_bytes(8, "big", signed=True)
