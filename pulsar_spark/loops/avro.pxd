@@ -221,6 +221,8 @@ cdef class ReadNumber(Reader):
 cdef class ReadNumberAsFloat(Reader):
     cdef FixedColumn _column
     cdef Py_ssize_t _most_bytes
+    cdef long long _minimum
+    cdef long long _maximum
 
     @cython.locals(value=cython.longlong)
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1

@@ -497,12 +497,17 @@ class ReadNumberAsFloat(Reader):
     Args:
         column: Has 4 bytes a value for a float, 8 for a double.
         most_bytes: That the number may have.
+        minimum, maximum: What it may be.
     """
 
-    def __init__(self, column: FixedColumn, most_bytes: int) -> None:
+    def __init__(
+        self, column: FixedColumn, most_bytes: int, minimum: int, maximum: int
+    ) -> None:
         super().__init__(1)
         self._column = column
         self._most_bytes = most_bytes
+        self._minimum = minimum
+        self._maximum = maximum
 
     def read(self, source: Source, at: int) -> int:
         """Append a number."""
@@ -511,6 +516,8 @@ class ReadNumberAsFloat(Reader):
             return source.fail(_TOO_LONG)
         if source.next < 0:
             return -1
+        if value < self._minimum or value > self._maximum:
+            return source.fail(_NO_ROOM)
         _put_float(self._column, value)
         return source.next
 

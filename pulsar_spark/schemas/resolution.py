@@ -24,6 +24,7 @@ from pulsar_spark.schemas.avro import (
     AvroType,
     Kind,
     Logical,
+    nullable,
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
 from pulsar_spark.text import shorten
@@ -86,12 +87,21 @@ def _is_readable(
         known[pair] = True
         sources = source_fields(writer, reader)
         known[pair] = all(
-            field.default is not NO_DEFAULT
+            is_optional(field)
             if source is None
             else _is_readable(writer.fields[source].type, field.type, known)
             for field, source in zip(reader.fields, sources, strict=True)
         )
     return known[pair]
+
+
+def is_optional(field: AvroField) -> bool:
+    """Return whether a record that does not have a field can be read.
+
+    The specification wants a default. The Python client declares fields of ``["null",
+    T]`` without, and NULL is what they mean.
+    """
+    return field.default is not NO_DEFAULT or nullable(field.type)[1]
 
 
 def is_same_name(writer: AvroType, reader: AvroType) -> bool:
@@ -149,26 +159,30 @@ def symbols_read(writer: AvroType, reader: AvroType) -> list[str | None]:
     return [one if one in reader.symbols else default for one in writer.symbols]
 
 
-def factor(writer: AvroType, unit: Logical | None, where: str) -> Fraction:
+def factor(
+    writer: AvroType, reader: AvroType, unit: Logical | None, where: str
+) -> Fraction:
     """Return what the writer's numbers are multiplied with to be in a unit.
 
-    1 where the writer says no unit: then they are taken to be in that one already.
+    Where the writer says no unit, the numbers are in the reader's.
 
     Args:
         writer: An int or a long.
+        reader: What it is read as, likewise.
         unit: What is wanted; None for the number as it is.
         where: The path of fields to it, for errors.
 
     Raises:
         InvalidSchemaError: The one is a time of the day, the other a date or a moment.
     """
-    if writer.logical is None or unit is None:
+    own = writer.logical or reader.logical
+    if own is None or unit is None:
         return Fraction(1)
-    if (writer.logical in _TIMES) is not (unit in _TIMES):
+    if (own in _TIMES) is not (unit in _TIMES):
         raise InvalidSchemaError(
             f"`{where}` is {writer} where it was written, which is no {unit.value}"
         )
-    return UNITS[writer.logical] / UNITS[unit]
+    return UNITS[own] / UNITS[unit]
 
 
 def mismatch(writer: AvroType, reader: AvroType, where: str) -> InvalidSchemaError:
@@ -260,10 +274,10 @@ def _integer(kind: Kind, value: Any) -> bytes:
 
 def _items(type_: AvroType, value: Any, depth: int) -> bytes:
     assert type_.items is not None
+    if not isinstance(value, list if type_.kind is Kind.ARRAY else dict):
+        raise ValueError
     parts = []
     if type_.kind is Kind.ARRAY:
-        if not isinstance(value, list):
-            raise ValueError
         parts = [_encoded(type_.items, one, depth + 1) for one in value]
     else:
         for key, one in value.items():

@@ -67,6 +67,10 @@ _TEXT = (pa.string(), pa.large_string())
 _BYTES = (pa.binary(), pa.large_binary())
 
 
+class NoColumnError(InvalidSchemaError):
+    """The column that is wanted of a type cannot be, whoever wrote the values."""
+
+
 class Target(NamedTuple):
     """Where values go.
 
@@ -176,7 +180,7 @@ class _Planner:
     """Makes the readers of one plan."""
 
     def __init__(self) -> None:
-        self._skipped: dict[int, avro.SkipRecord] = {}
+        self._skipped: dict[int, avro.Reader] = {}
 
     def read(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
         """Return what reads one type as another into a column."""
@@ -189,7 +193,11 @@ class _Planner:
         bare, _ = nullable(reader)
         if bare.kind is Kind.UNION:
             return self._into_union(writer, bare, target)
-        if not is_readable(writer, bare) and writer.kind is not Kind.RECORD:
+        if writer.kind in (Kind.RECORD, Kind.ARRAY, Kind.MAP):
+            can_be = writer.kind is bare.kind
+        else:
+            can_be = is_readable(writer, bare)
+        if not can_be:
             raise mismatch(writer, reader, target.where)
         return self._READ[writer.kind](self, writer, bare, target)
 
@@ -217,48 +225,56 @@ class _Planner:
         return avro.SkipWidth({Kind.FIXED: writer.size, **_WIDTHS}[kind])
 
     def _skip_record(self, writer: AvroType) -> avro.Reader:
-        """Return what skips a record; the same where the record comes again."""
+        """Return what skips a record; the same where the record comes again.
+
+        One that has no bytes is not looked into: there may be any number of records in
+        it, each of them twice in the one around it.
+        """
         known = self._skipped.get(id(writer))
-        if known is None:
-            known = self._skipped[id(writer)] = avro.SkipRecord()
-            known.readers = [self.skip(one.type) for one in writer.fields]
-        return known
+        if known is not None:
+            return known
+        record = self._skipped[id(writer)] = avro.SkipRecord()
+        record.readers = [self.skip(one.type) for one in writer.fields]
+        if all(type(one) is avro.Reader for one in record.readers):
+            self._skipped[id(writer)] = avro.Reader()
+        return self._skipped[id(writer)]
 
     def record(
         self, writer: AvroType, reader: AvroType, target: Target
     ) -> avro.ReadRecord:
         """Return what reads a record into the fields of a struct."""
         wanted = {one.field.name: one for one in _children(target)}
-        sources = source_fields(writer, reader)
-        fields = dict(zip((one.name for one in reader.fields), sources, strict=True))
-        readers: list[avro.Reader] = []
-        by_source = {
-            source: field
-            for field, source in zip(reader.fields, sources, strict=True)
-            if source is not None and field.name in wanted
-        }
-        for at, field in enumerate(writer.fields):
-            found = by_source.get(at)
-            if found is None:
-                readers.append(self.skip(field.type))
+        fields: dict[int, AvroField] = {}
+        missing = []
+        for field, source in zip(
+            reader.fields, source_fields(writer, reader), strict=True
+        ):
+            if source is None:
+                missing.append(field)
             else:
-                into = wanted[found.name]
-                readers.append(self.read(field.type, found.type, into))
-        named = {one.name: one for one in reader.fields}
-        for name, into in wanted.items():
-            if name not in named:
-                raise InvalidSchemaError(f"it has no field `{into.where}`")
-            if fields[name] is None:
-                readers.append(self._default(named[name], into))
+                fields[source] = field
+        readers: list[avro.Reader] = []
+        for at, one in enumerate(writer.fields):
+            into = wanted.pop(fields[at].name, None) if at in fields else None
+            if into is None:
+                readers.append(self.skip(one.type))
+            else:
+                readers.append(self.read(one.type, fields[at].type, into))
+        for field in missing:
+            if field.name in wanted:
+                readers.append(self._default(field, wanted.pop(field.name)))
+        for left in wanted.values():
+            raise NoColumnError(f"it has no field `{left.where}`")
         column = target.column
         assert isinstance(column, avro.StructColumn)
         return avro.ReadRecord(column, readers)
 
     def _default(self, field: AvroField, target: Target) -> avro.Reader:
         """Return what fills a field that the writer's record does not have."""
+        is_null = field.default is None and nullable(field.type)[1]
+        if target.field.nullable and (is_null or field.default is NO_DEFAULT):
+            return avro.ReadNull(target.column)
         if field.default is NO_DEFAULT:
-            if target.field.nullable:
-                return avro.ReadNull(target.column)
             raise InvalidSchemaError(
                 f"`{target.where}` is not there where it was written, and has no "
                 "default"
@@ -277,6 +293,8 @@ class _Planner:
         for one in writer.branches:
             try:
                 branches.append(self.read(one, reader, target))
+            except NoColumnError:
+                raise
             except InvalidSchemaError as error:
                 branches.append(avro.Fail())
                 problems.append(error)
@@ -293,8 +311,10 @@ class _Planner:
             raise mismatch(writer, reader, target.where)
         branch = reader.branches[at]
         column = target.column
-        if not isinstance(column, avro.StructColumn):  # of numbers: the wider one
+        if target.field.type in _widest(reader):
             return self.read(writer, branch, target)
+        if not isinstance(column, avro.StructColumn):
+            raise _no_column(reader, target)
         found: avro.Reader | None = None
         others = []
         for one in _children(target):
@@ -308,8 +328,6 @@ class _Planner:
     def _record(
         self, writer: AvroType, reader: AvroType, target: Target
     ) -> avro.Reader:
-        if reader.kind is not Kind.RECORD:
-            raise mismatch(writer, reader, target.where)
         if not isinstance(target.column, avro.StructColumn):
             raise _no_column(reader, target)
         return self.record(writer, reader, target)
@@ -360,17 +378,17 @@ class _Planner:
         """Read an int or a long, also as a float or a double."""
         is_int = writer.kind is Kind.INT
         most_bytes = _INT_BYTES if is_int else _LONG_BYTES
+        low, high = _INT32 if is_int else _INT64
         column, type_ = target.column, target.field.type
         if type_ in _FLOATS:
             if not _is_float(reader, type_):
                 raise _no_column(reader, target)
             assert isinstance(column, avro.FixedColumn)
-            return avro.ReadNumberAsFloat(column, most_bytes)
+            return avro.ReadNumberAsFloat(column, most_bytes, low, high)
         unit, (least, most) = _unit_of(reader, target)
         assert isinstance(column, avro.LongColumn)
-        by = factor(writer, unit, target.where)
+        by = factor(writer, reader, unit, target.where)
         # The limits as the writer would have them: least <= number * by < most + 1.
-        low, high = _INT32 if is_int else _INT64
         low = max(low, -(-least * by.denominator // by.numerator))
         high = min(high, _last_below((most + 1) / by))
         if (low, high) == _INT64 and by == 1:
@@ -436,6 +454,14 @@ class _Planner:
     }
 
 
+def _widest(union: AvroType) -> tuple[pa.DataType, ...]:
+    """Return the type of a column of a union of numbers, if there is one."""
+    kinds = {one.kind for one in union.branches}
+    if kinds <= {Kind.INT, Kind.LONG}:
+        return (pa.int64(),)
+    return (pa.float64(),) if kinds <= {Kind.FLOAT, Kind.DOUBLE} else ()
+
+
 _WIDTHS = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 
 
@@ -459,7 +485,7 @@ def _unit_of(
     """Return the unit of a column of ints or longs, and its limits.
 
     Raises:
-        InvalidSchemaError: It cannot be wanted of that.
+        NoColumnError: It cannot be wanted of that.
     """
     type_, logical = target.field.type, reader.logical
     if type_ in _INTEGERS:
@@ -479,8 +505,8 @@ def _unit_of(
     raise _no_column(reader, target)
 
 
-def _no_column(reader: AvroType, target: Target) -> InvalidSchemaError:
-    return InvalidSchemaError(
+def _no_column(reader: AvroType, target: Target) -> NoColumnError:
+    return NoColumnError(
         f"`{target.where}` is {reader}, of which there is no column of the type "
         f"{target.field.type}"
     )
@@ -490,10 +516,10 @@ def _check_member(target: Target, reader: AvroType) -> None:
     """Refuse a field of a struct that no branch of the union is.
 
     Raises:
-        InvalidSchemaError: That.
+        NoColumnError: That.
     """
     names = [f"member{at}" for at in range(len(reader.branches))]
     if target.field.name not in names:
-        raise InvalidSchemaError(
+        raise NoColumnError(
             f"`{target.where}` is not one of {', '.join(names)}, which are {reader}"
         )
