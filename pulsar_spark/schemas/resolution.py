@@ -277,13 +277,14 @@ def _items(type_: AvroType, value: Any, depth: int) -> bytes:
     if not isinstance(value, list if type_.kind is Kind.ARRAY else dict):
         raise ValueError
     parts = []
-    if type_.kind is Kind.ARRAY:
-        parts = [_encoded(type_.items, one, depth + 1) for one in value]
-    else:
-        for key, one in value.items():
+    for key in value:
+        one = key
+        head = b""
+        if type_.kind is Kind.MAP:
+            one = value[key]
             data = key.encode()
-            item = _encoded(type_.items, one, depth + 1)
-            parts.append(_zigzag(len(data)) + data + item)
+            head = _zigzag(len(data)) + data
+        parts.append(head + _encoded(type_.items, one, depth + 1))
     return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
 
 
