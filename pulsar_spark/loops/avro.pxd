@@ -65,23 +65,10 @@ cdef inline bint _is_same(
     return memcmp(&data[offsets[one]], &data[offsets[other]], size) == 0
 
 # As the Unicode Standard says in table 3-7, "Well-Formed UTF-8 Byte Sequences".
-cdef inline bint _is_utf8(
-    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
-) except? False:
-    cdef const unsigned char* one
-    cdef const unsigned char* end
-    cdef unsigned long long word
+cdef inline bint _is_well_formed(
+    const unsigned char* one, const unsigned char* end
+) noexcept:
     cdef unsigned char first, second
-    if size == 0:
-        return True
-    data[at + size - 1]  # for the bounds checks
-    one = &data[at]
-    end = one + size
-    while end - one >= 8:
-        memcpy(&word, one, 8)
-        if word & 0x8080808080808080ULL:
-            break
-        one += 8
     while one < end:
         first = one[0]
         if first < 0x80:
@@ -108,6 +95,24 @@ cdef inline bint _is_utf8(
             return False
         one += 4
     return True
+
+cdef inline bint _is_utf8(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
+) except? False:
+    cdef const unsigned char* one
+    cdef const unsigned char* end
+    cdef unsigned long long word
+    if size == 0:
+        return True
+    data[at + size - 1]  # for the bounds checks
+    one = &data[at]
+    end = one + size
+    while end - one >= 8:
+        memcpy(&word, one, 8)
+        if word & 0x8080808080808080ULL:
+            break
+        one += 8
+    return _is_well_formed(one, end)
 
 @cython.final
 cdef class Source:
@@ -194,6 +199,9 @@ cdef class Reader:
     cdef readonly Py_ssize_t smallest
 
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+
+cdef inline Reader _reader(object one):
+    return <Reader>one
 
 cdef class Fail(Reader):
     cdef int _error
@@ -286,7 +294,7 @@ cdef class ReadUnion(Reader):
     cdef list _branches
     cdef Py_ssize_t _count
 
-    @cython.locals(index=cython.longlong, branch=Reader)
+    @cython.locals(index=cython.longlong, one=object, branch=Reader)
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
 
 cdef class ReadMember(Reader):
@@ -301,7 +309,7 @@ cdef class ReadRecord(Reader):
     cdef StructColumn _column
     cdef list _readers
 
-    @cython.locals(reader=Reader)
+    @cython.locals(one=object, reader=Reader)
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
 
 cdef class ReadItems(Reader):

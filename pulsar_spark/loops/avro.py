@@ -133,6 +133,10 @@ class Source:
     def number(self, at: int) -> int:
         """Read an int or a long; sets ``next``."""
         value = shift = 0
+        if self.end - at > 1 and self.data[at] > 0x7F > self.data[at + 1]:
+            value = self.data[at] & 0x7F | self.data[at + 1] << 7
+            self.next = at + 2
+            return value >> 1 ^ -(value & 1)
         while at < self.end and shift < 64:
             byte = self.data[at]
             at += 1
@@ -622,7 +626,7 @@ class ReadBytes(Reader):
             _memcpy(column.data, begin, source.data, at, size)  # type: ignore[name-defined]  # noqa: F821
         else:
             part = source.data[at : at + size]
-            if self._is_text and not _is_text(part):
+            if self._is_text and not (part.isascii() or _is_text(part)):  # type: ignore[union-attr]
                 return source.fail(_NOT_UTF8)
             column.data[begin:end] = part
         column.offsets[row + 1] = end
@@ -769,7 +773,8 @@ class ReadUnion(Reader):
                 return -1
         if index < 0 or index >= self._count:
             return source.fail(_NO_BRANCH)
-        branch = self._branches[index]
+        one = self._branches[index]
+        branch = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
         return branch.read(source, at)
 
 
@@ -817,10 +822,12 @@ class ReadRecord(Reader):
 
     def read(self, source: Source, at: int) -> int:
         """Append a struct."""
-        for reader in self._readers:
+        for one in self._readers:
+            # The compiler would look up whether it is a reader, each time.
+            reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
             at = reader.read(source, at)
             if at < 0:
-                source.field = self._readers.index(reader)  # the root has the last word
+                source.field = self._readers.index(one)  # the root has the last word
                 return -1
         self._column.rows += 1
         return at
