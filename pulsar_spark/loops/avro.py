@@ -774,7 +774,7 @@ class ReadUnion(Reader):
         if index < 0 or index >= self._count:
             return source.fail(_NO_BRANCH)
         one = self._branches[index]
-        branch = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
+        branch: Reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
         return branch.read(source, at)
 
 
@@ -823,8 +823,8 @@ class ReadRecord(Reader):
     def read(self, source: Source, at: int) -> int:
         """Append a struct."""
         for one in self._readers:
-            # The compiler would look up whether it is a reader, each time.
-            reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
+            # The compiler would look up each time whether it is a reader.
+            reader: Reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
             at = reader.read(source, at)
             if at < 0:
                 source.field = self._readers.index(one)  # the root has the last word

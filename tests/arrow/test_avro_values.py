@@ -147,6 +147,15 @@ def test_what_is_wanted():
         decoded(FIVE, values, wanted=pa.schema([("other", pa.string())]))
 
 
+def test_names_that_are_not_unicode():
+    """JSON can have them, Arrow cannot."""
+    enum = {"type": "enum", "name": "E", "symbols": ["\ud800"]}
+    with pytest.raises(InvalidSchemaError, match="not Unicode"):
+        decoded(field(enum), [])
+    with pytest.raises(InvalidSchemaError, match="not Unicode"):
+        columns_of(info(field("int", "\ud800")))
+
+
 def test_three_versions():
     """Messages of one topic, each read by the version that it was written with."""
     first = record("int", "string")

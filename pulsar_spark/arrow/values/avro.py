@@ -25,7 +25,10 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
     Raises:
         InvalidSchemaError: It has none.
     """
-    return avro_types.columns_of(_parsed(info.data))
+    try:
+        return avro_types.columns_of(_parsed(info.data))
+    except UnicodeEncodeError:
+        raise _not_unicode() from None
 
 
 def decoder(
@@ -57,9 +60,12 @@ class AvroDecoder:
         self, writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema
     ) -> None:
         self._wanted = wanted
-        self._planned = plan(
-            _parsed(writer.data), _parsed(reader.data), wanted, _read_offset(writer)
-        )
+        try:
+            self._planned = plan(
+                _parsed(writer.data), _parsed(reader.data), wanted, _read_offset(writer)
+            )
+        except UnicodeEncodeError:
+            raise _not_unicode() from None
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
         """Return the columns."""
@@ -92,6 +98,10 @@ def _read_offset(info: SchemaInfo) -> int:
         raise InvalidSchemaError(
             f"its property {READ_OFFSET} is no number, but {given!r}"
         ) from None
+
+
+def _not_unicode() -> InvalidSchemaError:
+    return InvalidSchemaError("it has a name that is not Unicode, half of a character")
 
 
 @functools.lru_cache(maxsize=16)
