@@ -68,6 +68,16 @@ def test_types(tree: Any, expected: pa.DataType):
     assert column(tree) == expected
 
 
+def test_far_too_many_columns():
+    """Records that come twice in one another, which is a short text."""
+    tree: Any = "long"
+    for level in range(40):
+        again = f"N{level - 1}" if level else "long"
+        tree = record(tree, again, name=f"N{level}")
+    with pytest.raises(InvalidSchemaError, match="more than 10,000 fields"):
+        columns_of(parsed(tree))
+
+
 def test_other_roots_and_null():
     """What is no record is `value`; all columns may be NULL."""
     assert columns_of(parsed({"type": "map", "values": "int"})).names == ["value"]

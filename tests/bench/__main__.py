@@ -35,6 +35,7 @@ from tests.bench import (
     bench_spark,
     bench_stream,
     bench_tasks,
+    bench_values,
     bench_write,
 )
 from tests.bench.cluster import ROOT, Cluster, cluster, note, spark_session
@@ -46,6 +47,7 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
     "frames": bench_frames.run,
     "entries": bench_entries.run,
     "decode": bench_decode.run,
+    "values": bench_values.run,
     "live": bench_live.run,
     "encode": lambda repeats: (
         bench_encode.run(repeats) + bench_sink.run_frames(repeats)

@@ -25,6 +25,7 @@ from tests.bench import (
     bench_small,
     bench_spark,
     bench_stream,
+    bench_values,
     bench_write,
 )
 from tests.bench.cluster import ROOT, Cluster
@@ -192,6 +193,14 @@ def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_sink, "ROWS", 200)
     cases = bench_encode.run(1) + bench_sink.run_frames(1)
     assert {case.hop for case in cases} == {"encode"}
+
+
+def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values can be read; the benchmark itself looks at that."""
+    monkeypatch.setattr(bench_values, "_BATCHES", 1)
+    cases = bench_values.run(1)
+    assert {case.hop for case in cases} == {"values"}
+    assert len([case for case in cases if case.target]) == 2
 
 
 def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,8 @@ TARGETS = [
         but=tuple(f"test_the_same_as_protobuf[python-{n}]" for n in range(2, 6)),
     ),
     Target("loops/deliveries", ("loops/test_deliveries.py",)),
+    Target("loops/avro", ("arrow/test_avro_values.py",)),
+    Target("schemas/resolution", ("schemas/test_resolution.py",)),
 ]
 
 

@@ -18,6 +18,9 @@ from pulsar_spark.schemas.info import InvalidSchemaError
 #: Spark's longest decimal.
 _MAX_PRECISION = 38
 
+#: More than any query has, those within others counted.
+_MAX_COLUMNS = 10_000
+
 _PRIMITIVES = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INT: pa.int32(),
@@ -50,8 +53,12 @@ def columns_of(root: AvroType) -> pa.Schema:
 
     Raises:
         InvalidSchemaError: A type has no column, or is a part of itself, or there are
-            two columns whose names are equal but for their case.
+            two columns whose names are equal but for their case, or far too many.
     """
+    if _count(root, {}) > _MAX_COLUMNS:
+        raise InvalidSchemaError(
+            f"it has more than {_MAX_COLUMNS:,} fields, those within others counted"
+        )
     if root.kind is Kind.RECORD:
         fields = [
             pa.field(one.name, column_type(one.type, one.name, (root,)))
@@ -84,6 +91,20 @@ def column_type(
         InvalidSchemaError: As ``columns_of`` does.
     """
     return _field("", type_, where, within).type
+
+
+def _count(type_: AvroType, known: dict[int, int]) -> int:
+    """Return how many types are in one: more each time that a record comes again.
+
+    A record that is a part of itself counts as one there, which is refused later.
+    """
+    if id(type_) not in known:
+        known[id(type_)] = 1
+        parts = [*type_.branches, *(one.type for one in type_.fields)]
+        if type_.items is not None:
+            parts.append(type_.items)
+        known[id(type_)] = 1 + sum(_count(one, known) for one in parts)
+    return known[id(type_)]
 
 
 def _field(

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values with a schema -> columns, beside their way from entries to a `value`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import fastavro
+import pyarrow as pa
+
+from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
+from pulsar_spark.arrow.schema import arrow_schema
+from pulsar_spark.arrow.values import ValueSettings, avro_plan, grown
+from pulsar_spark.arrow.values.avro import columns_of, decoder
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType
+from pulsar_spark.wire.entries import EntryDecoder, read_stored_entry
+from pulsar_spark.wire.frames import FrameReader
+from tests.bench.report import MICROSECONDS, RATIO, Case, cpu, in_turns
+from tests.bench.samples import FIRST_EVENT_MS, Batch
+from tests.support import entries, kernels
+from tests.support.settings import range_settings
+
+#: Rows of a batch of a client, and batches of each repeat.
+ROWS = 1000
+_BATCHES = 40
+
+_TREE: dict[str, Any] = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "ok", "type": "boolean"},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+#: Microseconds of the processor that a message may take, by the form of the kernel.
+_TARGETS = MappingProxyType({"AVRO, 5 fields": 0.2, "AVRO, 5 fields, as Python": 3.3})
+
+
+def run(repeats: int) -> list[Case]:
+    """A record of five fields: all of them, two, as a later version, as Python."""
+    values = _values()
+    info = SchemaInfo(SchemaType.AVRO, json.dumps(_TREE).encode())
+    later = {**_TREE, "fields": [{**one} for one in reversed(_TREE["fields"])]}
+    later["fields"][-1]["type"] = "double"
+    later["fields"].append({"name": "more", "type": "string", "default": "x"})
+    reader = SchemaInfo(SchemaType.AVRO, json.dumps(later).encode())
+    columns = columns_of(info)
+    two = pa.schema([columns.field("note"), columns.field("id")])
+    works = {
+        "AVRO, 5 fields": partial(_decode, values, info, info, columns),
+        "AVRO, 2 of 5 fields": partial(_decode, values, info, info, two),
+        "AVRO, as a later version": partial(
+            _decode, values, info, reader, columns_of(reader)
+        ),
+        "AVRO, 5 fields, as Python": partial(
+            _as_python, partial(_decode, values, info, info, columns)
+        ),
+    }
+    seconds = in_turns(
+        {
+            "value": cpu(partial(_as_bytes, _entry(values))),
+            **{name: cpu(work) for name, work in works.items()},
+        },
+        max(repeats, 5),
+    )
+    return [
+        Case(
+            "values",
+            name,
+            ROWS * _BATCHES,
+            sum(map(len, values.to_pylist())) * _BATCHES,
+            seconds[name],
+            "entries to `value`",
+            seconds["value"],
+            _TARGETS.get(name),
+            figure=MICROSECONDS if name in _TARGETS else RATIO,
+        )
+        for name in works
+    ]
+
+
+def _values() -> pa.BinaryArray:
+    schema = fastavro.parse_schema({**_TREE})
+    found = []
+    for number in range(ROWS):
+        out = io.BytesIO()
+        row = {
+            "id": number * 1000,
+            "user": f"user-{number % 500}",
+            "amount": number * 1.5,
+            "ok": number % 2 == 0,
+            "note": None if number % 3 else f"note {number}",
+        }
+        fastavro.schemaless_writer(out, schema, row)
+        found.append(out.getvalue())
+    return pa.array(found, pa.binary())
+
+
+def _decode(
+    values: pa.BinaryArray, writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema
+) -> None:
+    planned = decoder(writer, reader, wanted, ValueSettings())
+    for _ in range(_BATCHES):
+        found = planned.decode(values, None)
+        assert not found.bad, found.reason
+
+
+def _as_python(work: Callable[[], None]) -> None:
+    kernel = kernels.load("python", "avro")
+    with (
+        mock.patch.object(avro_plan, "avro", kernel),
+        mock.patch.object(grown, "avro", kernel),
+    ):
+        work()
+
+
+def _entry(values: pa.BinaryArray) -> Any:
+    """Return an entry that holds values."""
+    members = [entries.member(value) for value in values.to_pylist()]
+    metadata, payload = entries.batch(
+        members, producer_name="bench", sequence_id=0, publish_time=FIRST_EVENT_MS
+    )
+    batch = Batch(metadata, payload, len(values), values.nbytes, 0)
+    reader = FrameReader()
+    reader.receive_data(batch.frame())
+    frame = reader.next_frame()
+    assert frame is not None
+    return frame.payload
+
+
+def _as_bytes(entry: Any) -> None:
+    """Make a column of entries' values: what is done whatever their schema is."""
+    usual = range_settings()
+    builder = RecordBatchBuilder(
+        arrow_schema(("value",)),
+        COLUMN_SOURCES,
+        "persistent://public/default/bench-partition-0",
+        0,
+        max_rows=usual.table_rows,
+        max_bytes=usual.table_bytes,
+    )
+    unpack = EntryDecoder(
+        table=builder.new_table(),
+        table_rows=usual.table_rows,
+        table_bytes=usual.table_bytes,
+    )
+    for number in range(_BATCHES):
+        stored = read_stored_entry(1, number, entry)
+        for piece in unpack.pieces(stored):
+            for _ in builder.add(piece):
+                pass
+    builder.finish()
