@@ -172,7 +172,7 @@ def unpack(token: str, codec: str) -> bytes:
     return token.encode("latin-1" if codec == "latin1" else "utf-8")
 
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
 def decimal(precision: int, scale: int, codec: str) -> Reader:

@@ -311,7 +311,7 @@ def _timestamps(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read:
     del wanted, time_zone
     moments = _array(pa.int64(), _swapped("q", data))
     held, fits = _held(moments, _MIN_64 // 1000 + 1, _MAX_64 // 1000)
-    return _Read(pc.multiply(held, 1000).cast(TIMESTAMP), fits)
+    return _Read(pc.multiply(held, _int64(1000)).cast(TIMESTAMP), fits)
 
 
 def _instants(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read:
@@ -341,7 +341,7 @@ def _local_times(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read
     if not pa.types.is_time(wanted):
         return _Read(held, fits)
     # Down to the microsecond, which is what Spark has.
-    micros = pc.divide(held, 1000).cast(pa.time64("us"))
+    micros = _micros(held).cast(pa.time64("us"))
     return _Read(micros.cast(wanted), fits)
 
 
@@ -367,8 +367,18 @@ def _moments(
     fits = None
     if are_held is not None or rest_fits is not None:
         fits = _both(are_held, rest_fits)
-    micros = pc.add(pc.multiply(units, unit_us), pc.divide(rest, 1000))
+    micros = pc.add(pc.multiply(units, _int64(unit_us)), _micros(rest))
     return _Read(micros.cast(type_), fits)
+
+
+def _micros(nanoseconds: pa.Int64Array) -> pa.Int64Array:
+    """Return nanoseconds from 0 on as microseconds: faster than by a division."""
+    times = nanoseconds.cast(pa.timestamp("ns"))
+    return times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+
+
+def _int64(number: int) -> pa.Int64Scalar:
+    return pa.scalar(number, pa.int64())  # of a number of Python's, it takes longer
 
 
 #: Sizes of the types that have one, and what reads their values.
