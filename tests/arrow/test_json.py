@@ -340,6 +340,88 @@ def test_decimals():
         assert bad == [0], token
 
 
+def test_texts_that_are_not_utf8():
+    """They are bad, also where nobody asked for them."""
+    good = b'{"s":"a"}'
+    others = [b'{"s":"\xff"}', b'{"z":"\xc3","s":"a"}', b'{"\xff":1,"s":"a"}']
+    rows, bad, reason = decode(PLAIN, [good, *others, good])
+    assert bad == [1, 2, 3]
+    assert reason == "it is not UTF-8"
+    assert [row["s"] for row in rows] == ["a", None, None, None, "a"]
+
+
+def test_what_is_missing_within_a_record():
+    """It is bad where it may not be NULL, and only there."""
+    values = [
+        '{"sub":{"a":1}}',
+        '{"sub":{"b":"x"}}',
+        '{"sub":null}',
+        '{"sub":{"a":null}}',
+    ]
+    rows, bad, reason = decode(PLAIN, values)
+    assert (bad, reason) == ([1, 3], "`sub.a` is missing")
+    assert rows[0]["sub"] == {"a": 1, "b": None}
+    assert decode(PLAIN, [values[1]])[1] == [0]
+
+
+def test_times_beyond_a_day():
+    """They are numbers like others, but no times."""
+    for name, day in (("time-millis", 86_400_000), ("time-micros", 86_400_000_000)):
+        writer = info(fields(f=["null", logical(name)]))
+        assert one(logical(name), str(day), "-1") == [day, -1]
+        values = [f'{{"f":{it}}}' for it in (day - 1, day, 0, -1)]
+        for type_ in (pa.time64("us"), pa.time64("ns")):
+            made, wanted = planned(writer, None, asked(type_))
+            decoded = made.decode(as_array(values), None)
+            check(decoded, wanted, 4)
+            assert list(decoded.bad) == [1, 3]
+            (alone,) = made.decode(as_array(values[:1]), None).columns
+            assert alone.equals(decoded.columns[0].slice(0, 1))
+
+
+def test_odd_records():
+    """Without fields; of fields that the writer had none of; of one field twice."""
+    nothing = {"type": "record", "name": "N", "fields": []}
+    assert one(nothing, "{}", '{"x":1}', "null") == [{}, {}, None]
+    writer = info(fields(old="int", s=nothing))
+    inner = {"type": "record", "name": "N", "fields": [
+        {"name": "x", "type": "int", "default": 4}
+    ]}  # fmt: skip
+    reader = info({"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": "int", "aliases": ["old"]},
+        {"name": "b", "type": "int", "aliases": ["old"]},
+        {"name": "s", "type": inner},
+    ]})  # fmt: skip
+    rows, bad, _ = decode(writer, ['{"old":5,"s":{}}', "{}"], reader)
+    assert (rows, bad) == (
+        [{"a": 5, "b": 5, "s": {"x": 4}}, {"a": None, "b": None, "s": None}], []
+    )  # fmt: skip
+
+
+def test_large_types():
+    """As Spark asks for them where it is set so."""
+    wanted = pa.schema([("s", pa.large_string()), ("b", pa.large_binary())])
+    writer = info(fields(s="string", b="bytes"))
+    rows, bad, _ = decode(writer, ['{"s":"x","b":"YQ=="}', "{}", "x"], wanted=wanted)
+    assert bad == [2]
+    assert rows[0] == {"s": "x", "b": b"a"}
+    assert one("bytes", '"YQ=="', wanted=asked(pa.large_binary())) == [b"a"]
+
+
+def test_long_numbers_and_texts():
+    """Digits without end are bad, and take no longer than their length."""
+    type_ = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    digits = "1" * 300_000
+    for kind, token in [
+        (type_, f'"{digits}x"'), (type_, digits), (type_, f"0.{digits}"),
+        ("int", digits), (logical("date"), f'"{digits}"'), ("bytes", f'"{digits}!"'),
+        (logical("timestamp-millis"), f"{digits}.5"), ("boolean", f'"{digits}"'),
+    ]:  # fmt: skip
+        _, bad, reason = decode(info(fields(f=kind)), [f'{{"f":{token}}}'])
+        assert bad == [0]
+        assert len(reason) < 120
+
+
 def test_maps_and_unions():
     """Maps by name; of a union the first type that takes the value."""
     assert one({"type": "map", "values": "int"}, '{"a":1,"b":2}', "{}") == [
@@ -605,6 +687,7 @@ FITTING = st.fixed_dictionaries(
 PAYLOADS = (
     st.none()
     | st.binary(max_size=12)
+    | st.binary(max_size=3).map(lambda it: b'{"z":"' + it + b'","i":1}')
     | st.builds(
         lambda value, indent, ascii_: json.dumps(
             value, indent=indent, ensure_ascii=ascii_

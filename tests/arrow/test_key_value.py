@@ -165,6 +165,8 @@ def test_bad_parts():
     assert pairs(rows) == [(None, None), (None, None), ("k", 0)]
     assert decode(STRING_INT32, values[1:])[2] == "in its key, it is not UTF-8"
     assert decode(STRING_INT32, [values[1], b"x", values[0]])[1] == [0, 1, 2]
+    both = inline(b"\xff", bytes(3))
+    assert decode(STRING_INT32, [both])[1:] == ([0], "in its key, it is not UTF-8")
     wanted = pa.schema([kinds.columns_of(STRING_INT32).field("value")])
     assert decode(STRING_INT32, values, wanted=wanted)[1] == [0]
 
@@ -240,6 +242,12 @@ def test_versions_with_other_encodings_and_types():
             None,
             [("key", pa.int32())],
             "in its key, a record cannot be of type int32",
+        ),
+        (
+            key_value(part("JSON", KEY), part("INT32")),
+            None,
+            [("key", pa.struct([pa.field("id", pa.int32(), nullable=False)]))],
+            "in its key, a record's fields may be null",
         ),
         (
             STRING_INT32,

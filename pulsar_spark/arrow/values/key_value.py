@@ -126,6 +126,8 @@ class _Part(NamedTuple):
         if is_record and not pa.types.is_struct(field.type):
             raise InvalidSchemaError(f"a record cannot be of type {field.type}")
         fields = list(field.type) if is_record else [pa.field(VALUE, field.type)]
+        if not all(one.nullable for one in fields):
+            raise InvalidSchemaError("a record's fields may be null")
         made = kinds.decoder(writer, reader, pa.schema(fields), settings)
         return cls(field.name, field.type, made, is_record)
 
@@ -136,7 +138,6 @@ class _Part(NamedTuple):
         columns = decoded.columns
         if self.is_record:
             present = pc.greater(pc.binary_length(values), 0).fill_null(False)
-            present = _without(present, decoded.bad)
             columns = [_struct(self.type, columns, present)]
         return Decoded(columns, decoded.bad, reason)
 
@@ -149,14 +150,14 @@ def _struct(
     )
 
 
-def _without(present: pa.BooleanArray, bad: Sequence[int]) -> pa.BooleanArray:
-    """Return which rows are left without those that are bad; begins at its buffer."""
-    if not len(bad):
-        return present
-    is_bad = bytearray(len(present))
+def _without(bad: Sequence[int], rows: int) -> pa.Int32Array:
+    """Return the numbers of rows, NULL for those that are bad."""
+    is_bad = bytearray(rows)
     for row in bad:
         is_bad[row] = 1
-    return pc.and_(present, pc.equal(_array(pa.uint8(), is_bad), 0))
+    numbers = _array(pa.int32(), array("i", range(rows)))
+    kept = pc.equal(_array(pa.uint8(), is_bad), 0)
+    return pc.if_else(kept, numbers, pa.scalar(None, pa.int32()))
 
 
 def _array(type_: pa.DataType, data: bytes | bytearray | array[int]) -> pa.Array:
@@ -195,9 +196,7 @@ class KeyValueDecoder:
         if not bad:
             return Decoded(columns)
         rows = sorted(bad)
-        kept = _without(pa.array([True] * len(values)), rows)
-        places = _array(pa.int32(), array("i", range(len(values))))
-        places = pc.if_else(kept, places, pa.scalar(None, pa.int32()))
+        places = _without(rows, len(values))
         return Decoded([one.take(places) for one in columns], rows, bad[rows[0]])
 
 
