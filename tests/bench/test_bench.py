@@ -20,6 +20,7 @@ from tests.bench import (
     bench_live,
     bench_partition,
     bench_planning,
+    bench_protobuf,
     bench_recover,
     bench_sink,
     bench_small,
@@ -192,6 +193,14 @@ def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_sink, "ROWS", 200)
     cases = bench_encode.run(1) + bench_sink.run_frames(1)
     assert {case.hop for case in cases} == {"encode"}
+
+
+def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values can be read; the benchmark itself looks at that."""
+    monkeypatch.setattr(bench_protobuf, "_RUNS", 1)
+    cases = bench_protobuf.run(1)
+    assert {case.hop for case in cases} == {"protobuf"}
+    assert len([case for case in cases if case.target]) == 1
 
 
 def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ ROOT = Path(__file__).parents[2]
 _KERNEL = (
     "pulsar_spark.loops.deliveries",
     "pulsar_spark.loops.messages",
+    "pulsar_spark.loops.protobuf_values",
     "pulsar_spark.loops.sends",
 )
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.type_pb2 import Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pulsar.schema import ProtobufNativeSchema
 
 from pulsar_spark.schemas.info import InvalidSchemaError
 from pulsar_spark.schemas.protobuf_native import (
@@ -64,6 +66,15 @@ def test_order_of_files(given: list[Any]) -> None:
     assert first.message is second.message
     assert first.message is not None
     assert [one.name for one in first.message.fields] == ["x"]
+
+
+def test_official_client() -> None:
+    """What it registers is read, here of a class whose file imports others."""
+    registered = ProtobufNativeSchema(Type).schema_info().schema()
+    root = parse_protobuf_native(registered.encode())
+    assert root.name == "google.protobuf.Type"
+    names = [one.name for one in Type.DESCRIPTOR.fields]
+    assert [one.name for one in root.fields] == names
 
 
 def test_other_topics() -> None:
