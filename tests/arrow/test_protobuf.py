@@ -8,7 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import (
+    EDITION_2023,
+    DescriptorProto,
+    FeatureSet,
+    FileDescriptorProto,
+)
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP_FILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +26,7 @@ from tests.support.protobuf_schemas import (
     REQUIRED,
     Field,
     add_map,
+    as_written,
     expected,
     field,
     fill,
@@ -29,7 +35,6 @@ from tests.support.protobuf_schemas import (
     message_class,
     proto_file,
     rows,
-    with_open_enums,
 )
 
 TYPES = [
@@ -135,6 +140,22 @@ def test_nullability_of_proto2() -> None:
     (column,) = columns_of(info(file))
     assert [one.nullable for one in column.type] == [True, False, True]
     assert value("0a 00", info(file), info(file)) == {"a": None, "b": 7, "c": None}
+
+
+def test_editions() -> None:
+    """Each field says what it is: one with presence, and a message that is a group."""
+    parts = [
+        field("a", 1, "M1"),
+        field("b", 2, Field.TYPE_INT32),
+        field("c", 3, Field.TYPE_INT32),
+    ]
+    parts[0].options.features.message_encoding = FeatureSet.DELIMITED
+    parts[1].options.features.field_presence = FeatureSet.IMPLICIT
+    inner = message(field("x", 1, Field.TYPE_INT32), name="M1")
+    file = proto_file(message(*parts), inner, syntax="editions")
+    file.edition = EDITION_2023
+    found = read("0b 08 07 0c", info(file), info(file))
+    assert [one[0].as_py() for one in found.columns] == [{"x": 7}, 0, None]
 
 
 def test_well_known_types() -> None:
@@ -440,7 +461,7 @@ def test_fields_that_come_and_go(data: st.DataObject) -> None:
     for one in new:
         one.name = f"new_{one.number}"
     files = [proto_file(message(*fields)) for fields in (old, new)]
-    classes = [message_class(with_open_enums(file)) for file in files]
+    classes = [message_class(as_written(file)) for file in files]
     written = classes[0]()
     fill(data.draw, written)
     payload = written.SerializeToString()

@@ -20,12 +20,15 @@ from pulsar_spark.loops import protobuf_op as op
 from pulsar_spark.loops.protobuf_values import MAX_BYTES_PER_BYTE, MAX_DEPTH
 from tests.support import kernels
 from tests.support.protobuf_schemas import (
+    KEYS,
     REPEATED,
     Field,
     add_map,
+    as_written,
     expected,
     field,
     files,
+    fill,
     info,
     message,
     message_class,
@@ -33,7 +36,6 @@ from tests.support.protobuf_schemas import (
     payloads,
     proto_file,
     rows,
-    with_open_enums,
 )
 
 EXAMPLES = settings(max_examples=150, deadline=None)
@@ -92,7 +94,7 @@ def fault(schema: Any, value: bytes) -> str:
 def test_beside_the_runtime(kernel: Any, data: st.DataObject) -> None:
     """Each row is what the runtime reads, and bad where that refuses the payload."""
     file = data.draw(files())
-    open_ = message_class(with_open_enums(file))
+    open_ = message_class(as_written(file))
     enums = message_class(file).DESCRIPTOR
     values: list[bytes | None] = []
     for _ in range(data.draw(st.integers(1, 6))):
@@ -126,7 +128,7 @@ def test_beside_the_runtime(kernel: Any, data: st.DataObject) -> None:
 def test_a_part_of_the_columns(kernel: Any, data: st.DataObject) -> None:
     """What is wanted does not depend on what else is wanted, nor on their order."""
     file = data.draw(files())
-    open_ = message_class(with_open_enums(file))
+    open_ = message_class(as_written(file))
     value = payloads(data.draw, open_)
     schema = info(file)
     columns, whole = decode(schema, [value])
@@ -139,6 +141,21 @@ def test_a_part_of_the_columns(kernel: Any, data: st.DataObject) -> None:
     assert not found.bad
     (row,) = rows(whole.columns, columns, 1)
     assert rows(found.columns, wanted, 1) == [{name: row[name] for name in names}]
+
+
+@given(data=st.data())
+@EXAMPLES
+def test_maps(kernel: Any, data: st.DataObject) -> None:
+    """Maps that the runtime has written are those that it reads."""
+    key = data.draw(st.sampled_from(KEYS))
+    given = message()
+    add_map(given, "m", 1, key, "M1")
+    inner = message(field("x", 1, Field.TYPE_INT32), name="M1")
+    file = proto_file(given, inner)
+    written = message_class(file)()
+    fill(data.draw, written)
+    payload = written.SerializeToString() * data.draw(st.integers(1, 2))
+    assert decoded(info(file), payload) == [expected(written, written.DESCRIPTOR)]
 
 
 EVERYTHING = message(
@@ -195,6 +212,7 @@ NOTHING = {
         ("3a 02 10 01 42 00 3a 02 08 02", {"a": {"x": 2, "y": []}}),
         ("3a 02 10 01 3a 02 08 02", {"a": {"x": 2, "y": [1]}}),
         ("4a 05 0a 01 61 10 01 4a 00 4a 05 0a 01 61 10 02", {"p": {"a": 2, "": 0}}),
+        ("4a 05 0a 01 61 18 01 4a 02 10 02", {"p": {"a": 0, "": 2}}),
         ("80 7d ff ff ff ff ff ff ff ff ff 01", {"u": 2**64 - 1}),
         ("88 7d 01", {"e": "ONE"}),
         ("88 7d 07", {"e": "7"}),
@@ -309,7 +327,7 @@ def test_any_bytes(kernel: Any) -> None:
     columns, found = decode(SCHEMA, values)
     assert 0 < len(found.bad) < 3000
     found_rows = rows(found.columns, columns, len(values))
-    class_ = message_class(with_open_enums(proto_file(EVERYTHING, INNER)))
+    class_ = message_class(as_written(proto_file(EVERYTHING, INNER)))
     enums = message_class(proto_file(EVERYTHING, INNER)).DESCRIPTOR
     bad = set(found.bad)
     for at, value in enumerate(values):

@@ -133,12 +133,17 @@ def message_class(*files: FileDescriptorProto, root: str = ROOT) -> Any:
     return GetMessageClass(pool.FindMessageTypeByName(root))
 
 
-def with_open_enums(file: FileDescriptorProto) -> FileDescriptorProto:
-    """The file with numbers in place of enums: so the runtime keeps all of these."""
+def as_written(file: FileDescriptorProto) -> FileDescriptorProto:
+    """The file with numbers in place of enums, and lists of entries in place of maps.
+
+    They are written alike. But the runtime keeps all numbers then, and all entries: of
+    a map it drops those that have an unknown field, which others do not.
+    """
     changed = FileDescriptorProto.FromString(file.SerializeToString())
     waiting = list(changed.message_type)
     while waiting:
         one = waiting.pop()
+        one.ClearField("options")
         waiting.extend(one.nested_type)
         for each in one.field:
             if each.type == Field.TYPE_ENUM:
@@ -150,15 +155,15 @@ def with_open_enums(file: FileDescriptorProto) -> FileDescriptorProto:
 # -- What rows are expected -----------------------------------------------------------
 
 
-def expected(found: Any, enums: Descriptor) -> dict[str, Any]:
+def expected(found: Any, typed: Descriptor) -> dict[str, Any]:
     """The row of a message of the runtime.
 
     Args:
-        found: The message, of ``with_open_enums``.
-        enums: The descriptor of the same message with its enums.
+        found: The message, of ``as_written``.
+        typed: The descriptor of the same message with its enums and maps.
     """
     return {
-        one.name: _value(found, one, enums.fields_by_name[one.name])
+        one.name: _value(found, one, typed.fields_by_name[one.name])
         for one in found.DESCRIPTOR.fields
     }
 
@@ -166,10 +171,10 @@ def expected(found: Any, enums: Descriptor) -> dict[str, Any]:
 def _value(found: Any, one: FieldDescriptor, typed: FieldDescriptor) -> Any:
     if typed.message_type and typed.message_type.GetOptions().map_entry:
         of = typed.message_type.fields_by_name["value"]
-        return {
-            _canonical(key): _item(value, of)
-            for key, value in getattr(found, one.name).items()
-        }
+        entries = getattr(found, one.name)
+        if hasattr(entries, "items"):
+            return {key: _item(value, of) for key, value in entries.items()}
+        return {entry.key: _item(entry.value, of) for entry in entries}
     if is_repeated(typed):
         return [_item(item, typed) for item in getattr(found, one.name)]
     is_absent = one.has_presence and not found.HasField(one.name)

@@ -16,9 +16,11 @@ With a schema of type PROTOBUF_NATIVE the fields of its message are columns::
   bad one: messages whose fields all have their defaults are encoded like this.
 - Payloads are read as the official runtime reads them: of a field that comes twice the
   last counts, and two parts of a message are one; unknown fields are skipped, and so
-  are those that are written as another type. Missing ``required`` fields are NULL. Only
-  two things differ: a number that a closed enum of proto2 has no name for is its
-  digits, not an unknown field; and a text that is not UTF-8 is bad in proto2, too.
+  are those that are written as another type. Missing ``required`` fields are NULL.
+  Three things differ: a number that a closed enum of proto2 has no name for is its
+  digits, not an unknown field; a text that is not UTF-8 is bad in proto2, too; and an
+  entry of a map is kept where it has unknown fields, as Java's runtime keeps it and
+  Python's does not.
 - What is not wanted is skipped and not looked into.
 
 A column is the field of the reader's schema that has its name. In the writer's schema
