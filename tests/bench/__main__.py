@@ -29,6 +29,7 @@ from tests.bench import (
     bench_memory,
     bench_partition,
     bench_planning,
+    bench_protobuf,
     bench_recover,
     bench_sink,
     bench_small,
@@ -48,6 +49,7 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
     "entries": bench_entries.run,
     "decode": bench_decode.run,
     "values": bench_values.run,
+    "protobuf": bench_protobuf.run,
     "live": bench_live.run,
     "encode": lambda repeats: (
         bench_encode.run(repeats) + bench_sink.run_frames(repeats)

@@ -20,6 +20,7 @@ from tests.bench import (
     bench_live,
     bench_partition,
     bench_planning,
+    bench_protobuf,
     bench_recover,
     bench_sink,
     bench_small,
@@ -201,6 +202,13 @@ def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = bench_values.run(1)
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 2
+
+def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values can be read; the benchmark itself looks at that."""
+    monkeypatch.setattr(bench_protobuf, "_RUNS", 1)
+    cases = bench_protobuf.run(1)
+    assert {case.hop for case in cases} == {"protobuf"}
+    assert len([case for case in cases if case.target]) == 1
 
 
 def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ _KERNEL = (
     "pulsar_spark.loops.avro",
     "pulsar_spark.loops.deliveries",
     "pulsar_spark.loops.messages",
+    "pulsar_spark.loops.protobuf_values",
     "pulsar_spark.loops.sends",
 )
 
