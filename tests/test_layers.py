@@ -69,6 +69,7 @@ LAYERS = {
     "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
     "loops.memory": Layer((), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
+    "loops.avro": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.deliveries": Layer(("loops.fact",), (), _NETWORK + _CLOCK),
     "loops.messages": Layer(
         ("errors", "loops.memory", "loops.fact"), (), _NETWORK + _CLOCK
