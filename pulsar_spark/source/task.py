@@ -66,9 +66,7 @@ def read_task(
             range_.partition,
             max_rows=options.rows_per_arrow_batch,
             max_bytes=options.bytes_per_arrow_batch,
-            values=(
-                None if decoders is None else decoders.of(range_.topic_partition)
-            ),
+            values=(None if decoders is None else decoders.of(range_.topic_partition)),
             mode=Mode(options.mode),
             corrupt_record=corrupt_record,
         )

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
@@ -51,6 +50,7 @@ class PulsarDataSource(DataSource):
             SchemaError: The topics have different schemas, or one without columns.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
+        from pulsar_spark.client.pool import shared_pool
         from pulsar_spark.source.query_schema import find_schema, value_columns_of
         from pulsar_spark.spark.schema import schema_of_values
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -47,6 +49,9 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
     Args:
         values: Those of the topics' schema; None without one.
         options: Which others to add.
+
+    Raises:
+        SchemaError: A column of values is called like that of bad values.
     """
     others = list(options.metadata_columns)
     if options.allow_different_topic_schemas and SCHEMA_VERSION not in others:
@@ -55,6 +60,12 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
         return spark_schema((VALUE, *others))
     fields = [*values, *arrow_schema(others)]
     if options.mode == "PERMISSIVE":
+        if options.corrupt_record_column in values.names:
+            raise SchemaError(
+                f"`{options.corrupt_record_column}` is a field of the topic's schema: "
+                "give the column of bad values another name with "
+                "`columnNameOfCorruptRecord`."
+            )
         fields.append(pa.field(options.corrupt_record_column, pa.binary()))
     return from_arrow_schema(pa.schema(fields))
 
@@ -109,10 +120,19 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
         [
             pa.field(field.name, COLUMN_TYPES[field.name], field.nullable)
             if field.name in METADATA_COLUMNS_ALL
-            else to_arrow_schema(StructType([field])).field(0)
+            else _arrow_field(field)
             for field in schema.fields
         ]
     )
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    # Spark 4.1 knows no other zone.
+    zone = {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
+    return to_arrow_schema(StructType([field]), **zone).field(0)
+
+
+_TO_ARROW = inspect.signature(to_arrow_schema)
 
 
 def _never_null(name: str) -> bool:

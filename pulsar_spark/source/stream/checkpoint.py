@@ -28,9 +28,9 @@ driver has to look how far it may acknowledge, after a restart, too.
 
 ``schema`` is the one whose columns the query began with: where a topic has it, by which
 number, and what it is, because the number may come to mean another one. ``{"type":
-"NONE"}`` is for values as bytes, as the topics had no schema. It is absent where nothing
-is decoded by the user's choice, and in offsets of older versions: such a query takes the
-schema of now.
+"NONE"}`` is for values as bytes, as the topics had no schema. It is absent where the
+user chose bytes, and in offsets of older versions: such a query takes the schema of
+now.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure, and
 knows of positions only their order and their text.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a stream: the one it began with, across restarts.
 
-The columns of a query are fixed when it is loaded, before Spark shows its checkpoint. So
-they are compared with what the checkpoint says that the stream began with::
+The columns of a query are fixed when it is loaded, before Spark shows its checkpoint.
+So they are compared with what the checkpoint says that the stream began with::
 
     loaded with        the checkpoint's schema      rows become
     -----------------------------------------------------------------------
