@@ -74,6 +74,10 @@ LAYERS = {
     "loops.messages": Layer(
         ("errors", "loops.memory", "loops.fact"), (), _NETWORK + _CLOCK
     ),
+    "loops.protobuf_op": Layer((), (), _NETWORK + _CLOCK),
+    "loops.protobuf_values": Layer(
+        ("loops.memory", "loops.protobuf_op"), (), _NETWORK + _CLOCK
+    ),
     "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
