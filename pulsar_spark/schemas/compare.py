@@ -8,6 +8,7 @@ from typing import Any
 
 from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.schemas.key_value import parse_key_value
 
 _TEXTS = (SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF)
 
@@ -17,8 +18,6 @@ _WITHOUT_DATA = frozenset(SchemaType) - {
     SchemaType.KEY_VALUE,
     SchemaType.PROTOBUF_NATIVE,
 }
-
-_OF_PAIRS = ("kv.encoding.type", "key.schema.type", "value.schema.type")
 
 #: Skips what precedes a value, so that it is a part of what is said of it.
 _READ_OFFSET = "__AVRO_READ_OFFSET__"
@@ -42,24 +41,13 @@ def _meaning(info: SchemaInfo) -> Any:
             shape = info.data
         return shape, info.properties.get(_READ_OFFSET)
     if info.type == SchemaType.KEY_VALUE:
-        known = [info.properties.get(name, "").upper() for name in _OF_PAIRS]
-        return [known[0] or "INLINE", *known[1:], _parts(info.data)]
-    return info.data
-
-
-def _parts(data: bytes) -> Any:
-    """Return what the two schemas of a KEY_VALUE mean, or its bytes."""
-    parts: list[Any] = []
-    at = 0
-    for _ in range(2):
-        size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        part = data[at + 4 : at + 4 + max(0, size)]
-        at += 4 + len(part)
         try:
-            parts.append(_shape(parse_avro(part), ()) if part else None)
+            parts = parse_key_value(info)
         except InvalidSchemaError:
-            parts.append(part)
-    return parts
+            return info.data, info.properties
+        both = parts.key, parts.value
+        return parts.is_separated, [(one.type, _meaning(one)) for one in both]
+    return info.data
 
 
 def _shape(type_: AvroType, within: tuple[AvroType, ...]) -> Any:

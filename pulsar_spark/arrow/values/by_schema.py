@@ -22,12 +22,8 @@ from pulsar_spark.arrow.values import (
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
-    SchemaType,
     version_number,
 )
-
-#: The column of a KEY_VALUE schema's key.
-KEY_COLUMN = "key"
 
 #: After so many versions that the cluster does not know, no others are asked for: a
 #: producer may make one up for each message.
@@ -60,9 +56,7 @@ class SchemaDecoder:
         fetch: Fetch,
     ) -> None:
         self.columns = tuple(wanted.names)
-        self.needs_keys = (
-            reader.type == SchemaType.KEY_VALUE and KEY_COLUMN in self.columns
-        )
+        self.needs_keys = kinds.needs_keys(reader, wanted)
         self._reader = reader
         self._wanted = wanted
         self._settings = settings
