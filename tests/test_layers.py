@@ -145,6 +145,7 @@ LAYERS = {
             "topics",
             "statistics",
             "options",
+            "schemas",
             "loops",
             "wire",
             "client",
@@ -223,6 +224,36 @@ LAYERS = {
     ),
     "source.task": Layer(
         ("statistics", "options", "loops", "wire", "client", "arrow", "source"),
+        ("pyarrow",),
+        _NETWORK,
+    ),
+    # What values become.
+    "source.value_decoders": Layer(
+        ("options", "schemas", "topics", "client", "arrow"), ("pyarrow",), _NETWORK
+    ),
+    "source.query_schema": Layer(
+        (
+            "errors",
+            "columns",
+            "options",
+            "schemas",
+            "client",
+            "arrow.values",
+            "source",
+        ),
+        ("pyarrow",),
+        _NETWORK,
+    ),
+    "source.stream.stream_schema": Layer(
+        (
+            "errors",
+            "topics",
+            "options",
+            "schemas",
+            "client",
+            "source.query_schema",
+            "source.stream.checkpoint",
+        ),
         ("pyarrow",),
         _NETWORK,
     ),

@@ -6,7 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pulsar_spark.columns import METADATA_COLUMNS_ALL, METADATA_COLUMNS_DEFAULT
+from pulsar_spark.columns import (
+    METADATA_COLUMNS_ALL,
+    METADATA_COLUMNS_DEFAULT,
+    VALUE,
+)
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import names
 from pulsar_spark.options.client import TOPIC, ClientOptions, client_options
@@ -86,6 +90,42 @@ def _metadata_columns(text: str, option: str) -> tuple[str, ...]:
         problems[-1] += f" The columns are {', '.join(METADATA_COLUMNS_ALL)}."
         raise OptionError(*problems)
     return tuple(columns)
+
+
+#: What ``schemaVersion=latest`` becomes: the query takes the columns of now on purpose,
+#: also where it began with others.
+LATEST_SCHEMA = -1
+
+
+def _schema_version(text: str, option: str) -> int:
+    """Read a number of a version, or ``latest``."""
+    if text.strip().lower() == "latest":
+        return LATEST_SCHEMA
+    return integer(0, MAX_LONG)(text, option)
+
+
+def _column(text: str, option: str) -> str:
+    """Read the name of a column that is none of those that every topic has."""
+    name = text.strip()
+    if name.lower() in {known.lower() for known in (VALUE, *METADATA_COLUMNS_ALL)}:
+        raise OptionError(f"{option} cannot be {name}: that is another column.")
+    return name
+
+
+def _time_zone(text: str, option: str) -> str:
+    """Read the name of a time zone that this machine knows."""
+    name = text.strip()
+    if name.upper() == "UTC":
+        return "UTC"  # machines without any zones know it, too
+    import zoneinfo  # seldom needed
+
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise OptionError(
+            f"{option} must be a time zone such as UTC or Europe/Berlin, not {text!r}."
+        ) from None
+    return name
 
 
 # What the word ``subscription`` becomes, known by identity: where the subscription
@@ -285,9 +325,58 @@ class ReadOptions:
         ",".join(METADATA_COLUMNS_DEFAULT),
         _metadata_columns,
         Scope.READ,
-        "Columns beside `value`: a list, `all` or `none`. Further ones are "
+        "Columns beside those of the value: a list, `all` or `none`. Further ones are "
         + ", ".join(f"`{name}`" for name in METADATA_COLUMNS_ALL[6:])
         + ".",
+    )
+    schema_version: int | None = option(
+        "schemaVersion",
+        None,
+        _schema_version,
+        Scope.READ,
+        "The version of the topic's schema that has the columns: a number, or `latest`,"
+        " by which a stream takes other columns than it began with. See"
+        " [Versions](schemas.md#versions).",
+    )
+    mode: str = option(
+        "mode",
+        "FAILFAST",
+        word("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
+        Scope.READ,
+        "What becomes of a message whose value is not what its schema says: `FAILFAST`"
+        " fails, `PERMISSIVE` gives NULL in the value's columns, `DROPMALFORMED` leaves"
+        " the row out. See [Bad values](schemas.md#bad-values).",
+    )
+    corrupt_record_column: str = option(
+        "columnNameOfCorruptRecord",
+        "_corrupt_record",
+        _column,
+        Scope.READ,
+        "Column with the bytes of such a value, in `PERMISSIVE`; a column of this name"
+        " in `.schema(...)` may be STRING, too.",
+    )
+    allow_different_topic_schemas: bool = option(
+        "allowDifferentTopicSchemas",
+        "false",
+        boolean,
+        Scope.READ,
+        "Whether to read topics whose schemas differ, all of them as `value` BINARY,"
+        " with `__schemaVersion`.",
+    )
+    json_bytes: str = option(
+        "jsonBytes",
+        "base64",
+        word("base64", "utf8"),
+        Scope.READ,
+        "How values in JSON hold bytes: `base64`, as Java's client writes them, or"
+        " `utf8`, as Python's.",
+    )
+    time_zone: str = option(
+        "timeZone",
+        "UTC",
+        _time_zone,
+        Scope.READ,
+        "Zone in which a moment of the schema DATE has its day.",
     )
     rows_per_arrow_batch: int = option(
         "rowsPerArrowBatch",
@@ -418,6 +507,11 @@ def read_options(given: Given) -> ReadOptions:
     _check_subscription(given, read)
     _check_trigger(given, read)
     _check_partitions(given, read)
+    if read.schema_version is not None and read.allow_different_topic_schemas:
+        given.problems.append(
+            "schemaVersion and allowDifferentTopicSchemas cannot be used together:"
+            " with the latter values are bytes."
+        )
     return read
 
 

@@ -63,13 +63,7 @@ _PRODUCER = "pulsar.producer."
 _CLIENT = "pulsar.client."
 
 UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
-    # Schemas come later. Values that ask for nothing pass already.
-    *_refused(Scope.READ, "allowDifferentTopicSchemas", "false"),
-    *_refused(Scope.READ, "schemaVersion", "latest"),
-    *_refused(Scope.READ, "mode", "failfast"),
     *_refused(Scope.READ, "encryption.privateKeys"),
-    # The name of a column that `mode` would add.
-    *_ignored(Scope.READ, "columnNameOfCorruptRecord"),
     # On a read these are a mistake in any version. Names below `pulsar.producer` are
     # those of Java's ProducerConfigurationData 4.0.
     *_refused(

@@ -340,6 +340,32 @@ def topics_of_namespace(
     )
 
 
+# -- schemas ---------------------------------------------------------------------------
+
+_VERSION_BYTES = 8
+
+
+def get_schema(
+    topic: str, version: bytes = b""
+) -> Request[pb.CommandGetSchemaResponse]:
+    """Build GET_SCHEMA: with what schema was this written, or is written now?
+
+    Args:
+        topic: Full name of a topic, or of a partition, which has its topic's schemas.
+        version: As a message names it, 8 bytes; empty for the latest.
+
+    Raises:
+        ValueError: A version of another size, which would cost the connection.
+    """
+    if version and len(version) != _VERSION_BYTES:
+        raise ValueError(f"no version of a schema has {len(version)} bytes")
+    body = pb.CommandGetSchema(topic=topic, schema_version=version or None)
+    return Request(
+        pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=body),
+        pb.CommandGetSchemaResponse,
+    )
+
+
 # -- consumer --------------------------------------------------------------------------
 
 

@@ -446,6 +446,7 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.LOOKUP_RESPONSE: _reply,
     pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: _reply,
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: _reply,
+    pb.BaseCommand.GET_SCHEMA_RESPONSE: _reply,
     pb.BaseCommand.CONSUMER_STATS_RESPONSE: _reply,
     pb.BaseCommand.ACK_RESPONSE: _reply,
     pb.BaseCommand.SEND_RECEIPT: _receipt,

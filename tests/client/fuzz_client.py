@@ -91,6 +91,7 @@ _REPLIES = (
     "partitionMetadataResponse",
     "getLastMessageIdResponse",
     "getTopicsOfNamespaceResponse",
+    "getSchemaResponse",
     "consumerStatsResponse",
     "ackResponse",
     "newTxnResponse",

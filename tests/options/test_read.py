@@ -32,6 +32,7 @@ from pulsar_spark.options import (
 )
 from pulsar_spark.options import given as module
 from pulsar_spark.options.offsets import Edge, OffsetsSpec, TimesSpec
+from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.topics import TopicName
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
@@ -130,6 +131,12 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
         FilterPushdown(600.0),
     ),
     "metadataColumns": ("metadata_columns", "none", ()),
+    "schemaVersion": ("schema_version", " 12 ", 12),
+    "mode": ("mode", "permissive", "PERMISSIVE"),
+    "columnNameOfCorruptRecord": ("corrupt_record_column", " bad ", "bad"),
+    "allowDifferentTopicSchemas": ("allow_different_topic_schemas", "True", True),
+    "jsonBytes": ("json_bytes", "UTF8", "utf8"),
+    "timeZone": ("time_zone", "Europe/Berlin", "Europe/Berlin"),
     "pulsar.reader.receiverQueueSize": ("receiver_queue_size", "7", 7),
     "pulsar.reader.readCompacted": ("read_compacted", "true", True),
     "pulsar.reader.readerName": ("reader_name", "me", "me"),
@@ -651,6 +658,36 @@ def test_metadata_columns(text: str, columns: tuple[str, ...]) -> None:
     assert read(metadataColumns=text).metadata_columns == columns
 
 
+def test_the_latest_schema() -> None:
+    """To ask for it is more than to say nothing."""
+    assert read(schemaVersion="Latest").schema_version == LATEST_SCHEMA
+    assert read().schema_version is None
+    for text in ("-1", "1.0", "newest", "v2"):
+        assert "schemaVersion" in problem("schemaVersion", text)
+
+
+@pytest.mark.parametrize("name", ["value", "__KEY", "__topic"])
+def test_the_corrupt_record_is_a_column_of_its_own(name: str) -> None:
+    """Not one that every topic has."""
+    assert problem("columnNameOfCorruptRecord", name) == (
+        f"columnNameOfCorruptRecord cannot be {name}: that is another column."
+    )
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../UTC", "+25:00"])
+def test_time_zones(zone: str) -> None:
+    """A zone that this machine does not know is refused; it always knows UTC."""
+    assert read(timeZone="utc").time_zone == "UTC"
+    assert "Europe/Berlin" in problem("timeZone", zone)
+
+
+def test_different_schemas_have_no_version() -> None:
+    """With values as bytes there is nothing to pin."""
+    given = {"schemaVersion": "1", "allowDifferentTopicSchemas": "true"}
+    (only,) = problems(BASE | given)
+    assert "cannot be used together" in only
+
+
 def test_unknown_metadata_columns_name_the_nearest() -> None:
     """A slip in a column's name is answered with the right one, and with all."""
     first, second = problems(BASE | {"metadataColumns": "__topics,__key,partition"})
@@ -793,7 +830,7 @@ def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -
     """A process warns once, and lists the options together."""
     given = BASE | {
         "pulsar.client.numiothreads": "4",
-        "columnnameofcorruptrecord": "c",
+        "pulsar.client.usetcpnodelay": "true",
         "pulsar.admin.authparams": SECRET,
     }
     for _ in range(3):
@@ -803,14 +840,14 @@ def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         "These options have no effect on this read, and are ignored"
-        ": columnNameOfCorruptRecord, pulsar.admin.authparams,"
-        " pulsar.client.numIoThreads"
+        ": pulsar.admin.authparams, pulsar.client.numIoThreads,"
+        " pulsar.client.useTcpNoDelay"
     )
 
 
 def test_no_warning_beside_an_error(caplog: pytest.LogCaptureFixture) -> None:
     """While something is wrong, only that is reported."""
-    problems(BASE | {"columnNameOfCorruptRecord": "c", "zzz": ""})
+    problems(BASE | {"pulsar.client.useTcpNoDelay": "true", "zzz": ""})
     assert not caplog.records
 
 

@@ -149,7 +149,13 @@ def test_without_a_compiler(unpacked: Path, tmp_path: Path) -> None:
     """The wheel is one for any Python, without the kernel of an earlier source."""
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
     run(*build, "--outdir", tmp_path / "compiled", unpacked)
-    for name in ("avro.py", "deliveries.py", "messages.py", "protobuf_values.py", "sends.py"):
+    for name in (
+        "avro.py",
+        "deliveries.py",
+        "messages.py",
+        "protobuf_values.py",
+        "sends.py",
+    ):
         (unpacked / "pulsar_spark" / "loops" / name).touch()
     run(*build, "--outdir", tmp_path / "pure", unpacked, env={"CC": "false"})
     (wheel,) = (tmp_path / "pure").glob("*.whl")

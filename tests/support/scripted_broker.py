@@ -36,13 +36,19 @@ import struct
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.options import ClientOptions, ServiceUrl
+from pulsar_spark.schemas.info import (
+    SchemaInfo,
+    SchemaType,
+    version_bytes,
+)
+from pulsar_spark.topics import topic_of
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -393,6 +399,8 @@ class ScriptedBroker:
         creates_topics: Whether producers create topics that do not exist.
         topic_epochs: How often somebody took a topic for itself.
         budgets: Of the next connections, how many bytes each takes before it is cut.
+        schemas: Of topics, without the suffix of a partition: the latest one last, each
+            with its version. A deleted one is of type NONE, and the only one.
     """
 
     def __init__(self) -> None:
@@ -414,6 +422,7 @@ class ScriptedBroker:
         self.creates_topics = True
         self.topic_epochs: Counter[str] = Counter()
         self.budgets: deque[int] = deque()
+        self.schemas: dict[str, list[SchemaInfo]] = {}
         self.max_message_size = 0
         self._names = itertools.count()
         self._last_ids: dict[tuple[str, str], int] = {}  # by topic and producer name
@@ -447,6 +456,29 @@ class ScriptedBroker:
             thread.join(PATIENCE_S)
 
     # -- what a test asks for ----------------------------------------------------------
+
+    def add_schema(
+        self,
+        topic: str,
+        kind: SchemaType,
+        data: bytes | str = b"",
+        properties: Mapping[str, str] | None = None,
+    ) -> SchemaInfo:
+        """Registers the next schema of a topic, and returns it."""
+        known = self.schemas.setdefault(topic_of(topic), [])
+        info = SchemaInfo(
+            kind,
+            data.encode() if isinstance(data, str) else data,
+            properties or {},
+            version_bytes(int.from_bytes(known[-1].version, "big") + 1 if known else 0),
+        )
+        known.append(info)
+        return info
+
+    def delete_schema(self, topic: str) -> None:
+        """Leaves of the schemas of a topic a mark only, which is the next version."""
+        mark = self.add_schema(topic, SchemaType.NONE)
+        self.schemas[topic_of(topic)] = [mark]
 
     def add_topic(self, name: str, entries: Sequence[StoredFrame] = ()) -> None:
         """Adds a topic partition; entries without a position get ``LEDGER:0`` on.
@@ -775,6 +807,33 @@ class ScriptedBroker:
             type=_Type.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             getTopicsOfNamespaceResponse=answer,
         )
+
+    def _on_get_schema(self, session: Session, body: pb.CommandGetSchema) -> None:
+        version = body.schema_version
+        if body.HasField("schema_version") and len(version) < 8:
+            self.hang_up(session)
+            return
+        known = self.schemas.get(topic_of(body.topic), [])
+        found = [one for one in known if version in (b"", one.version)][-1:]
+        if not found:
+            text = f"Topic not found or no-schema {body.topic}"
+            _send_error(session, body.request_id, "TopicNotFound", text)
+            return
+        (info,) = found
+        answer = pb.CommandGetSchemaResponse(
+            request_id=body.request_id,
+            schema=pb.Schema(
+                name=body.topic,
+                schema_data=info.data,
+                type=info.type,
+                properties=[
+                    pb.KeyValue(key=key, value=value)
+                    for key, value in info.properties.items()
+                ],
+            ),
+            schema_version=info.version,
+        )
+        session.send(type=_Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
 
     def _on_subscribe(self, session: Session, body: pb.CommandSubscribe) -> None:
         with self._lock:

@@ -302,6 +302,22 @@ def test_topics_of_namespace():
     assert not body.HasField("topics_pattern")
 
 
+def test_get_schema():
+    """A version is sent with its 8 bytes, and the latest is asked for without one."""
+    body = sent(commands.get_schema(TOPIC)).getSchema
+    assert body.topic == TOPIC
+    assert not body.HasField("schema_version")
+    body = sent(commands.get_schema(TOPIC, bytes(7) + b"\3")).getSchema
+    assert body.schema_version == bytes(7) + b"\3"
+
+
+@pytest.mark.parametrize("size", [*range(1, 8), 9, 64])
+def test_get_schema_of_no_version(size: int):
+    """A broker would end the connection, or take a part of it for a version."""
+    with pytest.raises(ValueError, match=f"has {size} bytes"):
+        commands.get_schema(TOPIC, bytes(size))
+
+
 def test_subscribing_never_creates_a_topic():
     """The flag is sent, for its default is true."""
     for durable in (True, False):
@@ -683,7 +699,7 @@ def requests() -> dict[str, Request[Any]]:
 
 def test_no_other_command_has_a_reply():
     """What is built as a frame has no request id that a broker could answer."""
-    assert len(requests()) == 16
+    assert len(requests()) == 17
     for built in (commands.connect("v"), commands.ping(), commands.flow(1, 1)):
         command = sent(built)
         field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
@@ -699,6 +715,7 @@ def test_every_request_knows_its_answer(name: str, request_: Request[Any]):
         "lookup": "CommandLookupTopicResponse",
         "partitioned_metadata": "CommandPartitionedTopicMetadataResponse",
         "topics_of_namespace": "CommandGetTopicsOfNamespaceResponse",
+        "get_schema": "CommandGetSchemaResponse",
         "get_last_message_id": "CommandGetLastMessageIdResponse",
         "consumer_stats": "CommandConsumerStatsResponse",
         "ack_cumulative": "CommandAckResponse",

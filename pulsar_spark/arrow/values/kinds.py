@@ -81,14 +81,14 @@ def _key_value() -> KindModule:
 
 
 def _avro() -> KindModule:
-    from pulsar_spark.arrow.values import avro  # type: ignore[attr-defined]
+    from pulsar_spark.arrow.values import avro
 
     module: KindModule = avro
     return module
 
 
 def _protobuf() -> KindModule:
-    from pulsar_spark.arrow.values import protobuf  # type: ignore[attr-defined]
+    from pulsar_spark.arrow.values import protobuf
 
     module: KindModule = protobuf
     return module

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schemas topics have, and had. Brokers answer from the registry of the cluster.
+
+So any broker can be asked, about a topic that is not loaded, too, and asking creates
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.requests import fan_out
+from pulsar_spark.client.retry import ask_all
+from pulsar_spark.errors import (
+    BrokerError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
+from pulsar_spark.schemas.info import SchemaInfo
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+
+
+class SchemaLookup:
+    """Answers questions about schemas.
+
+    Args:
+        pool: The cluster's connections.
+        patience_s: How long to go on without a single answer, in seconds; by default
+            as long as a lookup may take.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, *, patience_s: float | None = None
+    ) -> None:
+        self._pool = pool
+        self._patience_s = patience_s
+
+    def latest(self, topics: Iterable[str]) -> dict[str, SchemaInfo | None]:
+        """Return the schema that each topic has now, see ``find``."""
+        return self.find(dict.fromkeys(topics, b""))
+
+    def find(self, versions: Mapping[str, bytes]) -> dict[str, SchemaInfo | None]:
+        """Return one schema of each topic, all asked for at once.
+
+        Args:
+            versions: Which one, by the topic's full name: 8 bytes as messages have
+                them, or none for the latest.
+
+        Returns:
+            The schemas, by topic; None where there is none of that version, or none at
+            all, or no such topic: brokers do not tell these apart. One of type NONE
+            was deleted.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+
+        def ask(topics: list[str]) -> dict[str, SchemaInfo | None | PulsarSparkError]:
+            connections = dict.fromkeys(topics, self._service())
+            requests = {
+                topic: commands.get_schema(topic, versions[topic]) for topic in topics
+            }
+            answers = fan_out(
+                connections, requests, self._pool.options.lookup_timeout_s
+            )
+            return {
+                topic: _schema(topic, versions[topic], answer)
+                for topic, answer in answers.items()
+            }
+
+        return ask_all(versions, ask, self._pool.patience(self._patience_s))
+
+    def _service(self) -> Connection | PulsarSparkError:
+        try:
+            return self._pool.service()
+        except PulsarSparkError as error:
+            return error
+
+
+def _schema(
+    topic: str,
+    version: bytes,
+    answer: pb.CommandGetSchemaResponse | PulsarSparkError,
+) -> SchemaInfo | None | PulsarSparkError:
+    if isinstance(answer, TopicNotFoundError):
+        return None
+    if isinstance(answer, BrokerError):
+        return answer.about(f"The schema of {topic}")
+    if isinstance(answer, PulsarSparkError):
+        return answer
+    if not answer.HasField("schema"):
+        return ProtocolError(f"{topic}: the broker's answer to GET_SCHEMA has none.")
+    return SchemaInfo(
+        answer.schema.type,
+        answer.schema.schema_data,
+        {pair.key: pair.value for pair in answer.schema.properties},
+        answer.schema_version or version,
+    )
