@@ -18,7 +18,7 @@ KERNEL = os.environ.get("PULSAR_SPARK_KERNEL", "")
 CHOICES = ("", "python", "compiled", "checked")
 
 #: All, or none: what says which form runs says it of all of them.
-MODULES = ("deliveries", "messages", "sends")
+MODULES = ("avro_write", "deliveries", "messages", "sends")
 
 if sys.platform == "win32":
     sys.exit("pulsar-spark runs on Linux and macOS; on Windows, in its subsystem Linux")
