@@ -96,8 +96,9 @@ COLUMNS = (
         Write(
             1,
             (ColumnType.BINARY, ColumnType.STRING),
-            "required; the payload. NULL is a null value (a tombstone for its key,"
-            " which compaction removes), an empty one is empty",
+            "the payload; by a schema also of another type, or among others. NULL is a"
+            " null value (a tombstone for its key, which compaction removes), an empty"
+            " one is empty",
         ),
     ),
     Column(

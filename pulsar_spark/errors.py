@@ -603,10 +603,12 @@ class SchemaError(PulsarSparkError, ValueError):
     """Columns or types that were asked for do not fit what a topic has.
 
     ``.schema(...)`` names columns or types that a topic does not have, or rows to be
-    written have columns or types that cannot be written.
+    written have columns or types that cannot be written, or not by the topic's schema,
+    and its brokers refuse the rows' own. The message has their reason and the fields
+    that differ.
 
     Cure: Choose from the documented columns, and cast after reading; ``select`` and
-    cast before writing.
+    cast before writing, or say by ``schemaType`` what values are.
     """
 
     condition = "PULSAR_SCHEMA"
@@ -615,9 +617,10 @@ class SchemaError(PulsarSparkError, ValueError):
 class BadRowError(PulsarSparkError, ValueError):
     """A row to be written holds a value that no message can hold.
 
-    Such as a time before 1970, a NULL within ``__messageProperties``, text that is not
-    UTF-8, or a partition that the topic does not have. Or it names the stream's own log
-    of commits, or is one more than an ``idempotent`` task can number.
+    Such as NULL where the topic's schema has none, a time before 1970, a NULL within
+    ``__messageProperties``, text that is not UTF-8, or a partition that the topic does
+    not have. Or it names the stream's own log of commits, or is one more than an
+    ``idempotent`` task can number.
 
     Cure: Correct or filter the row.
     """

@@ -46,14 +46,14 @@ from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.spark.schema import (
-    check_write_schema, checked_arrow_schema, spark_schema
+    write_columns, checked_arrow_schema, spark_schema
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.entries import StoredEntry, decode_entry
 
 where = {"service.url": "pulsar://127.0.0.1:1", "topic": "t"}
 written = StructType().add("value", BinaryType()).add("__number", IntegerType())
-check_write_schema(written, parse_write_options(where, streaming=False))
+write_columns(written, parse_write_options(where, streaming=False))
 columns = {"value": pa.array([b"a", b"b"]), "__number": pa.array([7, 1 << 20])}
 batch = pa.RecordBatch.from_pydict(columns)
 rows = RowEncoder(batch.schema).encode(batch)

@@ -29,6 +29,7 @@ from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.arrow.values.raw import RawEncoder
 from pulsar_spark.columns import KEY, PARTITION, TOPIC, VALUE, WRITE, ColumnType
 from pulsar_spark.errors import BadRowError
+from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.loops.sends import Messages
 from pulsar_spark.message_id import encode_varint
 
@@ -51,6 +52,7 @@ _FALSE = pa.scalar(False)
 
 _IS_BASE64 = pa.scalar(b"\x30\x01", _BINARY)
 _IS_NULL = pa.scalar(b"\x48\x01", _BINARY)
+_IS_NULL_KEY = pa.scalar(b"\x50\x01", _BINARY)
 
 #: The first and the last time in ms whose varint has six bytes: 1971 and 2109.
 _SIX_BYTES = _int(1 << 35), _int((1 << 42) - 1)
@@ -155,7 +157,10 @@ class RowEncoder:
 
     def __init__(self, schema: pa.Schema, values: ValueEncoder | None = None) -> None:
         self._values = RawEncoder() if values is None else values
-        assert self._values.accepts(schema), schema
+        assert set(self._values.columns) <= set(schema.names), schema
+        if values is None:
+            type_ = schema.field(VALUE).type
+            assert _is_binary(type_) or _is_text(type_), schema
         for field in schema:
             if field.name not in self._values.columns:
                 assert field.name != VALUE, "no column of this encoder's"
@@ -163,20 +168,32 @@ class RowEncoder:
                 assert any(_TYPE_CHECKS[one](field.type) for one in types), field
         self.schema = schema
 
-    def encode(self, batch: pa.RecordBatch) -> EncodedRows:
+    def encode(self, batch: pa.RecordBatch, first_row: int = 0) -> EncodedRows:
         """Encode all rows.
 
         A NULL value makes a message that says so (a tombstone); NULL in another column
         leaves its field out. Of times, what is finer than a millisecond is dropped.
 
+        Args:
+            batch: The rows.
+            first_row: The number of the first of them in the task, for errors.
+
         Raises:
-            BadRowError: A time before 1970, a NULL within properties, text that is not
-                UTF-8 in a key or in properties, a partition that is no number of 32
-                bits, or a size above 1 GiB.
+            BadRowError: A value that its schema does not have, a time before 1970, a
+                NULL within properties, text that is not UTF-8 in a key or in
+                properties, a partition that is no number of 32 bits, or a size above 1
+                GiB.
         """
         columns = dict(zip(self.schema.names, batch.columns, strict=True))
-        value = self._values.encode([columns[name] for name in self._values.columns])
-        rows = _Rows(value, columns)
+        try:
+            encoded = self._values.encode(
+                [columns[name] for name in self._values.columns]
+            )
+        except UnfitValueError as error:
+            row = f"Row {first_row + error.row}" if error.row >= 0 else "A row"
+            raise BadRowError(f"{row} of a task: {error}.") from None
+        value = encoded.values
+        rows = _Rows(value, columns, encoded.keys)
         parts = [part for write in _FIELDS for part in write(rows)]
         messages = _join(_made(_total(parts), _metadata_size), *parts, value)
         return EncodedRows(
@@ -326,15 +343,21 @@ class _Rows:
         columns: The columns by name.
         keys: Partition keys as text; None without any.
         keys_are_base64: Whether they are bytes in base64.
+        keys_may_be_null: Whether NULL is a null key, and not the absence of any.
         ordering_keys: None without any.
     """
 
     def __init__(
-        self, values: pa.LargeBinaryArray, columns: Mapping[str, pa.Array]
+        self,
+        values: pa.LargeBinaryArray,
+        columns: Mapping[str, pa.Array],
+        keys: pa.LargeBinaryArray | None = None,
     ) -> None:
         self.values = values
         self.columns = columns
-        self.keys, self.keys_are_base64 = _partition_keys(columns.get(KEY))
+        own_keys = columns.get(KEY) if keys is None else keys
+        self.keys, self.keys_are_base64 = _partition_keys(own_keys)
+        self.keys_may_be_null = keys is not None
         self.ordering_keys = _cast(columns.get("__orderingKey"), _BINARY)
 
 
@@ -372,6 +395,12 @@ def _is_null_fields(rows: _Rows) -> list[pa.Array]:
     return [_where(rows.values.is_null(), _IS_NULL)]
 
 
+def _is_null_key_fields(rows: _Rows) -> list[pa.Array]:
+    if not rows.keys_may_be_null or rows.keys is None or not rows.keys.null_count:
+        return []
+    return [_where(rows.keys.is_null(), _IS_NULL_KEY)]
+
+
 #: What writes the fields of SingleMessageMetadata, in the order of their numbers.
 _FIELDS: tuple[Callable[[_Rows], list[pa.Array]], ...] = (
     _properties_fields,
@@ -380,6 +409,7 @@ _FIELDS: tuple[Callable[[_Rows], list[pa.Array]], ...] = (
     _is_base64_fields,
     _ordering_key_fields,
     _is_null_fields,
+    _is_null_key_fields,
 )
 
 

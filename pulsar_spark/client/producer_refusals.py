@@ -7,7 +7,7 @@ The codes are those of Pulsar 4.0.7.
 from __future__ import annotations
 
 from pulsar_spark.errors import BrokerError
-from pulsar_spark.wire.refusals import has_exclusive_producer
+from pulsar_spark.wire.refusals import has_broken_schema, has_exclusive_producer
 
 #: The code for an entry that arrived damaged. Attaching again may cure it, although the
 #: code is a final one: the bytes we keep are right.
@@ -45,6 +45,8 @@ def explained(error: BrokerError, name: str) -> BrokerError:
         error: A broker's refusal.
         name: The producer's.
     """
+    if has_broken_schema(error):
+        return error.saying(error.message, retriable=False)
     cure = _CURES.get(error.code)
     if has_exclusive_producer(error):
         cure = _CURES[_FENCED]

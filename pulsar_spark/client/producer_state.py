@@ -167,9 +167,12 @@ class TopicProducer:
         topic: Full name of the topic partition.
         name: Name to attach by; "" for one that the broker makes up.
         shared: What all producers of the task share.
+        schema: Of the values; None for none.
 
     Attributes:
         topic: Full name of the topic partition.
+        schema: As given.
+        schema_version: What the broker calls it; empty where there is none.
         producer_id: Unique in the process.
         name: As the broker knows it.
         last_sequence_id: The highest that the broker knew of under this name when the
@@ -191,8 +194,12 @@ class TopicProducer:
         queued_at: Since when it waits for exclusive access; None if it does not.
     """
 
-    def __init__(self, topic: str, name: str, shared: Shared) -> None:
+    def __init__(
+        self, topic: str, name: str, shared: Shared, schema: pb.Schema | None = None
+    ) -> None:
         self.topic = topic
+        self.schema = schema
+        self.schema_version = b""
         self.producer_id = new_producer_id()
         self.name = name
         self.last_sequence_id = -1
@@ -259,6 +266,7 @@ class TopicProducer:
             compression,
             txn,
             chunk_bytes,
+            self.schema_version,
         )
 
     def plain_entry(
@@ -309,6 +317,8 @@ class TopicProducer:
             attachment.heard_at = time.monotonic()
             if not self.epoch:
                 self.last_sequence_id = success.last_sequence_id
+                if self.schema is not None:
+                    self.schema_version = success.schema_version
             self.epoch += 1
             self.queued_at = None
             self.name = success.producer_name

@@ -38,14 +38,17 @@ from pulsar_spark.client.producer_state import Attachment, Shared, TopicProducer
 from pulsar_spark.client.requests import fan_out, gather, send_all
 from pulsar_spark.client.resending import Resending
 from pulsar_spark.client.retry import Retry, ask_all
+from pulsar_spark.client.schemas import schema_message
 from pulsar_spark.errors import (
     BrokerError,
     InDoubtError,
     PulsarSparkError,
+    SchemaError,
     SendTimeoutError,
     TransportError,
 )
 from pulsar_spark.loops.sends import SendFrame
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
@@ -172,19 +175,24 @@ class Producers:
         """All producers that were opened."""
         return self._producers.values()
 
-    def open(self, topics: Iterable[str]) -> None:
+    def open(self, topics: Iterable[str], schema: SchemaInfo | None = None) -> None:
         """Attach to topic partitions, all at once; those that are open stay so.
+
+        Args:
+            topics: Full names of topic partitions.
+            schema: What their values are written with; registered where it is new.
+                None for none.
 
         Raises:
             PulsarSparkError: One of them refuses for good, or for too long. As with
                 every error of a call, it is final: the others raise it from then on.
         """
         with self._final_errors():
-            self._open(topics)
+            self._open(topics, None if schema is None else schema_message(schema))
 
-    def _open(self, topics: Iterable[str]) -> None:
+    def _open(self, topics: Iterable[str], schema: pb.Schema | None) -> None:
         new = {
-            topic: TopicProducer(topic, self._settings.name, self._shared)
+            topic: TopicProducer(topic, self._settings.name, self._shared, schema)
             for topic in topics
             if topic not in self._producers
         }
@@ -429,6 +437,7 @@ class Producers:
         for topic, answer in self._attach(broken, self._retry).items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
+                _check_version(producer, answer.schema_version)
                 self._check_damaged(producer, answer.last_sequence_id)
                 self._check_doubt(producer, answer.last_sequence_id, broken[producer])
                 if self._has_to_resend(producer):
@@ -630,6 +639,7 @@ class Producers:
             topic_epoch=producer.topic_epoch,
             txn_enabled=settings.transactional,
             properties=settings.properties,
+            schema=producer.schema,
         )
 
     def _not_attached(
@@ -643,6 +653,19 @@ class Producers:
         if isinstance(error, BrokerError):
             return explained(error.about(producer.topic), producer.name)
         return error
+
+
+def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
+    """Raise if the schema was deleted meanwhile, and registered under another version.
+
+    What has no receipt says the old one.
+    """
+    if producer.schema is not None and schema_version != producer.schema_version:
+        raise SchemaError(
+            f"{producer.topic}: the topic's schemas were deleted while rows were "
+            "written to it, so that nobody can tell which schema these have. Write "
+            "them again."
+        )
 
 
 def _is_queued(pending: Pending[Any] | PulsarSparkError) -> bool:

@@ -100,3 +100,8 @@ def _schema(
         {pair.key: pair.value for pair in answer.schema.properties},
         answer.schema_version or version,
     )
+
+
+def schema_message(info: SchemaInfo) -> pb.Schema:
+    """Return a schema as a producer announces it."""
+    return commands.schema(info.type, info.data, info.properties, info.name)

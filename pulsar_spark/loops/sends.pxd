@@ -62,6 +62,7 @@ cdef class Packer:
     cdef const unsigned char[::1] _txn_of_command
     cdef const unsigned char[::1] _txn_of_metadata
     cdef const unsigned char[::1] _name
+    cdef const unsigned char[::1] _schema
     cdef Py_ssize_t _begin_bytes
     # What _fields found.
     cdef Py_ssize_t _head_bytes
@@ -75,6 +76,7 @@ cdef class Packer:
     cdef bint _has_event_time
     cdef bint _is_base64
     cdef bint _is_null
+    cdef bint _has_null_key
     cdef unsigned long long _event_time
 
     @cython.locals(
@@ -155,6 +157,8 @@ cdef class Packer:
 
     cdef Py_ssize_t _keys(self, Py_ssize_t at, Cursor source) except -1
 
+    cdef Py_ssize_t _nulls(self, Py_ssize_t at) except -1
+
     cdef Py_ssize_t _end(self, Py_ssize_t at, unsigned long long highest) except -1
 
     @cython.locals(size=Py_ssize_t, metadata_bytes=Py_ssize_t)
@@ -168,6 +172,7 @@ cdef class Packer:
         Py_ssize_t rows,
     )
 
+    @cython.locals(fixed=Py_ssize_t)
     cdef int _make_room(self, Py_ssize_t size) except -1
 
     cdef inline Py_ssize_t _sized(

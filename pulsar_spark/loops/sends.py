@@ -9,12 +9,13 @@ socket. Either a row is a message of an entry::
 
 or it is an entry by itself, what its own metadata says moved to the entry's::
 
-    size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1]      payload
-            [22 n pair]* [32 n key]      [60 t] [88 1 1] [92 1 n order] [C8 1 1]
+    size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1] [50 1]
+            [22 n pair]* [32 n key]    [60 t] [88 1 1] [92 1 n order] [C8 1 1] [F0 1 1]
 
-Both are laid out here byte by byte. A row that does not fit, or is not as
-``arrow.encode`` writes it, is left to the caller, who can cut it into chunks or say
-what is wrong with it.
+An entry of either kind may have [82 1 n version] behind the time, which says with what
+schema payloads were written. Both are laid out here byte by byte. A row that does not
+fit, or is not as ``arrow.encode`` writes it, is left to the caller, who can cut it into
+chunks or say what is wrong with it.
 
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``sends.pxd``, which gives the types.
@@ -179,6 +180,7 @@ class Packer:
         now_ms: The publish time of an entry, in ms since 1970.
         first_number: What is added to numbers of rows to make sequence ids; None where
             these just go up, from ``next_sequence_id``.
+        schema_version: Of the schema that payloads were written with; empty for none.
 
     Attributes:
         next_sequence_id: See above.
@@ -201,6 +203,7 @@ class Packer:
         compress: Callable[[memoryview | bytes], bytes],
         now_ms: Callable[[], int],
         first_number: int | None = None,
+        schema_version: bytes = b"",
     ) -> None:
         self.next_sequence_id = 0
         self.rows = 0
@@ -219,7 +222,7 @@ class Packer:
         self._first_row = self._last_row = 0
         # -- what is the same in all entries
         name = producer_name.encode()
-        self._room = _FIXED_BYTES + len(name)
+        self._room = _FIXED_BYTES + len(name) + len(schema_version)
         self._head = memoryview(bytearray(self._room))
         self._view = self._head
         self._txn_of_command = self._txn_of_metadata = b""
@@ -229,6 +232,10 @@ class Packer:
                 b"\xb0\x01", txn[1], b"\xb8\x01", txn[0]
             )
         self._name = self._numbers(b"\x0a", len(name)) + name
+        self._schema = b""
+        if schema_version:
+            size = len(schema_version)
+            self._schema = self._numbers(b"\x82\x01", size) + schema_version
         # Where the sizes of the frame and of its command go; type and the size of send.
         begin = bytes(8) + b"\x08\x06\x32\x00" + self._numbers(b"\x08", producer_id)
         self._begin_bytes = self._copy(0, begin, 0, len(begin))
@@ -411,9 +418,7 @@ class Packer:
         at = self._keys(at, source)
         if delivery_time >= 0:
             at = self._put_long(at, 0x98, delivery_time)
-        at = self._end(at, sequence_id)
-        if self._is_null:
-            at = self._put_long(at, 0xC8, 1)
+        at = self._nulls(self._end(at, sequence_id))
         return self._frame(metadata_at, at, body, sequence_id, sequence_id, 1)
 
     def _fields(  # noqa: C901 - a call in here costs more than what it would do
@@ -425,6 +430,7 @@ class Packer:
         self._key_at = self._order_at = 0
         self._key_size = self._order_size = -1
         self._has_event_time = self._is_base64 = self._is_null = False
+        self._has_null_key = False
         self._event_time = 0
         if end - start < 4:
             return False
@@ -467,6 +473,8 @@ class Packer:
                 self._is_base64 = True
             elif tag == 0x48 and value == 1:
                 self._is_null = True
+            elif tag == 0x50 and value == 1:
+                self._has_null_key = True
             elif tag != 0x18:  # whose value follows from where the message ends
                 return False
         return True
@@ -506,11 +514,20 @@ class Packer:
         return at
 
     def _keys(self, at: int, source: Cursor) -> int:
-        """Write the fields about keys that come after the key itself."""
+        """Write the version, and the fields about keys that come after the key."""
+        if len(self._schema):
+            at = self._copy(at, self._schema, 0, len(self._schema))
         if self._is_base64:
             at = self._put_long(at, 0x88, 1)
         if self._order_size >= 0:
             at = self._sized(at, 0x92, 1, source, self._order_at, self._order_size)
+        return at
+
+    def _nulls(self, at: int) -> int:
+        if self._is_null:
+            at = self._put_long(at, 0xC8, 1)
+        if self._has_null_key:
+            at = self._put_long(at, 0xF0, 1)
         return at
 
     def _end(self, at: int, highest: int) -> int:
@@ -542,8 +559,9 @@ class Packer:
 
     def _make_room(self, size: int) -> None:
         """Make room for what a message says of itself."""
-        if size + len(self._name) + _FIXED_BYTES > self._room:
-            self._room = 2 * size + len(self._name) + _FIXED_BYTES
+        fixed = len(self._name) + len(self._schema) + _FIXED_BYTES
+        if size + fixed > self._room:
+            self._room = 2 * size + fixed
             begin = bytes(self._view[: self._begin_bytes])
             self._view = memoryview(bytearray(self._room))
             self._head = self._view

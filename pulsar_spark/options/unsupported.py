@@ -66,9 +66,6 @@ UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
     *_refused(Scope.READ, "encryption.privateKeys"),
     # On a read these are a mistake in any version. Names below `pulsar.producer` are
     # those of Java's ProducerConfigurationData 4.0.
-    *_refused(
-        Scope.WRITE, "schemaType", "auto", "bytes", hint="It writes values as bytes."
-    ),
     *_refused(Scope.WRITE, "encryption.publicKeys encryption.keys"),
     *_refused(Scope.WRITE, "cryptoFailureAction", "fail", below=_PRODUCER),
     *_refused(

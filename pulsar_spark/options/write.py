@@ -51,6 +51,31 @@ _routing_mode = choice(
 )
 
 
+#: Schemas that values can be written with. The names of primitives are Pulsar's.
+SCHEMA_TYPES = (
+    "auto",
+    "bytes",
+    "string",
+    "json",
+    "avro",
+    "key_value",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float",
+    "double",
+    "boolean",
+    "date",
+    "time",
+    "timestamp",
+    "instant",
+    "local_date",
+    "local_time",
+    "local_date_time",
+)
+
+
 def _message_routing_mode(text: str, option: str) -> str:
     """Read how Java's producers route, but for routers that are Java classes."""
     if text.strip().lower() == "custompartition":
@@ -109,6 +134,24 @@ class WriteOptions:
         Scope.STREAM_WRITE,
         "Topic in which an `exactly-once` stream keeps its log of commits, instead of"
         " one named after `idempotenceId`.",
+    )
+    schema_type: str = option(
+        "schemaType",
+        "auto",
+        word(*SCHEMA_TYPES),
+        Scope.WRITE,
+        "What values are written as: `auto`, by the topic's schema or else by the"
+        " columns; `bytes`, whatever schema the topic has; or one of "
+        + ", ".join(f"`{name}`" for name in SCHEMA_TYPES[2:])
+        + ". See [Typed topics](writing.md#typed-topics).",
+    )
+    key_value_encoding: str = option(
+        "keyValueEncodingType",
+        "INLINE",
+        word("INLINE", "SEPARATED"),
+        Scope.WRITE,
+        "Where a new `key_value` schema has its keys: `INLINE`, in the value, or"
+        " `SEPARATED`, as keys of the messages.",
     )
     topic_auto_creation: bool = option(
         "topicAutoCreation",

@@ -61,6 +61,16 @@ class SchemaInfo:
             return f"of the unknown type {self.type}"
 
     @property
+    def name(self) -> str:
+        """What Java's client calls it; brokers do not keep that."""
+        known = self.type_name
+        if known.startswith("INT") and known[3:].isdigit():
+            return known
+        if self.type in (SchemaType.AVRO, SchemaType.JSON):
+            return ""
+        return "".join(map(str.title, known.split("_")))
+
+    @property
     def is_typed(self) -> bool:
         """Whether messages have more than bytes: a deleted schema is of type NONE."""
         return self.type != SchemaType.NONE

@@ -18,8 +18,10 @@ import pyarrow as pa
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.columns import VALUE
 from pulsar_spark.errors import BadRowError, OptionError
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
@@ -29,12 +31,16 @@ from pulsar_spark.sink.exactly_once import (
 )
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
+from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.statistics import log_summary
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
+
+#: The only column that rows of bytes need.
+_BYTES = pa.schema([(VALUE, pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,13 @@ class _Write:
 
     Args:
         options: How to write.
+        columns: The columns of the rows.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
         self._options = options
+        self._columns = columns
+        self._schemas: dict[TopicName, SchemaInfo | None] = {}
         # One of the few names that brokers remember of a topic: none for each write.
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
@@ -73,6 +82,7 @@ class _Write:
         A topic that does not exist may be created by this.
 
         Raises:
+            SchemaError: The rows do not fit the topic's schema, and no version of it.
             PulsarSparkError: The topic does not exist, or cannot be written to as
                 wanted.
         """
@@ -83,6 +93,10 @@ class _Write:
                 [options.topic],
                 auto_creation=options.topic_auto_creation,
             )
+            schemas = TopicSchemas(self._pool, options, self._columns)
+            schemas.choose([options.topic])
+            schemas.register(options.topic, self._targets[options.topic][0])
+            self._schemas = schemas.chosen
             if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
                 self._require_deduplication(self._targets[options.topic][0])
 
@@ -99,13 +113,29 @@ class _Write:
         """Whether its tasks will wait for topics that others have to themselves."""
         return self._options.access_mode == "WaitForExclusive"
 
+    @property
+    def _schema(self) -> SchemaInfo | None:
+        """The schema of rows that all go to one topic; None for none."""
+        topic = self._options.topic
+        return None if topic is None else self._schemas.get(topic)
+
     def _prepare_for_transactions(self, *further: str) -> None:
-        known = chain.from_iterable(self._targets.values())
-        prepare_for_transactions(self._pool, [*known, *further], waits=self._waits)
+        known = list(chain.from_iterable(self._targets.values()))
+        prepare_for_transactions(
+            self._pool,
+            [*known, *further],
+            waits=self._waits,
+            typed=known,
+            schema=self._schema,
+        )
 
     def _require_deduplication(self, topic_partition: str) -> None:
         require_deduplication(
-            self._pool, topic_partition, self._probe_name, waits=self._waits
+            self._pool,
+            topic_partition,
+            self._probe_name,
+            waits=self._waits,
+            schema=self._schema,
         )
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -118,7 +148,9 @@ class _Write:
             return self._run_in_transaction(task, batches)
         options = replace(self._options, idempotence_id=self._identity(task))
         checks = self._checks_of_topics()
-        writer = TaskWriter(options, task, self._targets, check_topics=checks)
+        writer = TaskWriter(
+            options, task, self._targets, check_topics=checks, schemas=self._schemas
+        )
         return TaskResult(task, writer.write(batches))
 
     def _identity(self, task: Task) -> str | None:
@@ -156,6 +188,7 @@ class _Write:
                 self._targets,
                 transaction=transaction,
                 check_topics=self._checks_of_topics(),
+                schemas=self._schemas,
                 marker=self._announce(transaction, task),
             )
             written = writer.write(chain([first], with_rows))
@@ -190,10 +223,11 @@ class BatchWrite(_Write):
 
     Args:
         options: How to write.
+        columns: The columns of the rows.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
+        super().__init__(options, columns)
         if options.idempotence_id is None:
             made_up = f"spark-pulsar-{uuid.uuid4()}"
             self._options = replace(options, idempotence_id=made_up)
@@ -234,14 +268,15 @@ class StreamWrite(_Write):
 
     Args:
         options: How to write.
+        columns: The columns of the rows.
 
     Raises:
         OptionError: An exactly-once stream has no topic for its log of commits, or only
             the one that its rows go to.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
+        super().__init__(options, columns)
         self._progress: CommitProgress | None = None
         if self._is_transactional:
             self._check_log()

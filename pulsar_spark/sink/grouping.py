@@ -27,15 +27,28 @@ def rows_by_topic(
         BadRowError: A row names no topic, or something else.
     """
     assert rows.topics is not None
-    if rows.topics.null_count:
-        is_null = rows.topics.is_null()
+    return topics_of(rows.topics, first_row)
+
+
+def topics_of(named: pa.Array, first_row: int) -> dict[TopicName, pa.Int64Array | None]:
+    """Return each topic with the indices of its rows, as ``rows_by_topic`` does.
+
+    Args:
+        named: What each row names.
+        first_row: The number of the first of them in the task, for messages.
+
+    Raises:
+        BadRowError: A row names no topic, or something else.
+    """
+    if named.null_count:
+        is_null = named.is_null()
         row = first_row + pc.index(is_null, pa.scalar(True)).as_py()
         raise BadRowError(
             f"Row {row} of a task has no topic: its column `__topic` is NULL. Fill it, "
             "leave such rows out, or set the option `topic`, which holds for all rows."
         )
     # As bytes: Spark's strings may hold what is no text.
-    names = rows.topics.cast(pa.large_binary()).dictionary_encode()
+    names = named.cast(pa.large_binary()).dictionary_encode()
     topics = [_topic_name(name) for name in names.dictionary.to_pylist()]
     # One topic may be named in several ways.
     numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}

@@ -21,6 +21,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.errors import DeduplicationOffError, TransactionsOffError
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -38,6 +39,7 @@ def require_deduplication(
     producer_name: str,
     *,
     waits: bool = False,
+    schema: SchemaInfo | None = None,
 ) -> None:
     """Make sure that the broker drops entries that it has already.
 
@@ -46,6 +48,7 @@ def require_deduplication(
         topic_partition: Full name; the answer holds for all partitions of its topic.
         producer_name: Name to try it with, always the same for the same purpose.
         waits: Whether to wait for a topic that others have for themselves.
+        schema: Of the rows; a topic may take no producer without one.
 
     Raises:
         DeduplicationOffError: It does not.
@@ -58,7 +61,7 @@ def require_deduplication(
         before_resend=lambda: None if transaction is None else transaction.confirm(),
     )
     with Producers(pool, settings) as producers:
-        producers.open([topic_partition])
+        producers.open([topic_partition], schema)
         producer = producers.get(topic_partition)
         if producer.last_sequence_id >= 0:
             return
@@ -101,7 +104,12 @@ _ready: set[tuple[Hashable, str]] = set()
 
 
 def prepare_for_transactions(
-    pool: ConnectionPool, topics: Iterable[str], *, waits: bool = False
+    pool: ConnectionPool,
+    topics: Iterable[str],
+    *,
+    waits: bool = False,
+    typed: Sequence[str] = (),
+    schema: SchemaInfo | None = None,
 ) -> None:
     """Send an empty entry to each of them in a transaction that is then aborted.
 
@@ -111,6 +119,8 @@ def prepare_for_transactions(
         pool: The cluster's connections.
         topics: Full names of topic partitions.
         waits: Whether to wait for those that others have for themselves.
+        typed: Those of them that have a schema.
+        schema: Of the rows, as for ``require_deduplication``.
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
@@ -128,6 +138,7 @@ def prepare_for_transactions(
     )
     with Producers(pool, settings) as producers:
         # First, because it may take long: topics have to be loaded.
+        producers.open([topic for topic in topics if topic in typed], schema)
         producers.open(topics)
         with aborted_transaction(pool, topics) as transaction:
             for topic in topics:

@@ -122,6 +122,7 @@ class Target:
             compress=partial(compress, codec),
             now_ms=_now_ms,
             first_number=base,
+            schema_version=producer.schema_version,
         )
         self._packer.next_sequence_id = producer.last_sequence_id + 1
         if options.initial_sequence_id is not None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.routing import Router, partition_runs
+from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.producers import (
@@ -38,6 +39,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.grouping import (
     groups_by_key,
     rows_by_topic,
@@ -45,6 +47,7 @@ from pulsar_spark.sink.grouping import (
     up_to_large_rows,
     with_keys_as_bytes,
 )
+from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target, require_numbers
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
@@ -127,6 +130,7 @@ class TaskWriter:
         transaction: The transaction to write in, None for none.
         check_topics: Called with the topic partitions that come into play, before
             anything is sent to them; may refuse.
+        schemas: Of topics that are known already, None for none.
         marker: A topic and the message to send there after all rows.
     """
 
@@ -138,6 +142,7 @@ class TaskWriter:
         *,
         transaction: TaskTransaction | None = None,
         check_topics: Callable[[list[str]], None] = lambda topics: None,
+        schemas: Mapping[TopicName, SchemaInfo | None] | None = None,
         marker: tuple[str, bytes] | None = None,
     ) -> None:
         self._options = options
@@ -145,6 +150,8 @@ class TaskWriter:
         self._transaction = transaction
         self._check_topics = check_topics
         self._marker = marker
+        self._known_schemas = dict(schemas or {})
+        self._schemas: TopicSchemas | None = None
         self._known = dict(targets)
         self._pool = _pool(options)
         self._lookup = TopicLookup(self._pool)
@@ -191,8 +198,13 @@ class TaskWriter:
             if self._pool is not shared_pool(self._options.client):
                 self._pool.close()
 
-    def _explained(self, error: BrokerError) -> BrokerError:
+    def _explained(self, error: BrokerError) -> PulsarSparkError:
         """Return the reason of a refusal: the transaction is over, or what it says."""
+        for topic in self._topics:
+            if self._schemas and error.message.startswith(topic.base.full_name):
+                explained = self._schemas.explained(topic, error)
+                if explained is not error:
+                    return explained
         if self._transaction is not None:
             try:
                 self._transaction.confirm()
@@ -245,8 +257,8 @@ class TaskWriter:
         if self._options.key_encoding == "bytes":
             batch = with_keys_as_bytes(batch)
         if self._encoder is None:
-            self._encoder = RowEncoder(batch.schema)
-        rows = self._encoder.encode(batch)
+            self._encoder = RowEncoder(batch.schema, self._value_encoder(batch.schema))
+        rows = self._encoder.encode(batch, self._rows)
         # Rows go out by topic partition, and none after one that no entry can hold may
         # be out when that raises. So a row that might be too large goes out before the
         # next. Its metadata is not counted here: half an entry is far more than that.
@@ -255,6 +267,15 @@ class TaskWriter:
             if ends_large:
                 self._cut_rest()
         self._send_rest()
+
+    def _value_encoder(self, columns: pa.Schema) -> ValueEncoder:
+        self._schemas = TopicSchemas(self._pool, self._options, columns)
+        self._schemas.chosen.update(self._known_schemas)
+        if self._options.topic is None:
+            return ByTopicEncoder(self._schemas, columns, self._find)
+        if self._options.topic not in self._known_schemas:
+            self._schemas.choose([self._options.topic])
+        return self._schemas.encoder(self._options.topic)
 
     def _add_rows(self, rows: EncodedRows) -> None:
         first_row, self._rows = self._rows, self._rows + len(rows)
@@ -296,8 +317,17 @@ class TaskWriter:
             self._known |= find_targets(
                 self._lookup, absent, auto_creation=self._options.topic_auto_creation
             )
+        assert self._schemas is not None
+        unknown = [topic for topic in new if topic not in self._schemas.chosen]
+        if unknown:
+            self._schemas.choose(unknown)
         for topic in new:
-            self._topics[topic] = _Topic(self._known[topic], self._options, self._task)
+            self._topics[topic] = _Topic(
+                self._known[topic],
+                self._options,
+                self._task,
+                self._schemas.chosen[topic],
+            )
 
     def _add_to_topic(
         self, topic: _Topic, rows: EncodedRows, numbers: Sequence[int]
@@ -334,15 +364,18 @@ class TaskWriter:
             )
         if absent:
             self._check_topics(absent)
-            self._targets |= zip(absent, self._attach(absent), strict=True)
+            attached = self._attach(absent, topic.schema)
+            self._targets |= zip(absent, attached, strict=True)
         topic.targets |= {p: self._targets[topic.names[p]] for p in new}
 
-    def _attach(self, topic_partitions: list[str]) -> list[Target]:
+    def _attach(
+        self, topic_partitions: list[str], schema: SchemaInfo | None
+    ) -> list[Target]:
         txn = None
         if self._transaction is not None:
             self._transaction.extend(topic_partitions)
             txn = self._transaction.txn
-        self._producers.open(topic_partitions)
+        self._producers.open(topic_partitions, schema)
         return [
             Target(
                 self._producers.get(name),
@@ -409,10 +442,18 @@ class _Topic:
         names: Full names of its topic partitions.
         targets: Those that are open, by number.
         rows: Rows of the task that went to it so far.
+        schema: What they are written with; None for none.
     """
 
-    def __init__(self, names: Sequence[str], options: WriteOptions, task: Task) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        options: WriteOptions,
+        task: Task,
+        schema: SchemaInfo | None,
+    ) -> None:
         self.names = names
+        self.schema = schema
         self.targets: dict[int, Target] = {}
         self.rows = 0
         self.router = Router(

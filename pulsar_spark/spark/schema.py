@@ -7,11 +7,18 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -19,11 +26,13 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
 from pulsar_spark.columns import (
+    COLUMNS,
     METADATA_COLUMNS_ALL,
     READ,
     SCHEMA_VERSION,
@@ -36,6 +45,25 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions, WriteOptions
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+
+#: Names with a meaning of their own, in reads or in writes.
+_KNOWN = frozenset(column.name for column in COLUMNS)
+
+#: What a schema of Pulsar's can have in it, but for what holds other types.
+_WRITABLE: tuple[type[DataType], ...] = (
+    *_INTEGERS,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    # Spark 4.0 does not have it.
+    *(filter(None, [getattr(types, "TimeType", None)])),
+)
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
@@ -120,16 +148,16 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
         [
             pa.field(field.name, COLUMN_TYPES[field.name], field.nullable)
             if field.name in METADATA_COLUMNS_ALL
-            else _arrow_field(field)
+            else _to_arrow(StructType([field])).field(0)
             for field in schema.fields
         ]
     )
 
 
-def _arrow_field(field: StructField) -> pa.Field:
+def _to_arrow(schema: StructType) -> pa.Schema:
     # Spark 4.1 knows no other zone.
     zone = {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
-    return to_arrow_schema(StructType([field]), **zone).field(0)
+    return to_arrow_schema(schema, **zone)
 
 
 _TO_ARROW = inspect.signature(to_arrow_schema)
@@ -139,38 +167,74 @@ def _never_null(name: str) -> bool:
     return name in READ and READ[name].never_null
 
 
-def check_write_schema(schema: StructType, options: WriteOptions) -> None:
-    """Return if rows of this schema can be written.
+def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
+    """Return the columns of rows that are to be written, as Arrow has them.
 
     Raises:
-        SchemaError: ``value`` is missing, or what says the topic is; a column is
-            unknown, comes twice or has a wrong type. Lists all problems.
+        SchemaError: There is no value, or what says the topic is missing; a column is
+            unknown, comes twice or has a type that cannot be written. Lists all
+            problems.
     """
     names = schema.fieldNames()
     problems = []
-    if VALUE not in names:
-        problems.append(f"there is no column `{VALUE}`")
+    if not any(name == VALUE or name not in _KNOWN for name in names):
+        problems.append(f"there is no column `{VALUE}`, nor another one for the value")
     if options.topic is None and TOPIC not in names:
         problems.append(
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"
         )
     for field in schema.fields:
-        if field.name not in WRITE:
-            problems.append(f"`{field.name}` cannot be written (drop it before)")
-            continue
-        types = WRITE[field.name].types
-        if not any(_CHECKS[type_](field.dataType) for type_ in types):
-            problems.append(
-                f"`{field.name}` is {field.dataType.simpleString()}, not "
-                f"{' or '.join(type_.simple_string for type_ in types)} (cast it "
-                "before)"
-            )
+        if problem := _problem(field, options.schema_type):
+            problems.append(problem)
     problems += _repetitions(schema)
     if problems:
         raise SchemaError(
             f"These rows cannot be written to Pulsar: {'; '.join(problems)}. Columns "
-            f"that can be written are {', '.join(WRITE)}."
+            f"with a meaning of their own are {', '.join(WRITE)}: others are fields of "
+            "the value."
         )
+    return _to_arrow(schema)
+
+
+def _problem(field: StructField, schema_type: str) -> str:
+    """Return why a column cannot be written, "" if it can."""
+    name = field.name
+    is_typo = name.startswith("__") and schema_type == "auto"
+    is_value = name == VALUE or name not in WRITE
+    if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
+        return f"`{name}` cannot be written (drop it before)"
+    if is_value and schema_type != "bytes":
+        return _unwritable(field.dataType, name)
+    types = WRITE[name].types
+    if any(_CHECKS[type_](field.dataType) for type_ in types):
+        return ""
+    return (
+        f"`{name}` is {field.dataType.simpleString()}, not "
+        f"{' or '.join(type_.simple_string for type_ in types)} (cast it before)"
+    )
+
+
+def _unwritable(type_: DataType, where: str) -> str:
+    """Return which part of a type no schema has, "" where all can be written."""
+    if isinstance(type_, StructType):
+        names = type_.fieldNames()
+        if len(set(names)) < len(names):
+            return f"`{where}` has two fields of one name"
+        parts = [(one.dataType, f"{where}.{one.name}") for one in type_.fields]
+    elif isinstance(type_, ArrayType):
+        parts = [(type_.elementType, f"{where}[]")]
+    elif isinstance(type_, MapType):
+        if not isinstance(type_.keyType, StringType):
+            return f"`{where}` is a map whose keys are no text (cast it before)"
+        parts = [(type_.valueType, f"{where}{{}}")]
+    elif isinstance(type_, _WRITABLE):
+        return ""
+    else:
+        return (
+            f"`{where}` is {type_.simpleString()}, which no schema of Pulsar's has "
+            "(cast it before)"
+        )
+    return next(filter(None, (_unwritable(one, path) for one, path in parts)), "")
 
 
 def _repetitions(schema: StructType) -> list[str]:

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
 from pulsar_spark.sink.task import Task
-from pulsar_spark.spark.schema import check_write_schema
+from pulsar_spark.spark.schema import write_columns
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
 #: batch write inside of ``foreachBatch`` is told, too.
@@ -54,8 +54,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        check_write_schema(schema, options)
-        self._write = BatchWrite(options)
+        self._write = BatchWrite(options, write_columns(schema, options))
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.
@@ -99,8 +98,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        check_write_schema(schema, options)
-        self._write = StreamWrite(options)
+        self._write = StreamWrite(options, write_columns(schema, options))
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.

@@ -342,6 +342,31 @@ def topics_of_namespace(
 
 # -- schemas ---------------------------------------------------------------------------
 
+
+def schema(
+    schema_type: int, data: bytes, properties: Mapping[str, str], name: str = ""
+) -> pb.Schema:
+    """Return a schema as PRODUCER carries it.
+
+    Args:
+        schema_type: Its number in the protocol.
+        data: The definition.
+        properties: Its own.
+        name: What it is called; brokers do not keep it.
+
+    Raises:
+        ValueError: The type that is none: it would keep all others out of the topic.
+    """
+    if schema_type <= 0:
+        raise ValueError(f"a schema of type {schema_type} cannot be registered")
+    return pb.Schema(
+        name=name,
+        schema_data=data,
+        type=schema_type,
+        properties=[pb.KeyValue(key=k, value=v) for k, v in properties.items()],
+    )
+
+
 _VERSION_BYTES = 8
 
 
@@ -535,6 +560,7 @@ def producer(
     topic_epoch: int | None = None,
     txn_enabled: bool = False,
     properties: Mapping[str, str] | None = None,
+    schema: pb.Schema | None = None,
 ) -> Request[pb.CommandProducerSuccess]:
     """Build PRODUCER. Creates the topic if the broker's policy allows that.
 
@@ -549,6 +575,8 @@ def producer(
         topic_epoch: What the first PRODUCER_SUCCESS said; only for exclusive modes.
         txn_enabled: Whether it will send in transactions.
         properties: Shown in the topic's statistics.
+        schema: Of the values; registered if the topic does not have it. None for none:
+            a schema that says so would keep all others out.
     """
     body = pb.CommandProducer(
         topic=topic,
@@ -560,6 +588,7 @@ def producer(
         topic_epoch=topic_epoch,
         txn_enabled=txn_enabled or None,
         metadata=[pb.KeyValue(key=k, value=v) for k, v in (properties or {}).items()],
+        schema=schema,
     )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body),

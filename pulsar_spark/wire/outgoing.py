@@ -54,6 +54,7 @@ class EntryEncoder:
         txn: Transaction that the entries are part of.
         chunk_bytes: Most bytes of a message in one entry, where it may be cut into
             several; 0 where it may not.
+        schema_version: Of the schema that payloads were written with; empty for none.
     """
 
     producer_id: int
@@ -62,6 +63,7 @@ class EntryEncoder:
     compression: CompressionType = CompressionType.NONE
     txn: TxnId | None = None
     chunk_bytes: int = 0
+    schema_version: bytes = b""
 
     @property
     def max_entry_bytes(self) -> int:
@@ -142,6 +144,8 @@ class EntryEncoder:
         metadata.producer_name = self.producer_name
         metadata.sequence_id = metadata.highest_sequence_id = sequence_id
         metadata.publish_time = publish_time_ms
+        if self.schema_version:
+            metadata.schema_version = self.schema_version
         if self.txn is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self.txn
 
@@ -198,4 +202,5 @@ _COMMON_FIELDS: tuple[Any, ...] = (
     "ordering_key",
     "event_time",
     "null_value",
+    "null_partition_key",
 )

@@ -63,6 +63,33 @@ def has_exclusive_producer(answer: object) -> bool:
     return "exclusive producer" in _sentence(answer, "ProducerBusy")
 
 
+def has_broken_schema(answer: object) -> bool:
+    """Return whether a broker cannot make out the schemas of a topic, now or ever.
+
+    4.0.7 answers PRODUCER by UnknownError, with the name of an exception of AVRO's:
+    "org.apache.avro.AvroTypeException: Invalid default for field a", of a schema that
+    is registered already, or "org.apache.avro.SchemaParseException: ...".
+
+    Args:
+        answer: To PRODUCER: a reply or an error.
+    """
+    sentence = _sentence(answer, "UnknownError")
+    return "org.apache.avro" in sentence or "SchemaParseException" in sentence
+
+
+def lacks_schema(answer: object) -> bool:
+    """Return whether a topic, or its namespace, takes no producer without a schema.
+
+    4.0.7 answers PRODUCER by IncompatibleSchema: "Producers cannot connect or send
+    message without a schema to topics with a schemawhen SchemaValidationEnforced is
+    enabled".
+
+    Args:
+        answer: To PRODUCER: a reply or an error.
+    """
+    return "without a schema" in _sentence(answer, "IncompatibleSchema")
+
+
 def _sentence(answer: object, code: str) -> str:
     """Return what the broker says where it refuses with this code, else ""."""
     if isinstance(answer, BrokerError) and answer.code == code:

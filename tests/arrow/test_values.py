@@ -14,12 +14,14 @@ from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import (
     Decoded,
+    EncodedValues,
     ValueDecoder,
     ValueEncoder,
     ValueRun,
 )
 from pulsar_spark.arrow.values.raw import RawDecoder, RawEncoder
-from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.errors import BadRowError, CorruptEntryError
+from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
 from tests.wire import builders
 from tests.wire.builders import Outer, Sent
@@ -186,23 +188,22 @@ class Sums:
 
     columns = ("b", "a")
 
-    def accepts(self, schema: pa.Schema) -> bool:
-        """Return whether there are two numbers."""
-        return all(pa.types.is_int64(schema.field(name).type) for name in self.columns)
-
-    def encode(self, columns: Sequence[pa.Array]) -> pa.LargeBinaryArray:
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the sums; NULL where a number is."""
         b, a = columns
-        return pc.add(a, b).cast(pa.string()).cast(pa.large_binary())
+        if b.null_count:
+            first = pc.index(b.is_null(), pa.scalar(True)).as_py()
+            raise UnfitValueError(first, "b", "is NULL")
+        return EncodedValues(pc.add(a, b).cast(pa.string()).cast(pa.large_binary()))
 
 
 def test_encoder():
     """The columns of the value are its own; the others are written as ever."""
     batch = pa.RecordBatch.from_pydict(
         {
-            "a": pa.array([1, 2], pa.int64()),
+            "a": pa.array([1, None], pa.int64()),
             "__key": pa.array(["k", None]),
-            "b": pa.array([40, None], pa.int64()),
+            "b": pa.array([40, 2], pa.int64()),
         }
     )
     typed = RowEncoder(batch.schema, Sums()).encode(batch)
@@ -213,14 +214,19 @@ def test_encoder():
 
 
 def test_encoder_and_other_schemas():
-    """Columns that it does not know, or not of this type, are our own mistake."""
-    numbers = [("a", pa.int64()), ("b", pa.int64())]
-    for schema in (
-        pa.schema([*numbers, ("value", pa.binary())]),
-        pa.schema([("a", pa.int64()), ("b", pa.string())]),
-    ):
-        with pytest.raises((AssertionError, KeyError)):
-            RowEncoder(schema, Sums())
+    """Columns that it does not know are our own mistake."""
+    columns = [("a", pa.int64()), ("b", pa.int64()), ("value", pa.binary())]
+    with pytest.raises(AssertionError):
+        RowEncoder(pa.schema(columns), Sums())
+
+
+def test_rows_that_an_encoder_refuses():
+    """They are named by their number in the task."""
+    batch = pa.RecordBatch.from_pydict(
+        {"a": pa.array([1, 2], pa.int64()), "b": pa.array([40, None], pa.int64())}
+    )
+    with pytest.raises(BadRowError, match="Row 8 of a task: `b` is NULL"):
+        RowEncoder(batch.schema, Sums()).encode(batch, 7)
 
 
 def test_raw_is_one_of_them():
@@ -228,4 +234,3 @@ def test_raw_is_one_of_them():
     decoder: ValueDecoder = RawDecoder()
     encoder: ValueEncoder = RawEncoder()
     assert decoder.columns == encoder.columns == ("value",)
-    assert not encoder.accepts(pa.schema([("__key", pa.binary())]))

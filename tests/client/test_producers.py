@@ -30,6 +30,7 @@ from pulsar_spark.errors import (
     AuthError,
     BrokerError,
     InDoubtError,
+    SchemaError,
     SendTimeoutError,
     TopicNotFoundError,
     TransportError,
@@ -37,6 +38,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.service_url import ServiceUrl
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import EntryEncoder
@@ -1703,3 +1705,61 @@ class TestAnyFaults:
                     assert stored == expected
             assert in_flight == 0
             assert sum(p.stored_rows + p.duplicate_rows for p in done) == len(what)
+
+
+class TestSchemas:
+    """Who announces a schema says its version in all that is sent."""
+
+    TEXT = SchemaInfo(SchemaType.STRING)
+    OLD = bytes(7) + b"\0"
+    NEW = bytes(7) + b"\1"
+
+    @pytest.fixture
+    def typed(self, make: Callable[..., Producers]) -> Producers:
+        """Attached with a schema."""
+        producers = make(send_timeout_s=NEVER_S)
+        producers.open([TOPIC, OTHER], self.TEXT)
+        return producers
+
+    def test_one_version(self, scripted: ScriptedBroker, typed: Producers) -> None:
+        """It is registered once, for all partitions, and kept on other connections."""
+        assert [one.schema_version for one in typed.all] == [self.OLD] * 2
+        assert len(scripted.schemas["persistent://public/default/t"]) == 1
+        producer = typed.get(TOPIC)
+        assert producer.encoder().schema_version == self.OLD
+        scripted.script("SEND", cut)
+        typed.send(producer, producer.plain_entry(b"a"))
+        typed.flush()
+        assert typed.reconnects
+        (entry,) = scripted.topics[TOPIC]
+        assert entry.metadata.schema_version == self.OLD
+        assert producer.schema_version == self.OLD
+
+    def test_none(self, producers: Producers) -> None:
+        """Without a schema nothing says a version."""
+        assert producers.get(TOPIC).encoder().schema_version == b""
+        frame = producers.get(TOPIC).plain_entry(b"a")
+        assert self.OLD not in frame.data
+
+    def test_schemas_that_were_deleted(
+        self, scripted: ScriptedBroker, typed: Producers
+    ) -> None:
+        """What has no receipt says a version that means nothing any more."""
+        producer = typed.get(TOPIC)
+        scripted.script("SEND", deaf(let_go))
+        typed.send(producer, producer.plain_entry(b"a"))
+        scripted.delete_schema(TOPIC)
+        with pytest.raises(SchemaError, match=f"{TOPIC}.*schemas were deleted"):
+            typed.flush()
+
+    def test_a_schema_that_is_refused(
+        self, scripted: ScriptedBroker, make: Callable[..., Producers]
+    ) -> None:
+        """It is not tried again, though one of the codes is most often transient."""
+        avro = "org.apache.avro.AvroTypeException: Invalid default for field a"
+        for code, text in (("IncompatibleSchema", "no"), ("UnknownError", avro)):
+            before = scripted.requests["PRODUCER"]
+            scripted.always("PRODUCER", refuse(code, text))
+            with pytest.raises(BrokerError, match=text):
+                make().open([TOPIC], self.TEXT)
+            assert scripted.requests["PRODUCER"] == before + 1

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
+from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
 from pulsar_spark.loops.sends import OddRow, Receipt, SendFrame
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -70,6 +71,7 @@ def packer(
         "codec": int(like.compression),
         "compress": partial(compress, like.compression),
         "now_ms": lambda: NOW_MS,
+        "schema_version": like.schema_version,
     }
     return kernel.Packer(**{**given, **further})
 
@@ -140,10 +142,23 @@ def slowly(
     return found
 
 
-def encoded(columns: dict[str, pa.Array]) -> EncodedRows:
+def encoded(
+    columns: dict[str, pa.Array], values: ValueEncoder | None = None
+) -> EncodedRows:
     """Rows as a task encodes them."""
     batch = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
-    return RowEncoder(batch.schema).encode(batch)
+    return RowEncoder(batch.schema, values).encode(batch)
+
+
+class Separated:
+    """Makes keys of the column ``key``, as a schema may want it: NULL is a null key."""
+
+    columns = ("key", "value")
+
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
+        """Return the columns as they are."""
+        keys, values = (column.cast(pa.large_binary()) for column in columns)
+        return EncodedValues(values, keys)
 
 
 def any_rows(rng: random.Random) -> EncodedRows:
@@ -178,7 +193,12 @@ def any_rows(rng: random.Random) -> EncodedRows:
         "__deliverAtTime": pa.array(some(time), TIMESTAMP),
     }
     names = ["value", *rng.sample([*columns][1:], rng.randrange(6))]
-    rows = encoded({name: columns[name] for name in names})
+    found = {name: columns[name] for name in names}
+    if "__key" in found and rng.random() < 0.3:
+        found["key"] = found.pop("__key")
+        rows = encoded(found, Separated())
+    else:
+        rows = encoded(found)
     if rng.random() < 0.3:  # of an array that begins somewhere else
         first = rng.randrange(count)
         rows = rows.take(pa.array(range(first, count), pa.int64()))
@@ -197,6 +217,7 @@ def test_the_same_as_protobuf(kernel: Any, seed: int):
             max_message_size_bytes=rng.choice([5 * MIB, 100_000, 2000, 500]),
             compression=rng.choice([*CODECS, CompressionType.NONE]),
             txn=rng.choice([None, None, TxnId(0, 0), TxnId(2**64 - 1, 1 << 40)]),
+            schema_version=rng.choice([b"", bytes(7) + b"\3", b"v" * 300]),
         )
         # As ``sink.target`` has it: a batch has room for keys, and for its metadata.
         size = rng.choice([1, 100, like.max_entry_bytes // 3])

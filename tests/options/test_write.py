@@ -105,6 +105,8 @@ def test_defaults(streaming: bool) -> None:
         "idempotence_id": None,
         "transaction_timeout_ms": 600_000,
         "commit_topic": None,
+        "schema_type": "auto",
+        "key_value_encoding": "INLINE",
         "topic_auto_creation": True,
         "batching_enabled": True,
         "batching_max_publish_delay_s": 0.001,
@@ -128,6 +130,8 @@ def test_defaults(streaming: bool) -> None:
 GIVEN: dict[str, tuple[str, str, Any]] = {
     "topic": ("topic", "a/b/c", TopicName("a", "b", "c")),
     "deliveryGuarantee": ("guarantee", " NONE ", Guarantee.NONE),
+    "schemaType": ("schema_type", "AVRO", "avro"),
+    "keyValueEncodingType": ("key_value_encoding", "separated", "SEPARATED"),
     "topicAutoCreation": ("topic_auto_creation", "FALSE", False),
     P + "batchingEnabled": ("batching_enabled", "False", False),
     P + "batchingMaxPublishDelayMicros": (
@@ -946,13 +950,21 @@ def test_harmless_values_pass(
 
 def test_hints_of_refused_options() -> None:
     """Who has an option refused is told what to do instead."""
-    for text in ("string", "json", "avro"):
-        hint = " It writes values as bytes."
-        assert problem("schemaType", text).endswith(hint)
     assert problem(P + "topicName", "t").endswith(" Use topic.")
     assert "column __partition" in problem(P + "customMessageRouter", "x")
-    for text in ("auto", "Bytes"):
-        assert write({"schemaType": text}) == write()
+
+
+def test_schema_types() -> None:
+    """They are words in any case; without one the topic and the columns decide."""
+    assert write().schema_type == "auto"
+    assert write().key_value_encoding == "INLINE"
+    assert write({"schemaType": "Local_Date"}).schema_type == "local_date"
+    assert write({"keyValueEncodingType": "separated"}).key_value_encoding == (
+        "SEPARATED"
+    )
+    assert "auto, bytes, string, json, avro, key_value" in problem(
+        "schemaType", "protobuf"
+    )
 
 
 @pytest.mark.parametrize("spec", IGNORED, ids=lambda s: s.name)

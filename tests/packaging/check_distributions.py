@@ -118,7 +118,14 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     expected.add("pyspark_pulsar.py")
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
-    modules = ("avro", "deliveries", "messages", "protobuf_values", "sends")
+    modules = (
+        "avro",
+        "avro_write",
+        "deliveries",
+        "messages",
+        "protobuf_values",
+        "sends",
+    )
     assert kernel == [f"pulsar_spark/loops/{name}" for name in modules]
     assert all(name.endswith(".so") for name in found - expected)
     assert expected < found
@@ -151,6 +158,7 @@ def test_without_a_compiler(unpacked: Path, tmp_path: Path) -> None:
     run(*build, "--outdir", tmp_path / "compiled", unpacked)
     for name in (
         "avro.py",
+        "avro_write.py",
         "deliveries.py",
         "messages.py",
         "protobuf_values.py",

@@ -5,24 +5,29 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
+    YearMonthIntervalType,
 )
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import WriteOptions, parse_write_options
-from pulsar_spark.spark.schema import check_write_schema
+from pulsar_spark.spark.schema import write_columns
 
 TYPES: dict[str, DataType] = {
     "BINARY": BinaryType(),
@@ -38,6 +43,7 @@ TYPES: dict[str, DataType] = {
     "TIMESTAMP": TimestampType(),
     "TIMESTAMP_NTZ": TimestampNTZType(),
     "TINYINT": ByteType(),
+    "VOID": NullType(),
 }
 
 
@@ -58,7 +64,7 @@ def options(**given: str) -> WriteOptions:
 def problems(schema: str, **given: str) -> str:
     """What is wrong with rows of this schema."""
     with pytest.raises(SchemaError) as caught:
-        check_write_schema(schema_of(schema), options(**given))
+        write_columns(schema_of(schema), options(**given))
     return caught.value.message
 
 
@@ -79,27 +85,26 @@ def problems(schema: str, **given: str) -> str:
 )
 def test_what_can_be_written(schema: str):
     """Each column with each of its types, in any order."""
-    check_write_schema(schema_of(schema), options())
+    write_columns(schema_of(schema), options())
 
 
 def test_topics_of_rows():
     """Without the option the column says the topic."""
     schema = schema_of("value BINARY, __topic STRING")
-    check_write_schema(schema, options(topic="-"))
+    write_columns(schema, options(topic="-"))
     text = problems("value BINARY", topic="-")
     assert "set the option `topic`, or add `__topic`" in text
 
 
 def test_no_value():
-    """It is the only column that must be there."""
+    """One column at least is part of it."""
     assert "no column `value`" in problems("__key STRING")
-    assert "no column `value`" in problems("Value BINARY")
 
 
 @pytest.mark.parametrize(
     ("column", "parts"),
     [
-        ("colour STRING", ("`colour` cannot be written (drop it before)",)),
+        ("__keys STRING", ("`__keys` cannot be written (drop it before)",)),
         ("__messageId BINARY", ("`__messageId` cannot be written",)),
         ("__publishTime TIMESTAMP", ("`__publishTime` cannot be written",)),
         ("__producerName STRING", ("`__producerName` cannot be written (drop",)),
@@ -130,13 +135,44 @@ def test_what_cannot(column: str, parts: tuple[str, ...]):
 
 
 def test_a_value_of_another_type():
-    """Numbers are not written as whatever text they have."""
-    assert "`value` is int, not binary or string" in problems("value INT")
-    assert "`value` is struct<>" in problems("value STRUCT<>")
+    """As bytes, numbers are not written as whatever text they have."""
+    text = problems("value INT", schemaType="bytes")
+    assert "`value` is int, not binary or string" in text
+    assert "`value` is struct<>" in problems("value STRUCT<>", schemaType="bytes")
+    assert "`a` cannot be written" in problems("value INT, a INT", schemaType="bytes")
+
+
+def test_columns_of_the_value():
+    """All others are parts of the value, whatever their types."""
+    columns = write_columns(schema_of("a INT, value STRING, __key STRING"), options())
+    assert columns.names == ["a", "value", "__key"]
+    named = options(schemaType="avro")
+    assert write_columns(schema_of("__op STRING"), named).names == ["__op"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "part"),
+    [
+        (DayTimeIntervalType(), "`a` is interval day to second"),
+        (YearMonthIntervalType(), "`a` is interval year to month"),
+        (VariantType(), "`a` is variant"),
+        (NullType(), "`a` is void"),
+        (MapType(IntegerType(), StringType()), "`a` is a map whose keys are no text"),
+        (ArrayType(VariantType()), "`a[]` is variant"),
+        (MapType(StringType(), NullType()), "`a{}` is void"),
+        (StructType().add("b", NullType()), "`a.b` is void"),
+        (StructType().add("b", IntegerType()).add("b", IntegerType()), "of one name"),
+    ],
+)
+def test_types_that_no_schema_has(type_: DataType, part: str):
+    """Each is named, however deep it is."""
+    with pytest.raises(SchemaError) as caught:
+        write_columns(StructType().add("a", type_), options())
+    assert part in caught.value.message
 
 
 def test_all_problems_at_once():
     """Nobody has to mend them one run at a time."""
-    text = problems("a INT, b INT, __key INT, __key INT", topic="-")
-    for part in ("`value`", "`__topic`", "`a`", "`b`", "`__key` is", "comes twice"):
+    text = problems("__a INT, b VOID, __key INT, __key INT", topic="-")
+    for part in ("`__topic`", "`__a`", "`b` is void", "`__key` is", "comes twice"):
         assert part in text

@@ -128,6 +128,7 @@ def batch_frame(
         partition_key=batch.partition_key,
         partition_key_b64_encoded=batch.key_is_base64 or None,
         ordering_key=batch.ordering_key,
+        schema_version=encoder.schema_version or None,
     )
     send = pb.CommandSend(
         producer_id=encoder.producer_id,

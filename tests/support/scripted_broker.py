@@ -1022,11 +1022,23 @@ class ScriptedBroker:
             request_id=body.request_id,
             producer_name=name,
             last_sequence_id=self._last_ids.get((body.topic, name), -1),
-            schema_version=b"",
+            schema_version=self._version_of(body),
         )
         if body.producer_access_mode:
             success.topic_epoch = self.topic_epochs[body.topic]
         session.send(type=_Type.PRODUCER_SUCCESS, producer_success=success)
+
+    def _version_of(self, body: pb.CommandProducer) -> bytes:
+        """The version of a producer's schema, which is a new one or a known one."""
+        if not body.HasField("schema"):
+            return b""
+        given = body.schema
+        for known in self.schemas.get(topic_of(body.topic), []):
+            if (known.type, known.data) == (given.type, given.schema_data):
+                return known.version
+        properties = {pair.key: pair.value for pair in given.properties}
+        kind = SchemaType(given.type)
+        return self.add_schema(body.topic, kind, given.schema_data, properties).version
 
     def _refusal(
         self, session: Session, body: pb.CommandProducer

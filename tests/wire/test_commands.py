@@ -756,3 +756,20 @@ def test_the_size_of_a_batch_is_sent_where_it_is_known(size: int):
     data = to_message_id_data(MessageId(3, 5, 0, batch_size=size))
     assert data.HasField("batch_size") == (size > 0)
     assert data.batch_size == size
+
+
+def test_schema_of_a_producer() -> None:
+    """It is said whole; the type that is none is never sent."""
+    schema = commands.schema(15, b"data", {"a": "b"}, "KeyValue")
+    request = commands.producer(topic="t", producer_id=1, schema=schema)
+    assert request.command.producer.schema == pb.Schema(
+        name="KeyValue",
+        type=15,
+        schema_data=b"data",
+        properties=[pb.KeyValue(key="a", value="b")],
+    )
+    untyped = commands.producer(topic="t", producer_id=1).command
+    assert not untyped.producer.HasField("schema")
+    for number in (0, -1):
+        with pytest.raises(ValueError, match="cannot be registered"):
+            commands.schema(number, b"", {})

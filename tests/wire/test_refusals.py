@@ -10,10 +10,12 @@ import pytest
 from pulsar_spark.errors import BrokerError, TransportError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.refusals import (
+    has_broken_schema,
     has_durable_namesake,
     has_exclusive_producer,
     has_passing_namesake,
     is_of_another_type,
+    lacks_schema,
 )
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 DURABLE = "Durable subscription with the same name already exists."
 SHARED = "Subscription is of different type"
+ENFORCED = (
+    "Producers cannot connect or send message without a schema to topics with a "
+    "schemawhen SchemaValidationEnforced is enabled"
+)
 EXCLUSIVE = "Topic has an existing exclusive producer: a-1"
 
 
@@ -36,6 +42,7 @@ def refusal(code: str, sentence: str) -> BrokerError:
         (has_passing_namesake, "NotAllowedError", f"Non{DURABLE}"),
         (is_of_another_type, "ConsumerBusy", SHARED),
         (has_exclusive_producer, "ProducerBusy", EXCLUSIVE),
+        (lacks_schema, "IncompatibleSchema", ENFORCED),
     ],
 )
 def test_each_knows_its_own(
@@ -56,3 +63,13 @@ def test_a_namesake_that_is_not_durable() -> None:
     sentence = f"Non{DURABLE}"
     assert not has_durable_namesake(refusal("NotAllowedError", sentence))
     assert not has_passing_namesake(refusal("NotAllowedError", DURABLE))
+
+
+def test_schemas_that_brokers_cannot_make_out() -> None:
+    """Their code stands for anything; the name of an exception tells."""
+    sentence = "org.apache.avro.AvroTypeException: Invalid default for field a"
+    assert has_broken_schema(refusal("UnknownError", sentence))
+    parsing = "SchemaParseException: Type not supported: object"
+    assert has_broken_schema(refusal("UnknownError", parsing))
+    assert not has_broken_schema(refusal("UnknownError", "the topic moves"))
+    assert not has_broken_schema(refusal("IncompatibleSchema", sentence))

@@ -106,6 +106,19 @@ class VersionDecoder(Protocol):
         ...
 
 
+class EncodedValues(NamedTuple):
+    """What rows become in messages.
+
+    Attributes:
+        values: The value of each row, NULL for a null value.
+        keys: The key of each row as bytes, where the schema puts a part of the value
+            there: NULL for a null key. None where keys are not the schema's business.
+    """
+
+    values: pa.LargeBinaryArray
+    keys: pa.LargeBinaryArray | None = None
+
+
 class ValueEncoder(Protocol):
     """Makes the values of messages.
 
@@ -116,20 +129,13 @@ class ValueEncoder(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...  # noqa: D102
 
-    def accepts(self, schema: pa.Schema) -> bool:
-        """Return whether rows of this schema have ``columns``, of fitting types."""
-        ...
-
-    def encode(self, columns: Sequence[pa.Array]) -> pa.LargeBinaryArray:
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Encode rows.
 
         Args:
             columns: An array for each of ``columns``.
 
-        Returns:
-            The value of each row, NULL for a null value.
-
         Raises:
-            BadRowError: A row cannot be encoded.
+            UnfitValueError: A row cannot be encoded.
         """
         ...

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values import Decoded, ValueRun
+from pulsar_spark.arrow.values import Decoded, EncodedValues, ValueRun
 from pulsar_spark.columns import VALUE
 
 
@@ -24,26 +24,16 @@ class RawDecoder:
 
 
 class RawEncoder:
-    """Takes values from one column of bytes or text."""
+    """Takes values from one column of bytes or text.
 
-    columns = (VALUE,)
+    Args:
+        column: Its name.
+    """
 
-    def accepts(self, schema: pa.Schema) -> bool:
-        """Return whether there is a column ``value`` of bytes or text."""
-        at = schema.get_field_index(VALUE)
-        return at >= 0 and _is_bytes(schema.field(at).type)
+    def __init__(self, column: str = VALUE) -> None:
+        self.columns = (column,)
 
-    def encode(self, columns: Sequence[pa.Array]) -> pa.LargeBinaryArray:
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the bytes of each row."""
         (values,) = columns
-        return values.cast(pa.large_binary())
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_binary(type_)
-        or kinds.is_large_binary(type_)
-        or kinds.is_string(type_)
-        or kinds.is_large_string(type_)
-    )
+        return EncodedValues(values.cast(pa.large_binary()))

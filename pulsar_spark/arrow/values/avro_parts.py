@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How columns become what the kernel writes: which of AVRO's types each one fits.
+
+:func:`plan` pairs a column's type with one of AVRO's, once; what it returns turns an
+array of that type into a part of ``loops.avro_write``. A type fits one that holds all
+of its values, times with a coarser unit included: what is finer is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.values.avro_defaults import default_bytes
+from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
+from pulsar_spark.loops import avro_write as kernel
+from pulsar_spark.loops.avro_write import Part
+from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, Kind, Logical
+from pulsar_spark.schemas.info import InvalidSchemaError
+
+#: Makes a part of an array; what it is given is how NULL and all else are told apart.
+Bind = Callable[[pa.Array], Part]
+_Bind = Callable[[pa.Array, dict[str, Any]], Part]
+
+_KINDS = pa.types
+
+
+def plan(type_: AvroType, column: pa.DataType, where: str) -> Bind:
+    """Return what turns arrays of a column's type into parts.
+
+    Args:
+        type_: What the schema says.
+        column: The column's type.
+        where: The path of names to it, for errors.
+
+    Raises:
+        InvalidSchemaError: They do not fit.
+    """
+    branches = {"null_branch": -1, "value_branch": -1}
+    if type_.kind is not Kind.UNION:
+        bind = _plan(type_, column, where)
+    else:
+        kinds = [branch.kind for branch in type_.branches]
+        if Kind.NULL in kinds:
+            branches["null_branch"] = kinds.index(Kind.NULL)
+        at, bind = _plan_branch(type_, column, where)
+        branches["value_branch"] = at
+
+    def of(array: pa.Array) -> Part:
+        further: dict[str, Any] = {"where": where, "first_bit": array.offset}
+        if array.null_count:
+            further["validity"] = memoryview(array.buffers()[0]).cast("B")
+        return bind(array, {**further, **branches})
+
+    return of
+
+
+def _plan_branch(type_: AvroType, column: pa.DataType, where: str) -> tuple[int, _Bind]:
+    """Return the branch that a column fits, the most natural one, and its plan."""
+    reasons: list[str] = []
+    numbered = [
+        (at, one) for at, one in enumerate(type_.branches) if one.kind is not Kind.NULL
+    ]
+    for at, branch in sorted(numbered, key=lambda pair: pair[1].kind in _SECOND_CHOICE):
+        try:
+            return at, _plan(branch, column, where)
+        except InvalidSchemaError as error:
+            reasons.append(str(error))
+    if len(reasons) == 1:
+        raise InvalidSchemaError(reasons[0])
+    raise _misfit(type_, column, where)
+
+
+#: What only some values of a column fit, or what takes more room.
+_SECOND_CHOICE = (Kind.ENUM, Kind.FIXED, Kind.DOUBLE)
+
+
+def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
+    if type_.kind in _NESTED:
+        return _NESTED[type_.kind](type_, column, where)
+    if type_.logical is Logical.DECIMAL and _fits_digits(type_, column):
+        return _decimals(type_)
+    for is_it, bind in _LEAVES.get((type_.kind, type_.logical), ()):
+        if is_it(column):
+            return bind(type_)
+    raise _misfit(type_, column, where)
+
+
+def _misfit(type_: AvroType, column: pa.DataType, where: str) -> InvalidSchemaError:
+    return InvalidSchemaError(f"`{where}` is {column}, and the schema has {type_}")
+
+
+# -- nested types ----------------------------------------------------------------------
+
+
+def record_plan(
+    type_: AvroType, fields: Sequence[pa.Field], where: str = ""
+) -> Callable[[Sequence[pa.Array]], list[Part]]:
+    """Return what turns columns into the parts of a record's fields, in its order.
+
+    A field that no column has gets its default, or NULL.
+
+    Raises:
+        InvalidSchemaError: A column is no field, does not fit its field, or a field
+            without a default, and never NULL, has no column.
+    """
+    at_column = {field.name: at for at, field in enumerate(fields)}
+    known = {field.name for field in type_.fields}
+    if new := [name for name in at_column if name not in known]:
+        raise InvalidSchemaError(
+            f"the schema has no field {', '.join(f'`{_path(where, n)}`' for n in new)}"
+        )
+    plans: list[tuple[int, Bind | Part]] = []
+    for field in type_.fields:
+        path = _path(where, field.name)
+        at = at_column.get(field.name, -1)
+        if at < 0:
+            plans.append((at, _constant(field.type, field.default, path)))
+        else:
+            plans.append((at, plan(field.type, fields[at].type, path)))
+
+    def of(columns: Sequence[pa.Array]) -> list[Part]:
+        return [
+            bind if isinstance(bind, Part) else bind(columns[at]) for at, bind in plans
+        ]
+
+    return of
+
+
+def _path(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _constant(type_: AvroType, default: Any, where: str) -> Part:
+    if default is NO_DEFAULT:
+        is_union = type_.kind is Kind.UNION
+        branches = [b.kind for b in type_.branches] if is_union else [type_.kind]
+        if Kind.NULL not in branches:
+            raise InvalidSchemaError(
+                f"`{where}` is a field of the schema without a default, and no column"
+            )
+        default = None
+    data = default_bytes(type_, default, where)
+    return Part(kernel.CONSTANT, where, data=memoryview(data))
+
+
+def _record(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
+    if not _KINDS.is_struct(column):
+        raise _misfit(type_, column, where)
+    parts_of = record_plan(type_, list(column), where)
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        columns = [array.field(at) for at in range(array.type.num_fields)]
+        return Part(kernel.RECORD, children=parts_of(columns), **part)
+
+    return bind
+
+
+def _array(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
+    if not (_KINDS.is_list(column) or _KINDS.is_large_list(column)):
+        raise _misfit(type_, column, where)
+    assert type_.items is not None
+    item = plan(type_.items, column.value_type, f"{where}[]")
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        children = [item(array.values)]
+        return Part(
+            kernel.ARRAY, children=children, offsets=_int64s(array.offsets), **part
+        )
+
+    return bind
+
+
+def _map(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
+    if not (_KINDS.is_map(column) and is_text(column.key_type)):
+        raise _misfit(type_, column, where)
+    assert type_.items is not None
+    key = plan(AvroType(Kind.STRING), column.key_type, f"{where}{{}}")
+    item = plan(type_.items, column.item_type, f"{where}{{}}")
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        children = [key(array.keys), item(array.items)]
+        return Part(
+            kernel.MAP, children=children, offsets=_int64s(array.offsets), **part
+        )
+
+    return bind
+
+
+_NESTED = {Kind.RECORD: _record, Kind.ARRAY: _array, Kind.MAP: _map}
+
+
+# -- leaves ----------------------------------------------------------------------------
+
+
+def _numbers(type_: AvroType) -> _Bind:
+    del type_
+    return lambda array, part: Part(
+        kernel.LONG, numbers=_int64s(array.cast(pa.int64())), **part
+    )
+
+
+def _times(divisor: int = 1, factor: int = 1) -> Callable[[AvroType], _Bind]:
+    """Return what turns times into numbers, in another unit."""
+
+    def make(type_: AvroType) -> _Bind:
+        del type_
+
+        def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+            if divisor * factor == 1:
+                return _numbers_of(array.cast(pa.int64()), part)
+            return _numbers_of(in_unit(array, divisor, factor), part)
+
+        return bind
+
+    return make
+
+
+def in_unit(times: pa.Array, divisor: int, factor: int = 1) -> pa.Int64Array:
+    """Return times as numbers in another unit, rounded down; UNFIT beyond 64 bits."""
+    numbers = times.cast(pa.int64())
+    if factor > 1:
+        limit = _int(((1 << 63) - 1) // factor)
+        fits = pc.less_equal(pc.abs(numbers), limit)
+        product = pc.multiply(numbers, _int(factor))
+        return pc.if_else(fits, product, _int(kernel.UNFIT))
+    if divisor == 1:
+        return numbers
+    quotient = pc.divide(numbers, _int(divisor))
+    is_above = pc.greater(pc.multiply(quotient, _int(divisor)), numbers)
+    return pc.if_else(is_above, pc.subtract(quotient, _int(1)), quotient)
+
+
+def _numbers_of(numbers: pa.Int64Array, part: dict[str, Any]) -> Part:
+    return Part(kernel.LONG, numbers=_int64s(numbers), size=0, **part)
+
+
+def _int(number: int) -> pa.Int64Scalar:
+    return pa.scalar(number, pa.int64())
+
+
+def _days_of_time(type_: AvroType) -> _Bind:
+    """Return what turns times of day in nanoseconds, or microseconds, into numbers."""
+    unit = 1_000_000 if type_.logical is Logical.TIME_MILLIS else 1_000
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        nanos = array.cast(pa.time64("ns"))
+        return _numbers_of(in_unit(nanos, unit), part)
+
+    return bind
+
+
+def _days(type_: AvroType) -> _Bind:
+    del type_
+    return lambda array, part: _numbers_of(
+        array.cast(pa.int32()).cast(pa.int64()), part
+    )
+
+
+def _symbols(type_: AvroType) -> _Bind:
+    known = pa.array(type_.symbols, pa.string())
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        found = pc.index_in(array.cast(pa.string()), known).cast(pa.int64())
+        return _numbers_of(found.fill_null(_int(kernel.UNFIT)), part)
+
+    return bind
+
+
+def _fixed(to: pa.DataType, size: int) -> Callable[[AvroType], _Bind]:
+    """Return what takes numbers as the machine has them."""
+
+    def make(type_: AvroType) -> _Bind:
+        del type_
+
+        def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+            data = _data(array.cast(to), size)
+            return Part(kernel.FIXED, size=size, data=data, **part)
+
+        return bind
+
+    return make
+
+
+def _booleans(type_: AvroType) -> _Bind:
+    del type_
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        bits = array.buffers()[1]
+        return Part(kernel.BOOLEAN, data=memoryview(bits or b"").cast("B"), **part)
+
+    return bind
+
+
+def _texts(type_: AvroType) -> _Bind:
+    del type_
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        check_text(array, part["where"])
+        return _variable(array.cast(pa.large_binary()), part)
+
+    return bind
+
+
+def check_text(texts: pa.Array, where: str) -> None:
+    """Return if all of them are UTF-8: Spark's strings may hold anything.
+
+    Raises:
+        UnfitValueError: One is not.
+    """
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, text in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+            try:
+                str(text or b"", "utf-8")
+            except UnicodeDecodeError:
+                raise kernel.UnfitValueError(
+                    row, where, f"holds {text[:100]!r}, which is not text in UTF-8"
+                ) from None
+        raise
+
+
+def _bytes(type_: AvroType) -> _Bind:
+    size = type_.size if type_.kind is Kind.FIXED else -1
+    return lambda array, part: _variable(
+        array.cast(pa.large_binary()), {**part, "size": size}
+    )
+
+
+def _variable(array: pa.LargeBinaryArray, part: dict[str, Any]) -> Part:
+    offsets = pa.Array.from_buffers(
+        pa.int64(), len(array) + 1, [None, array.buffers()[1]], offset=array.offset
+    )
+    data = memoryview(array.buffers()[2] or b"").cast("B")
+    if not len(array):
+        return Part(kernel.BYTES, data=data, **part)
+    return Part(kernel.BYTES, offsets=_int64s(offsets), data=data, **part)
+
+
+def _decimals(type_: AvroType) -> _Bind:
+    kind = kernel.DECIMAL_BYTES
+    if type_.kind is Kind.FIXED:
+        kind = kernel.DECIMAL_FIXED
+
+    def bind(array: pa.Array, part: dict[str, Any]) -> Part:
+        if array.type.scale != type_.scale:
+            array = array.cast(pa.decimal128(type_.precision, type_.scale))
+        return Part(kind, size=type_.size, data=_data(array, 16), **part)
+
+    return bind
+
+
+def _data(array: pa.Array, size: int) -> memoryview:
+    view = memoryview(array.buffers()[1] or b"").cast("B")
+    return view[array.offset * size :]
+
+
+def _int64s(numbers: pa.Array) -> memoryview:
+    """Return numbers of 64 bits, from the first one on."""
+    if numbers.type != pa.int64():
+        numbers = numbers.cast(pa.int64())
+    view = memoryview(numbers.buffers()[1] or b"").cast("B")
+    return view[numbers.offset * 8 : (numbers.offset + len(numbers)) * 8].cast("q")
+
+
+def _is_integer(column: pa.DataType) -> bool:
+    return bool(_KINDS.is_signed_integer(column))
+
+
+def _is_small_integer(column: pa.DataType) -> bool:
+    return _is_integer(column) and column.bit_width < 64
+
+
+def _is_time(column: pa.DataType) -> bool:
+    return bool(_KINDS.is_timestamp(column)) and column.tz is not None
+
+
+def _is_local_time(column: pa.DataType) -> bool:
+    return bool(_KINDS.is_timestamp(column)) and column.tz is None
+
+
+def _is_float(column: pa.DataType) -> bool:
+    return bool(_KINDS.is_float32(column) or _KINDS.is_float64(column))
+
+
+_Leaf = tuple[Callable[[pa.DataType], bool], Callable[[AvroType], _Bind]]
+_LONGS: tuple[_Leaf, ...] = ((_is_integer, _numbers),)
+
+#: What fits each of AVRO's types: a check of the column's, and what makes the plan.
+_LEAVES: dict[tuple[Kind, Logical | None], tuple[_Leaf, ...]] = {
+    (Kind.BOOLEAN, None): ((_KINDS.is_boolean, _booleans),),
+    (Kind.INT, None): ((_is_small_integer, _numbers),),
+    (Kind.INT, Logical.DATE): ((_KINDS.is_date32, _days),),
+    (Kind.INT, Logical.TIME_MILLIS): (
+        (_is_small_integer, _numbers),
+        (_KINDS.is_time64, _days_of_time),
+    ),
+    (Kind.LONG, None): _LONGS,
+    (Kind.LONG, Logical.TIME_MICROS): (
+        *_LONGS,
+        (_KINDS.is_time64, _days_of_time),
+    ),
+    (Kind.LONG, Logical.TIMESTAMP_MILLIS): ((_is_time, _times(1000)),),
+    (Kind.LONG, Logical.TIMESTAMP_MICROS): ((_is_time, _times()),),
+    (Kind.LONG, Logical.TIMESTAMP_NANOS): (
+        *_LONGS,
+        (_is_time, _times(factor=1000)),
+    ),
+    (Kind.LONG, Logical.LOCAL_TIMESTAMP_MILLIS): (
+        *_LONGS,
+        (_is_local_time, _times(1000)),
+    ),
+    (Kind.LONG, Logical.LOCAL_TIMESTAMP_MICROS): (
+        *_LONGS,
+        (_is_local_time, _times()),
+    ),
+    (Kind.LONG, Logical.LOCAL_TIMESTAMP_NANOS): (
+        *_LONGS,
+        (_is_local_time, _times(factor=1000)),
+    ),
+    (Kind.FLOAT, None): ((_KINDS.is_float32, _fixed(pa.float32(), 4)),),
+    (Kind.DOUBLE, None): ((_is_float, _fixed(pa.float64(), 8)),),
+    (Kind.STRING, None): ((is_text, _texts),),
+    (Kind.STRING, Logical.UUID): ((is_text, _texts),),
+    (Kind.ENUM, None): ((is_text, _symbols),),
+    (Kind.BYTES, None): ((is_bytes, _bytes),),
+    (Kind.FIXED, None): ((is_bytes, _bytes),),
+}
+
+
+def _fits_digits(type_: AvroType, column: pa.DataType) -> bool:
+    if not _KINDS.is_decimal128(column):
+        return False
+    whole = column.precision - column.scale
+    has_room = type_.scale >= column.scale and type_.precision - type_.scale >= whole
+    return has_room and (type_.scale == column.scale or type_.precision <= 38)

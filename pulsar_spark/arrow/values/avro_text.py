@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns as AVRO's schema text, for topics that get their schema from a write.
+
+Names are those of the Scala connector, so that a job which moves over goes on with the
+schema that it registered; a nullable column is ``["null", T]`` with the default null,
+the only form that may be added and dropped again under Pulsar's default compatibility.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pulsar_spark.schemas.info import InvalidSchemaError
+
+ROOT = "topLevelRecord"
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_KINDS = pa.types
+
+_SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
+    (_KINDS.is_boolean, "boolean"),
+    (_KINDS.is_int8, "int"),
+    (_KINDS.is_int16, "int"),
+    (_KINDS.is_int32, "int"),
+    (_KINDS.is_int64, "long"),
+    (_KINDS.is_float32, "float"),
+    (_KINDS.is_float64, "double"),
+    (_KINDS.is_string, "string"),
+    (_KINDS.is_large_string, "string"),
+    (_KINDS.is_binary, "bytes"),
+    (_KINDS.is_large_binary, "bytes"),
+    (_KINDS.is_date32, {"type": "int", "logicalType": "date"}),
+    (_KINDS.is_time64, {"type": "long", "logicalType": "time-micros"}),
+)
+
+
+def record_text(columns: pa.Schema | pa.StructType, name: str = ROOT) -> bytes:
+    """Return the text of the record that has these columns as its fields.
+
+    Args:
+        columns: Names, types and what may be NULL.
+        name: Of the record.
+
+    Raises:
+        InvalidSchemaError: A column has a type that AVRO has not, or a name that it
+            does not allow.
+    """
+    return json.dumps(
+        _record(list(columns), name, "", ""), separators=(",", ":")
+    ).encode()
+
+
+def _record(
+    fields: list[pa.Field], name: str, namespace: str, where: str
+) -> dict[str, Any]:
+    record: dict[str, Any] = {"type": "record", "name": name}
+    if namespace:
+        record["namespace"] = namespace
+    inside = f"{namespace}.{name}" if namespace else name
+    record["fields"] = [_field(one, inside, where) for one in fields]
+    return record
+
+
+def _field(field: pa.Field, namespace: str, where: str) -> dict[str, Any]:
+    path = f"{where}.{field.name}" if where else field.name
+    if not _NAME.fullmatch(field.name):
+        raise InvalidSchemaError(
+            f"`{path}` is no name that a schema can have: these are of letters, digits "
+            "and _, and do not begin with a digit"
+        )
+    found: dict[str, Any] = {
+        "name": field.name,
+        "type": _nullable(field, field.name, namespace, path),
+    }
+    if field.nullable:
+        found["default"] = None
+    return found
+
+
+def _nullable(field: pa.Field, name: str, namespace: str, where: str) -> Any:
+    type_ = _type(field.type, name, namespace, where)
+    return ["null", type_] if field.nullable else type_
+
+
+def _type(type_: pa.DataType, name: str, namespace: str, where: str) -> Any:
+    for is_it, simple in _SIMPLE:
+        if is_it(type_):
+            return simple
+    if _KINDS.is_timestamp(type_):
+        form = "local-timestamp-micros" if type_.tz is None else "timestamp-micros"
+        return {"type": "long", "logicalType": form}
+    if _KINDS.is_decimal128(type_):
+        return {
+            "type": "fixed",
+            "name": f"{namespace}.{name}.fixed",
+            "size": _size_of(type_.precision),
+            "logicalType": "decimal",
+            "precision": type_.precision,
+            "scale": type_.scale,
+        }
+    if _KINDS.is_struct(type_):
+        return _record(list(type_), name, namespace, where)
+    if _KINDS.is_list(type_) or _KINDS.is_large_list(type_):
+        items = _nullable(type_.value_field, name, namespace, f"{where}[]")
+        return {"type": "array", "items": items}
+    if _KINDS.is_map(type_) and is_text(type_.key_type):
+        items = _nullable(type_.item_field, name, namespace, f"{where}{{}}")
+        return {"type": "map", "values": items}
+    if _KINDS.is_map(type_):
+        raise InvalidSchemaError(
+            f"`{where}` is a map whose keys are no text, which AVRO's and JSON's are"
+        )
+    raise InvalidSchemaError(f"`{where}` has the type {type_}, which no schema has")
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether a column holds text."""
+    return bool(_KINDS.is_string(type_) or _KINDS.is_large_string(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Return whether a column holds bytes."""
+    return bool(_KINDS.is_binary(type_) or _KINDS.is_large_binary(type_))
+
+
+def _size_of(precision: int) -> int:
+    """Return the fewest bytes that hold all numbers of so many digits."""
+    size = 1
+    while 10**precision > 1 << (8 * size - 1):
+        size += 1
+    return size

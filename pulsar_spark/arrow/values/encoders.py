@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schema columns are written with, and what encodes them by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.values import ValueEncoder
+from pulsar_spark.arrow.values.avro_encoder import AvroEncoder, is_record
+from pulsar_spark.arrow.values.avro_text import is_bytes, is_text, record_text
+from pulsar_spark.arrow.values.json_encoder import JsonEncoder
+from pulsar_spark.arrow.values.key_value_encoder import (
+    KEY,
+    KeyValueEncoder,
+    join_schemas,
+    split_schema,
+)
+from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primitive_of
+from pulsar_spark.arrow.values.raw import RawEncoder
+from pulsar_spark.columns import VALUE
+from pulsar_spark.schemas.avro import parse_avro
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+
+#: What a Kafka connector has its values begin with, as a property of the schema.
+_OFFSET = "__AVRO_READ_OFFSET__"
+
+_RECORDS = (SchemaType.AVRO, SchemaType.JSON)
+
+
+def encoder_for(info: SchemaInfo | None, columns: pa.Schema) -> ValueEncoder:
+    """Return what makes values of columns by a schema.
+
+    Args:
+        info: The schema; None for none, whose values are bytes.
+        columns: Those that make the value.
+
+    Raises:
+        InvalidSchemaError: They do not fit it, or nothing can be written by it.
+    """
+    if info is None or not info.is_typed:
+        return _raw_encoder(columns)
+    if info.properties.get(_OFFSET, "0") != "0":
+        raise InvalidSchemaError("its values begin with bytes of another system")
+    if info.type == SchemaType.AVRO:
+        return AvroEncoder(parse_avro(info.data), columns)
+    if info.type == SchemaType.JSON:
+        return JsonEncoder(parse_avro(info.data), columns)
+    if info.type == SchemaType.KEY_VALUE:
+        key, value, is_separated = split_schema(info)
+        parts = {KEY: key, VALUE: value}
+        return KeyValueEncoder(
+            columns,
+            lambda name, column: encoder_for(parts[name], column),
+            is_separated=is_separated,
+        )
+    if is_primitive(info):
+        return PrimitiveEncoder(info, columns)
+    raise InvalidSchemaError(f"values of {info.type_name} cannot be written")
+
+
+def is_primitive(info: SchemaInfo) -> bool:
+    """Return whether the schema is that of a single number, text, date or time."""
+    return any(info.type == one for one in SchemaType) and info.type not in (
+        SchemaType.NONE,
+        SchemaType.KEY_VALUE,
+        SchemaType.PROTOBUF,
+        SchemaType.PROTOBUF_NATIVE,
+        *_RECORDS,
+    )
+
+
+def _raw_encoder(columns: pa.Schema) -> ValueEncoder:
+    if len(columns) == 1 and (is_bytes(columns[0].type) or is_text(columns[0].type)):
+        return RawEncoder(columns[0].name)
+    raise InvalidSchemaError(
+        "without a schema the value is one column, of bytes or text"
+    )
+
+
+def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | None:
+    """Return the schema for columns on a topic that has none that fits.
+
+    Args:
+        columns: Those that make the value.
+        wanted: As the option ``schemaType`` has it.
+        encoding: Of a KEY_VALUE, ``INLINE`` or ``SEPARATED``.
+
+    Returns:
+        The schema, not registered; None for none.
+
+    Raises:
+        InvalidSchemaError: No such schema has these columns.
+    """
+    if wanted == "auto":
+        info = _natural(columns)
+    elif wanted == "bytes":
+        info = None
+    elif wanted in ("avro", "json"):
+        info = SchemaInfo(SchemaType[wanted.upper()], record_text(_fields(columns)))
+    elif wanted == "key_value":
+        info = _key_value(columns, encoding)
+    else:
+        info = SchemaInfo(SchemaType[wanted.upper()])
+    encoder_for(info, columns)
+    return info
+
+
+def _natural(columns: pa.Schema) -> SchemaInfo | None:
+    """Return the schema that nobody asked for.
+
+    Bytes or text in ``value`` are none. To give a topic its first schema is for good,
+    and changes what all who read it see: so what has always been written without one
+    is, until ``schemaType=string`` says otherwise.
+    """
+    if columns.names == [VALUE] and (
+        is_text(columns[0].type) or is_bytes(columns[0].type)
+    ):
+        return None
+    if len(columns) == 1 and is_bytes(columns[0].type):
+        raise InvalidSchemaError(f"`{columns[0].name}` is bytes: name it `{VALUE}`")
+    if len(columns) == 1 and not is_record(list(columns)):
+        kind = primitive_of(columns[0].type)
+        if kind is not None:
+            return SchemaInfo(kind)
+    return SchemaInfo(SchemaType.AVRO, record_text(_fields(columns)))
+
+
+def _fields(columns: pa.Schema) -> pa.Schema:
+    if is_record(list(columns)):
+        return pa.schema(list(columns[0].type))
+    return columns
+
+
+def _key_value(columns: pa.Schema, encoding: str) -> SchemaInfo:
+    if set(columns.names) != {KEY, VALUE}:
+        raise InvalidSchemaError("a KEY_VALUE is of two columns, `key` and `value`")
+    parts: Sequence[SchemaInfo] = [_part(columns.field(name)) for name in (KEY, VALUE)]
+    return join_schemas(parts[0], parts[1], encoding)
+
+
+def _part(field: pa.Field) -> SchemaInfo:
+    if is_bytes(field.type):
+        return SchemaInfo(SchemaType.NONE)
+    if kind := primitive_of(field.type):
+        return SchemaInfo(kind)
+    name = field.name
+    fields = list(field.type) if pa.types.is_struct(field.type) else [field]
+    return SchemaInfo(SchemaType.AVRO, record_text(pa.schema(fields), name))

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""With which schema rows go to a topic: the one that it has, where they fit, or ours.
+
+A schema is asked for before any row, and a new one is registered before any row: what
+does not fit writes nothing. Those that rows name their topics are dealt with when the
+first row for a topic comes, before any is sent there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
+from pulsar_spark.arrow.values.encoders import encoder_for, is_primitive, new_schema
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.schemas import SchemaLookup
+from pulsar_spark.columns import KEY, TOPIC, VALUE, WRITE
+from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
+from pulsar_spark.loops.avro_write import UnfitValueError
+from pulsar_spark.options import WriteOptions
+from pulsar_spark.schemas.avro import AvroType, Kind, parse_avro
+from pulsar_spark.schemas.info import (
+    InvalidSchemaError,
+    SchemaInfo,
+    SchemaType,
+    version_number,
+)
+from pulsar_spark.sink.grouping import topics_of
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
+
+#: Schemas that rows are evolved in: of all others ours would be no version.
+_EVOLVING: dict[int, str] = {
+    SchemaType.AVRO: "avro",
+    SchemaType.JSON: "json",
+    SchemaType.KEY_VALUE: "key_value",
+}
+
+_AS_BYTES = (
+    "To write bytes as they are, whatever the schema says, set schemaType=bytes."
+)
+
+
+def value_columns(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that make the value: those without a meaning of their own."""
+    return pa.schema(
+        [field for field in schema if field.name == VALUE or field.name not in WRITE]
+    )
+
+
+class TopicSchemas:
+    """The schemas of the topics of one write.
+
+    Args:
+        pool: The cluster's connections.
+        options: How to write.
+        columns: All columns of the rows.
+
+    Attributes:
+        chosen: The schema of rows for each topic that was asked for; None for none.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, options: WriteOptions, columns: pa.Schema
+    ) -> None:
+        self._pool = pool
+        self._options = options
+        self._names = columns.names
+        self._columns = value_columns(columns)
+        self._registered: dict[TopicName, SchemaInfo | None] = {}
+        self.chosen: dict[TopicName, SchemaInfo | None] = {}
+
+    def choose(self, topics: Iterable[TopicName]) -> None:
+        """Choose the schema of rows for some topics.
+
+        Raises:
+            SchemaError: The rows do not fit what a topic has, or no schema at all.
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        topics = list(topics)
+        by_base = {topic.base.full_name for topic in topics}
+        if self._options.schema_type == "bytes":
+            found: Mapping[str, SchemaInfo | None] = dict.fromkeys(by_base)
+        else:
+            found = SchemaLookup(self._pool).latest(by_base)
+        for topic in topics:
+            registered = found[topic.base.full_name]
+            if registered is not None and not registered.is_typed:
+                registered = None
+            self._registered[topic] = registered
+            self.chosen[topic] = self._choice(topic, registered)
+
+    def is_registered(self, topic: TopicName) -> bool:
+        """Return whether rows go by what the topic has."""
+        return self.chosen[topic] is self._registered[topic]
+
+    def _choice(
+        self, topic: TopicName, registered: SchemaInfo | None
+    ) -> SchemaInfo | None:
+        wanted = self._options.schema_type
+        try:
+            if registered is not None and self._is_wanted(registered):
+                try:
+                    return self._checked(registered)
+                except InvalidSchemaError as error:
+                    return self._another(topic, registered, error)
+            encoding = self._options.key_value_encoding
+            return self._checked(new_schema(self._columns, wanted, encoding))
+        except InvalidSchemaError as error:
+            raise SchemaError(
+                f"{topic.full_name}: these rows cannot be written with "
+                f"schemaType={wanted}: {error}."
+            ) from None
+
+    def _is_wanted(self, registered: SchemaInfo) -> bool:
+        wanted = self._options.schema_type
+        return wanted in ("auto", registered.type_name.lower())
+
+    def _checked(self, info: SchemaInfo | None) -> SchemaInfo | None:
+        encoder = encoder_for(info, self._columns)
+        if getattr(encoder, "gives_keys", False) and KEY in self._names:
+            raise InvalidSchemaError(
+                f"the column `key` is the messages' key, and there is `{KEY}` besides"
+            )
+        return info
+
+    def _another(
+        self, topic: TopicName, registered: SchemaInfo, error: InvalidSchemaError
+    ) -> SchemaInfo | None:
+        """Return the next version for a topic whose schema the rows do not fit."""
+        ours = None
+        evolves = _EVOLVING.get(registered.type)
+        if evolves is not None:
+            try:
+                encoding = self._options.key_value_encoding
+                if not _is_raw(self._columns):
+                    ours = new_schema(self._columns, evolves, encoding)
+            except InvalidSchemaError:
+                ours = None
+        if ours is None:
+            raise SchemaError(
+                f"{topic.full_name} has the schema {described(registered)}, which "
+                f"these rows do not fit: {error}. {_AS_BYTES}"
+            )
+        return self._checked(ours)
+
+    def encoder(self, topic: TopicName) -> ValueEncoder:
+        """Return what makes values for a topic that was asked for."""
+        return encoder_for(self.chosen[topic], self._columns)
+
+    def register(self, topic: TopicName, topic_partition: str) -> None:
+        """Register the schema chosen for a topic, if it is not what it has.
+
+        Raises:
+            SchemaError: The broker refuses it.
+            PulsarSparkError: It cannot be asked.
+        """
+        info = self.chosen[topic]
+        if info is None or self.is_registered(topic):
+            return
+        waits = self._options.access_mode == "WaitForExclusive"
+        try:
+            with Producers(self._pool, ProducerSettings(waits=waits)) as producers:
+                producers.open([topic_partition], info)
+        except BrokerError as error:
+            raise self.explained(topic, error) from error.__cause__
+
+    def explained(self, topic: TopicName, error: BrokerError) -> PulsarSparkError:
+        """Return a broker's refusal of a schema with what to do about it."""
+        if lacks_schema(error):
+            return SchemaError(
+                f"{topic.full_name} takes no values without a schema "
+                "(SchemaValidationEnforced): write columns that fit its schema, or "
+                "say which one they have by schemaType."
+            )
+        if error.code != "IncompatibleSchema" and not has_broken_schema(error):
+            return error
+        ours, registered = self.chosen.get(topic), self._registered.get(topic)
+        reason = error.server_message.partition(" caused by ")[0].strip(" .")
+        text = f"{topic.full_name} refuses the schema of these rows: {reason}."
+        if ours is not None and registered is not None:
+            text += f" {difference(registered, ours)}"
+        return SchemaError(
+            f"{text} Make the columns fit what the topic has, or change its schema "
+            "compatibility strategy."
+        )
+
+
+def _is_raw(columns: pa.Schema) -> bool:
+    """Return whether the rows are bytes or text, which is no record's."""
+    try:
+        encoder_for(None, columns)
+    except InvalidSchemaError:
+        return False
+    return bool(columns.names == [VALUE])
+
+
+def described(info: SchemaInfo) -> str:
+    """Return a schema as a sentence names it."""
+    number = version_number(info.version)
+    return info.type_name if number is None else f"{info.type_name}, version {number}"
+
+
+def difference(registered: SchemaInfo, ours: SchemaInfo) -> str:
+    """Return in what the schema of rows is not the one of the topic, as sentences."""
+    if registered.type != ours.type:
+        return f"The topic has {described(registered)}, the rows {described(ours)}."
+    if is_primitive(ours):
+        return ""
+    try:
+        old, new = _fields_of(registered), _fields_of(ours)
+    except InvalidSchemaError:
+        return ""
+    parts = [f"new: `{n}` {new[n]}" for n in new if n not in old]
+    parts += [f"gone: `{n}` {old[n]}" for n in old if n not in new]
+    parts += [
+        f"changed: `{n}` from {old[n]} to {new[n]}"
+        for n in new
+        if n in old and str(old[n]) != str(new[n])
+    ]
+    listed = f": {'; '.join(parts)}" if parts else " in what is not their fields"
+    return f"The rows differ from {described(registered)}{listed}."
+
+
+def _fields_of(info: SchemaInfo) -> dict[str, str]:
+    if info.type == SchemaType.KEY_VALUE:
+        return {
+            name: value
+            for name, value in info.properties.items()
+            if name.endswith((".type",))
+        }
+    root: AvroType = parse_avro(info.data)
+    if root.kind is not Kind.RECORD:
+        return {VALUE: str(root)}
+    return {
+        one.name: str(one.type)
+        + (f" default {json.dumps(one.default)}" if _has_default(one.default) else "")
+        for one in root.fields
+    }
+
+
+def _has_default(default: object) -> bool:
+    return isinstance(default, (str, int, float, bool, list, dict, type(None)))
+
+
+class ByTopicEncoder:
+    """Makes values of rows that name their topics, by the schema that each one has.
+
+    Args:
+        schemas: Of the topics.
+        columns: All columns of the rows.
+        find: Called with the topics of some rows before anything is made of them.
+    """
+
+    def __init__(
+        self,
+        schemas: TopicSchemas,
+        columns: pa.Schema,
+        find: Callable[[Iterable[TopicName]], None],
+    ) -> None:
+        self._schemas = schemas
+        self._find = find
+        self._rows = 0
+        self._encoders: dict[TopicName, ValueEncoder] = {}
+        self.columns = (*value_columns(columns).names, TOPIC)
+
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
+        """Return the value, and the key, of each row."""
+        *columns, topics = columns
+        by_topic = topics_of(topics, self._rows)
+        self._rows += len(topics)
+        self._find(by_topic)
+        parts = []
+        for topic, indices in by_topic.items():
+            if topic not in self._encoders:
+                self._encoders[topic] = self._schemas.encoder(topic)
+            encoder = self._encoders[topic]
+            if indices is None:
+                return self._encode(encoder, columns, None)
+            some = [column.take(indices) for column in columns]
+            parts.append(self._encode(encoder, some, indices))
+        order = pa.concat_arrays([i for i in by_topic.values() if i is not None])
+        places = pc.sort_indices(order)
+        values = pa.concat_arrays([part.values for part in parts]).take(places)
+        if all(part.keys is None for part in parts):
+            return EncodedValues(values)
+        keys = [
+            pa.nulls(len(part.values), pa.large_binary())
+            if part.keys is None
+            else part.keys
+            for part in parts
+        ]
+        return EncodedValues(values, pa.concat_arrays(keys).take(places))
+
+    def _encode(
+        self,
+        encoder: ValueEncoder,
+        columns: Sequence[pa.Array],
+        indices: pa.Int64Array | None,
+    ) -> EncodedValues:
+        try:
+            return encoder.encode(columns)
+        except UnfitValueError as error:
+            row = error.row
+            if indices is not None and row >= 0:
+                row = indices[row].as_py()
+            raise UnfitValueError(row, error.where, error.text) from None

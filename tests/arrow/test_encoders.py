@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schema columns get, and what primitives and pairs become."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.arrow.values import ValueSettings, primitive
+from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
+from pulsar_spark.arrow.values.key_value_encoder import join_schemas, split_schema
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+
+MOMENT = pa.timestamp("us", "UTC")
+
+
+def chosen(*columns: Any, wanted: str = "auto") -> SchemaInfo | None:
+    """The schema of columns."""
+    return new_schema(pa.schema(columns), wanted, "INLINE")
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected"),
+    [
+        (pa.bool_(), "BOOLEAN"),
+        (pa.int8(), "INT8"),
+        (pa.int16(), "INT16"),
+        (pa.int32(), "INT32"),
+        (pa.int64(), "INT64"),
+        (pa.float32(), "FLOAT"),
+        (pa.float64(), "DOUBLE"),
+        (pa.string(), "STRING"),
+        (pa.large_string(), "STRING"),
+        (pa.date32(), "LOCAL_DATE"),
+        (pa.time64("ns"), "LOCAL_TIME"),
+        (MOMENT, "INSTANT"),
+        (pa.timestamp("us"), "LOCAL_DATE_TIME"),
+        (pa.list_(pa.int8()), "AVRO"),
+        (pa.decimal128(10, 2), "AVRO"),
+        (pa.struct([("x", pa.int8())]), "AVRO"),
+    ],
+)
+def test_a_single_column(type_: pa.DataType, expected: str):
+    """It has the primitive that holds all of its values, or a record."""
+    info = chosen(("a", type_))
+    assert info is not None
+    assert info.type_name == expected
+
+
+def test_no_schema():
+    """The value of today is written as today."""
+    for type_ in (pa.string(), pa.binary(), pa.large_binary()):
+        assert chosen(("value", type_)) is None
+        assert chosen(("value", type_), wanted="bytes") is None
+    with pytest.raises(InvalidSchemaError, match="name it `value`"):
+        chosen(("a", pa.binary()))
+    with pytest.raises(InvalidSchemaError, match="one column, of bytes"):
+        chosen(("a", pa.int8()), ("b", pa.int8()), wanted="bytes")
+
+
+def test_records():
+    """Several columns are one, and so are the fields of a single struct."""
+    fields = [pa.field("x", pa.int8(), nullable=False), pa.field("y", pa.string())]
+    expected = {
+        "type": "record",
+        "name": "topLevelRecord",
+        "fields": [
+            {"name": "x", "type": "int"},
+            {"name": "y", "type": ["null", "string"], "default": None},
+        ],
+    }
+    for columns in (fields, [("value", pa.struct(fields))]):
+        for wanted in ("avro", "json", "auto"):
+            info = chosen(*columns, wanted=wanted)
+            assert info is not None
+            assert json.loads(info.data) == expected
+            assert info.type_name == ("JSON" if wanted == "json" else "AVRO")
+
+
+def test_names_of_parts():
+    """They are the Scala connector's, so that its topics keep their schemas."""
+    inner = pa.struct([("d", pa.decimal128(10, 2))])
+    info = chosen(("s", inner), ("d", pa.decimal128(20, 0)), ("l", pa.list_(inner)))
+    assert info is not None
+    s, d, items = (field["type"][1] for field in json.loads(info.data)["fields"])
+    assert (s["namespace"], s["name"]) == ("topLevelRecord", "s")
+    deep = s["fields"][0]["type"][1]
+    assert (deep["name"], deep["size"]) == ("topLevelRecord.s.d.fixed", 5)
+    assert (d["name"], d["size"]) == ("topLevelRecord.d.fixed", 9)
+    assert items["items"][1]["name"] == "l"
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "part"),
+    [
+        (pa.duration("us"), "a", "`a` has the type duration"),
+        (pa.map_(pa.int8(), pa.int8()), "a", "keys are no text"),
+        (pa.int8(), "bad-name", "`bad-name` is no name"),
+        (pa.struct([("é", pa.int8())]), "a", "`a.é` is no name"),
+    ],
+)
+def test_columns_of_no_schema(type_: pa.DataType, name: str, part: str):
+    """The field is named."""
+    with pytest.raises(InvalidSchemaError, match=part):
+        chosen((name, type_), ("b", pa.int8()))
+
+
+EVERY: list[tuple[str, pa.DataType, list[Any]]] = [
+    ("BOOLEAN", pa.bool_(), [True, False]),
+    ("INT8", pa.int8(), [-128, 127]),
+    ("INT16", pa.int16(), [-(2**15), 2**15 - 1]),
+    ("INT32", pa.int32(), [-(2**31), 2**31 - 1]),
+    ("INT64", pa.int64(), [-(2**63), 2**63 - 1]),
+    ("FLOAT", pa.float32(), [1.5, float("-inf")]),
+    ("DOUBLE", pa.float64(), [-0.0, 1e300]),
+    ("STRING", pa.string(), ["", "é🚀"]),
+    ("DATE", pa.date32(), [-1, 19_782]),
+    ("LOCAL_DATE", pa.date32(), [-1, 19_782]),
+    ("TIME", pa.int64(), [0, 86_399_999]),
+    ("LOCAL_TIME", pa.int64(), [0, 86_399_999_999_999]),
+    ("TIMESTAMP", MOMENT, [-1000, 1_709_210_096_123_000]),
+    ("INSTANT", MOMENT, [-1, 1_709_210_096_123_456]),
+    ("LOCAL_DATE_TIME", pa.timestamp("us"), [-1, 1_709_210_096_123_456]),
+]
+
+
+@pytest.mark.parametrize(("name", "type_", "values"), EVERY, ids=[e[0] for e in EVERY])
+def test_primitives(name: str, type_: pa.DataType, values: list[Any]):
+    """What is written is what a read of the same schema makes of it, NULL included."""
+    info = SchemaInfo(SchemaType[name])
+    array = pa.array([*values, None, *values], type_)
+    schema = pa.schema([("v", type_)])
+    for some in (array, array.slice(1)):
+        encoded = encoder_for(info, schema).encode([some]).values
+        wanted = primitive.columns_of(info)
+        decoder = primitive.decoder(info, info, wanted, ValueSettings())
+        found = decoder.decode(encoded.cast(pa.binary()), None)
+        assert not found.bad
+        (column,) = found.columns
+        assert column.to_pylist() == some.cast(column.type).to_pylist()
+
+
+def test_primitives_that_do_not_fit():
+    """A type that holds more than the schema does is refused."""
+    for name, type_ in (
+        ("INT8", pa.int16()),
+        ("FLOAT", pa.float64()),
+        ("STRING", pa.int8()),
+        ("DATE", MOMENT),
+        ("INSTANT", pa.timestamp("us")),
+        ("PROTOBUF", pa.binary()),
+        ("PROTOBUF_NATIVE", pa.binary()),
+    ):
+        with pytest.raises(InvalidSchemaError):
+            encoder_for(SchemaInfo(SchemaType[name]), pa.schema([("v", type_)]))
+    columns = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    with pytest.raises(InvalidSchemaError, match="a single column"):
+        encoder_for(SchemaInfo(SchemaType.INT8), columns)
+
+
+PAIRS = pa.schema([("value", pa.int32()), ("key", pa.string())])
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_key_value(encoding: str):
+    """Bytes are those of Java's client."""
+    info = new_schema(PAIRS, "key_value", encoding)
+    assert info is not None
+    assert info.data == bytes(8)
+    assert dict(info.properties) == {
+        "kv.encoding.type": encoding,
+        "key.schema.name": "String",
+        "key.schema.type": "STRING",
+        "key.schema.properties": "{}",
+        "value.schema.name": "INT32",
+        "value.schema.type": "INT32",
+        "value.schema.properties": "{}",
+    }
+    encoder = encoder_for(info, PAIRS)
+    assert encoder.columns == ("key", "value")
+    keys = pa.array(["k", None, "k", "", None])
+    found = encoder.encode([keys, pa.array([1, 1, None, None, None], pa.int32())])
+    if encoding == "SEPARATED":
+        assert found.keys is not None
+        assert found.keys.to_pylist() == [b"k", None, b"k", b"", None]
+        assert found.values.to_pylist() == [b"\0\0\0\1"] * 2 + [None] * 3
+        return
+    assert found.keys is None
+    assert [value.hex() for value in found.values.to_pylist()] == [
+        "000000016b0000000400000001",
+        "ffffffff0000000400000001",
+        "000000016bffffffff",
+        "00000000ffffffff",
+        "ffffffffffffffff",
+    ]
+
+
+def test_key_value_of_records():
+    """Structs are records in AVRO, other parts what they are alone."""
+    struct = pa.struct([("x", pa.int8())])
+    columns = pa.schema([("key", pa.binary()), ("value", struct)])
+    info = new_schema(columns, "key_value", "INLINE")
+    assert info is not None
+    key, value, is_separated = split_schema(info)
+    assert (key.type, value.type, is_separated) == (0, SchemaType.AVRO, False)
+    assert json.loads(value.data)["name"] == "value"
+    rows = pa.array([{"x": 1}, None], struct)
+    found = encoder_for(info, columns).encode([pa.array([b"k", b"l"]), rows])
+    assert [value.hex() for value in found.values.to_pylist()] == [
+        "000000016b000000020202",
+        "000000016cffffffff",
+    ]
+
+
+def test_key_value_schemas_of_others():
+    """Lengths of -1 are 0; what is cut off, or has no such type, is refused."""
+    text = SchemaInfo(SchemaType.STRING)
+    info = join_schemas(text, text, "INLINE")
+    odd = SchemaInfo(info.type, b"\xff" * 8, info.properties)
+    assert split_schema(odd)[:2] == (text, text)
+    for data, more in (
+        (b"\0\0", {}),
+        (b"\0\0\0\5abc", {}),
+        (bytes(8), {"key.schema.type": "string"}),
+        (bytes(8), {"kv.encoding.type": "FOO"}),
+    ):
+        bad = SchemaInfo(info.type, data, {**info.properties, **more})
+        with pytest.raises(InvalidSchemaError):
+            split_schema(bad)
+    with pytest.raises(InvalidSchemaError, match="`key` and `value`"):
+        encoder_for(info, pa.schema([("a", pa.string()), ("value", pa.string())]))
+
+
+def test_values_of_another_system():
+    """Where payloads begin with bytes that are not AVRO's, ours would not be read."""
+    info = chosen(("a", pa.int8()), ("b", pa.int8()))
+    assert info is not None
+    prefixed = SchemaInfo(info.type, info.data, {"__AVRO_READ_OFFSET__": "5"})
+    with pytest.raises(InvalidSchemaError, match="another system"):
+        encoder_for(prefixed, pa.schema([("a", pa.int8()), ("b", pa.int8())]))

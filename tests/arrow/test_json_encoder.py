@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns as values in JSON, as the official clients read them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.arrow.values.avro_text import record_text
+from pulsar_spark.arrow.values.json_encoder import JsonEncoder
+from pulsar_spark.loops.avro_write import UnfitValueError
+from pulsar_spark.schemas.avro import parse_avro
+from pulsar_spark.schemas.info import InvalidSchemaError
+from tests.arrow.test_avro_encoder import record
+
+
+def encoded(batch: pa.RecordBatch, text: bytes = b"") -> list[str]:
+    """Values of rows, by our own schema unless there is another."""
+    root = parse_avro(text or record_text(batch.schema))
+    values = JsonEncoder(root, batch.schema).encode(batch.columns).values
+    return [value.decode() for value in values.to_pylist()]
+
+
+def column(array: pa.Array, text: bytes = b"") -> list[str]:
+    """What a column becomes in objects of its own."""
+    batch = pa.RecordBatch.from_arrays([array], names=["a"])
+    rows = encoded(batch, text)
+    assert all(row.startswith('{"a":') and row.endswith("}") for row in rows)
+    return [row.removeprefix('{"a":').removesuffix("}") for row in rows]
+
+
+PAIR = pa.struct([("x", pa.int8()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.array([1, -(2**63), None]), ["1", "-9223372036854775808", "null"]),
+        (pa.array([True, False]), ["true", "false"]),
+        (
+            pa.array([1.5, float("nan"), float("inf"), float("-inf"), None]),
+            ["1.5", '"NaN"', '"Infinity"', '"-Infinity"', "null"],
+        ),
+        (pa.array([Decimal("12.340"), None]), ["12.340", "null"]),
+        (pa.array([b"\x00\xffa", b"", None]), ['"AP9h"', '""', "null"]),
+        (pa.array([0, -5, None], pa.date32()), ["0", "-5", "null"]),
+        (pa.array([-1, 7], pa.timestamp("us", "UTC")), ["-1", "7"]),
+        (pa.array([5], pa.timestamp("us")), ["5"]),
+        (pa.array([5000], pa.time64("ns")), ["5"]),
+        (
+            pa.array([[1, None], [], None], pa.list_(pa.int8())),
+            ["[1,null]", "[]", "null"],
+        ),
+        (
+            pa.array(
+                [[("k", [1]), ('"', None)], [], None],
+                pa.map_(pa.string(), pa.list_(pa.int8())),
+            ),
+            ['{"k":[1],"\\"":null}', "{}", "null"],
+        ),
+        (
+            pa.array([[{"x": 1, "y": "é"}, None]], pa.list_(PAIR)),
+            ['[{"x":1,"y":"é"},null]'],
+        ),
+    ],
+)
+def test_types(array: pa.Array, expected: list[str]):
+    """Each as Java's client has it, NULL written; likewise in slices."""
+    assert column(array) == expected
+    assert column(array.slice(1)) == expected[1:]
+
+
+@given(st.lists(st.none() | st.text(max_size=9), max_size=5))
+def test_texts(texts: list[str | None]):
+    """Any text is one of JSON."""
+    assert [json.loads(one) for one in column(pa.array(texts, pa.string()))] == texts
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5))
+def test_floats(numbers: list[float]):
+    """Numbers come back as they are."""
+    found = [json.loads(one) for one in column(pa.array(numbers, pa.float64()))]
+    assert [float(one) for one in found] == numbers
+
+
+def test_registered_schema():
+    """Units are the schema's, and so are defaults of what no column has."""
+    text = record(
+        ("m", "int", 5),
+        ("b", "bytes", "\u00ff"),
+        ("t", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("n", ["null", "string"]),
+    )
+    batch = pa.RecordBatch.from_pydict({"t": pa.array([1999], pa.timestamp("us", "Z"))})
+    (row,) = encoded(batch, text)
+    assert json.loads(row) == {"t": 1, "m": 5, "b": "/w==", "n": None}
+
+
+def test_null_values():
+    """A struct that is NULL is a null value."""
+    array = pa.array([{"x": 1, "y": "a"}, None], PAIR)
+    schema = pa.schema([("s", PAIR)])
+    root = parse_avro(record_text(pa.schema(list(PAIR))))
+    values = JsonEncoder(root, schema).encode([array]).values
+    assert values.to_pylist() == [b'{"x":1,"y":"a"}', None]
+
+
+@pytest.mark.parametrize(
+    ("type_", "array", "row"),
+    [
+        ("int", pa.array([1, None], pa.int32()), 1),
+        (
+            {"type": "array", "items": "int"},
+            pa.array([[None]], pa.list_(pa.int8())),
+            -1,
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            pa.array([1 << 60], pa.timestamp("us", "UTC")),
+            0,
+        ),
+        ("string", pa.array([b"a", b"\xff"]).view(pa.string()), 1),
+    ],
+)  # fmt: skip
+def test_bad_values(type_: Any, array: pa.Array, row: int):
+    """The row is named where it is known."""
+    with pytest.raises(UnfitValueError) as caught:
+        column(array, record(("a", type_)))
+    assert caught.value.row == row
+
+
+def test_what_does_not_fit():
+    """The same columns fit a schema in JSON as fit it in AVRO."""
+    schema = pa.schema([("a", pa.int64())])
+    for text in (record(("a", "int")), record(("b", "int")), b'"int"'):
+        with pytest.raises(InvalidSchemaError):
+            JsonEncoder(parse_avro(text), schema)
