@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -156,7 +157,9 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
 
 def _to_arrow(schema: StructType) -> pa.Schema:
     # Spark 4.1 knows no other zone.
-    zone = {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
+    zone: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
+    )
     return to_arrow_schema(schema, **zone)
 
 

@@ -203,6 +203,7 @@ def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 2
 
+
 def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     """All values can be read; the benchmark itself looks at that."""
     monkeypatch.setattr(bench_protobuf, "_RUNS", 1)
