@@ -204,23 +204,17 @@ def encode_default(type_: AvroType, default: Any, where: str) -> bytes:
         InvalidSchemaError: It is no value of that type.
     """
     try:
-        return _encoded(type_, default, 0)
+        return _encoded(type_, default)
     except (TypeError, ValueError, OverflowError, struct.error, RecursionError):
         raise InvalidSchemaError(
             f"the default of `{where}`, {shorten(default)}, is no {type_}"
         ) from None
 
 
-#: Types within types of a default.
-_MAX_DEPTH = 64
-
-
-def _encoded(type_: AvroType, value: Any, depth: int) -> bytes:  # noqa: C901 - a case each
-    if depth > _MAX_DEPTH:
-        raise ValueError
+def _encoded(type_: AvroType, value: Any) -> bytes:  # noqa: C901 - a case each
     kind = type_.kind
     if kind is Kind.UNION:
-        return _branch(type_, value, depth)
+        return _branch(type_, value)
     if kind is Kind.NULL and value is None:
         return b""
     if kind is Kind.BOOLEAN and isinstance(value, bool):
@@ -241,22 +235,22 @@ def _encoded(type_: AvroType, value: Any, depth: int) -> bytes:  # noqa: C901 - 
     if kind is Kind.ENUM and value in type_.symbols:
         return _zigzag(type_.symbols.index(value))
     if kind in (Kind.ARRAY, Kind.MAP):
-        return _items(type_, value, depth)
+        return _items(type_, value)
     if kind is Kind.RECORD and isinstance(value, dict):
         return b"".join(
-            _encoded(one.type, _of_field(value, one), depth + 1) for one in type_.fields
+            _encoded(one.type, _of_field(value, one)) for one in type_.fields
         )
     raise ValueError
 
 
-def _branch(type_: AvroType, value: Any, depth: int) -> bytes:
+def _branch(type_: AvroType, value: Any) -> bytes:
     """Encode the default of a union: a value of its first branch, or of another one.
 
     The specification wants the first one until its release 1.12.
     """
     for at, one in enumerate(type_.branches):
         try:
-            return _zigzag(at) + _encoded(one, value, depth + 1)
+            return _zigzag(at) + _encoded(one, value)
         except (TypeError, ValueError, OverflowError, struct.error):
             continue
     raise ValueError
@@ -272,7 +266,7 @@ def _integer(kind: Kind, value: Any) -> bytes:
     return _zigzag(int(value))
 
 
-def _items(type_: AvroType, value: Any, depth: int) -> bytes:
+def _items(type_: AvroType, value: Any) -> bytes:
     assert type_.items is not None
     if not isinstance(value, list if type_.kind is Kind.ARRAY else dict):
         raise ValueError
@@ -284,7 +278,7 @@ def _items(type_: AvroType, value: Any, depth: int) -> bytes:
             one = value[key]
             data = key.encode()
             head = _zigzag(len(data)) + data
-        parts.append(head + _encoded(type_.items, one, depth + 1))
+        parts.append(head + _encoded(type_.items, one))
     return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
 
 

@@ -27,9 +27,10 @@ from tests.bench.samples import FIRST_EVENT_MS, Batch
 from tests.support import entries, kernels
 from tests.support.settings import range_settings
 
-#: Rows of a batch of a client, and batches of each repeat.
+#: Rows of a batch of a client, batches of a RecordBatch, and those of each repeat.
 ROWS = 1000
-_BATCHES = 40
+_TOGETHER = 10
+_TIMES = 4
 
 _TREE: dict[str, Any] = {
     "type": "record",
@@ -78,8 +79,8 @@ def run(repeats: int) -> list[Case]:
         Case(
             "values",
             name,
-            ROWS * _BATCHES,
-            sum(map(len, values.to_pylist())) * _BATCHES,
+            ROWS * _TOGETHER * _TIMES,
+            sum(map(len, values.to_pylist())) * _TOGETHER * _TIMES,
             seconds[name],
             "entries to `value`",
             seconds["value"],
@@ -111,8 +112,9 @@ def _decode(
     values: pa.BinaryArray, writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema
 ) -> None:
     planned = decoder(writer, reader, wanted, ValueSettings())
-    for _ in range(_BATCHES):
-        found = planned.decode(values, None)
+    together = pa.concat_arrays([values] * _TOGETHER)
+    for _ in range(_TIMES):
+        found = planned.decode(together, None)
         assert not found.bad, found.reason
 
 
@@ -155,7 +157,7 @@ def _as_bytes(entry: Any) -> None:
         table_rows=usual.table_rows,
         table_bytes=usual.table_bytes,
     )
-    for number in range(_BATCHES):
+    for number in range(_TOGETHER * _TIMES):
         stored = read_stored_entry(1, number, entry)
         for piece in unpack.pieces(stored):
             for _ in builder.add(piece):

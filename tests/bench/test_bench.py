@@ -198,7 +198,7 @@ def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """All values can be read; the benchmark itself looks at that."""
-    monkeypatch.setattr(bench_values, "_BATCHES", 1)
+    monkeypatch.setattr(bench_values, "_TIMES", 1)
     cases = bench_values.run(1)
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 2

@@ -18,6 +18,7 @@ from pulsar_spark.schemas.resolution import (
     encode_default,
     factor,
     is_readable,
+    mismatch,
     source_fields,
     symbols_read,
 )
@@ -79,6 +80,10 @@ def test_records_within_themselves():
     """The question has an end, also where records come twice in one another."""
     node = record("int", ["null", "Node"], name="Node")
     assert is_readable(parsed(node), parsed(node))
+    array = {"type": "array", "items": "Node"}
+    tree = record(array, "int", name="Node")
+    assert is_readable(parsed(tree), parsed(record(array, "long", name="Node")))
+    assert not is_readable(parsed(tree), parsed(record(array, "string", name="Node")))
     other = record("int", ["null", "Node"], "string", name="Node")
     assert not is_readable(parsed(node), parsed(other))
     tree: Any = "long"
@@ -169,6 +174,31 @@ def test_units():
         factor(time, millis, Logical.TIMESTAMP_MILLIS, "x")
 
 
+@pytest.mark.parametrize(
+    ("name", "micros"),
+    [
+        ("timestamp-millis", 1000),
+        ("timestamp-micros", 1),
+        ("timestamp-nanos", Fraction(1, 1000)),
+        ("local-timestamp-millis", 1000),
+        ("local-timestamp-micros", 1),
+        ("local-timestamp-nanos", Fraction(1, 1000)),
+    ],
+)
+def test_micros_of_each_unit(name: str, micros: Any):
+    """With a zone and without."""
+    one = parsed({"type": "long", "logicalType": name})
+    assert factor(one, one, Logical.TIMESTAMP_MICROS, "x") == micros
+
+
+def test_what_does_not_go_together():
+    """The error names the field, and both types."""
+    error = mismatch(parsed("int"), parsed(ENUM), "a.b")
+    assert str(error) == (
+        "`a.b` is int where it was written, which cannot be read as enum a.E"
+    )
+
+
 INNER = record("int", ["null", "string"], name="I")
 INNER["fields"][0]["default"] = 5
 
@@ -180,6 +210,10 @@ INNER["fields"][0]["default"] = 5
         ("boolean", True, True),
         ("int", -(2**31), -(2**31)),
         ("int", 7.0, 7),
+        ("int", 63, 63),
+        ("int", 64, 64),
+        ("int", -64, -64),
+        ("int", -65, -65),
         ("long", 2**63 - 1, 2**63 - 1),
         ("float", 1.5, 1.5),
         ("double", 3, 3.0),
@@ -210,6 +244,9 @@ def test_defaults(tree: Any, default: Any, expected: Any):
     ("tree", "default"),
     [
         ("int", "xx"),
+        ("int", ""),
+        ("null", ""),
+        ("boolean", ""),
         ("int", True),
         ("int", 2**31),
         ("int", 1.5),
