@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -128,7 +129,9 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
 
 def _arrow_field(field: StructField) -> pa.Field:
     # Spark 4.1 knows no other zone.
-    zone = {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
+    zone: dict[str, Any] = {}
+    if "timezone" in _TO_ARROW.parameters:
+        zone["timezone"] = "UTC"
     return to_arrow_schema(StructType([field]), **zone).field(0)
 
 
