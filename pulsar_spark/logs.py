@@ -12,6 +12,7 @@ from pulsar_spark.errors import escaped_text
 
 #: The loggers of the package.
 LOGGERS = (
+    "pulsar_spark.arrow",
     "pulsar_spark.client",
     "pulsar_spark.lag",
     "pulsar_spark.options",

@@ -24,7 +24,13 @@ from pulsar_spark.arrow.sources import MISFITS, Collector, ColumnSource, Origin
 from pulsar_spark.arrow.values import ValueDecoder, ValueRun
 from pulsar_spark.arrow.values.raw import RawDecoder
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops.fact import ENTRY_ID, LAST_ROW, LEDGER_ID
+from pulsar_spark.loops.fact import (
+    ENTRY_ID,
+    LAST_ROW,
+    LEDGER_ID,
+    SCHEMA_VERSION,
+    SCHEMA_VERSION_END,
+)
 from pulsar_spark.loops.messages import IS_NULL, MessageTable
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import Entry, EntryRun
@@ -321,14 +327,26 @@ class _ValueColumns:
         self._runs = []
 
     def append(self, entry: Entry) -> None:
-        rows, version = len(entry), entry.schema_version
+        self._append(len(entry), entry.schema_version)
+
+    def append_run(self, run: EntryRun) -> None:
+        known, first, last = run.deliveries, run.first, run.last
+        rows, starts, ends = (
+            known.column(which, first, last).cast("q")
+            for which in (LAST_ROW, SCHEMA_VERSION, SCHEMA_VERSION_END)
+        )
+        row = run.first_row
+        for end_row, start, end in zip(rows, starts, ends, strict=True):
+            if end_row > row:
+                self._append(
+                    end_row - row, known.data[start:end] if start >= 0 else b""
+                )
+            row = end_row
+
+    def _append(self, rows: int, version: bytes) -> None:
         if self._runs and self._runs[-1][1] == version:
             rows += self._runs.pop()[0]
         self._runs.append((rows, version))
-
-    def append_run(self, run: EntryRun) -> None:
-        for entry in run.entries:
-            self.append(entry)
 
     def arrays(
         self, rows: int, messages: Messages

@@ -116,7 +116,8 @@ cdef class Scanner:
         event_time=cython.longlong, sequence_id=cython.longlong,
         highest_sequence_id=cython.longlong, marks=cython.longlong,
         head_bytes=cython.longlong, key=Py_ssize_t, ordering_key=Py_ssize_t,
-        key_end=Py_ssize_t, ordering_key_end=Py_ssize_t, name_bytes=cython.longlong,
+        key_end=Py_ssize_t, ordering_key_end=Py_ssize_t, version=Py_ssize_t,
+        version_end=Py_ssize_t, name_bytes=cython.longlong,
         cluster_bytes=cython.longlong, position=Py_ssize_t, tag=cython.uint,
         value=cython.longlong, size=cython.longlong, has_no_gaps=bint,
     )

@@ -341,8 +341,8 @@ class Scanner:
         facts = self._facts
         count = codec = unpacked_bytes = publish_time = event_time = 0
         sequence_id = highest_sequence_id = marks = head_bytes = 0
-        key = ordering_key = -1
-        key_end = ordering_key_end = -1
+        key = ordering_key = version = -1
+        key_end = ordering_key_end = version_end = -1
         name_bytes = cluster_bytes = 0
         position = start
         while position < end:
@@ -403,8 +403,10 @@ class Scanner:
             # -- bytes
             if value > end - position:
                 return False
-            if tag == 0x82 or tag == 0x7A or tag >= 0x100:
-                pass  # schema_version, encryption_param, and what is not known here
+            if tag == 0x82:
+                version, version_end = position, position + value
+            elif tag == 0x7A or tag >= 0x100:
+                pass  # encryption_param, and what is not known here
             elif tag == 0x92:
                 ordering_key, ordering_key_end = position, position + value
             elif tag == 0x22:
@@ -437,6 +439,8 @@ class Scanner:
             head_bytes += 1 + self._varint_bytes(size) + size
             ordering_key -= origin
             ordering_key_end -= origin
+        if version >= 0:
+            version, version_end = version - origin, version_end - origin
         if event_time != 0:
             head_bytes += 1 + self._varint_bytes(event_time)
         if marks & fact.KEY_IS_ENCODED:
@@ -458,6 +462,8 @@ class Scanner:
         facts[at + fact.ORDERING_KEY_END] = ordering_key_end
         facts[at + fact.MARKS] = marks
         facts[at + fact.HEAD_BYTES] = head_bytes
+        facts[at + fact.SCHEMA_VERSION] = version
+        facts[at + fact.SCHEMA_VERSION_END] = version_end
         facts[at + fact.LAST_ROW] = -1
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 #: How many numbers there are of an entry, all from 0 on but where it says otherwise.
 #: Places are in ``Deliveries.data``.
-PER_ENTRY = 25
+PER_ENTRY = 27
 
 (
     LEDGER_ID,
@@ -36,6 +36,8 @@ PER_ENTRY = 25
     ORDERING_KEY_END,
     MARKS,  # KEY_IS_ENCODED, VALUE_IS_NULL
     HEAD_BYTES,  # of a single message: its metadata, were it in a batch
+    SCHEMA_VERSION,  # place of the version, -1 for none
+    SCHEMA_VERSION_END,
     LAST_ROW,  # filled in later: the row of a table that follows its own
 ) = range(PER_ENTRY)
 

@@ -157,9 +157,9 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
 
 def _to_arrow(schema: StructType) -> pa.Schema:
     # Spark 4.1 knows no other zone.
-    zone: dict[str, Any] = (
-        {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
-    )
+    zone: dict[str, Any] = {}
+    if "timezone" in _TO_ARROW.parameters:
+        zone["timezone"] = "UTC"
     return to_arrow_schema(schema, **zone)
 
 

@@ -60,7 +60,7 @@ def scanned(
 def _readable(found: Any, number: int) -> Facts:
     facts = {name: found.fact(number, at) for name, at in FACTS.items()}
     data = found.data
-    for name in ("key", "ordering_key", "broker_metadata"):
+    for name in ("key", "ordering_key", "schema_version", "broker_metadata"):
         start, end = facts.pop(name), facts.pop(f"{name}_end")
         assert start >= 0 or (start, end) == (-1, -1)
         facts[name] = None if start < 0 else data[start:end]
@@ -129,6 +129,9 @@ def read(frame: bytes) -> Facts:
         else None,
         "ordering_key": metadata.ordering_key
         if metadata.HasField("ordering_key")
+        else None,
+        "schema_version": metadata.schema_version
+        if metadata.HasField("schema_version")
         else None,
         "marks": metadata.partition_key_b64_encoded * fact.KEY_IS_ENCODED
         | metadata.null_value * fact.VALUE_IS_NULL,

@@ -164,10 +164,15 @@ class TestSchema:
         ],
     )
     def test_columns_that_a_topic_has_not(
-        self, spark: SparkSession, schema: str, parts: tuple[str, ...]
+        self,
+        spark: SparkSession,
+        scripted: ScriptedBroker,
+        schema: str,
+        parts: tuple[str, ...],
     ) -> None:
         """The column is named, with its type or those there are."""
-        expect(error_of(spark, self.URL, schema=schema), "[PULSAR_SCHEMA]", *parts)
+        text = error_of(spark, scripted.url, schema=schema)
+        expect(text, "[PULSAR_SCHEMA]", *parts)
 
     def test_a_column_twice(self, spark: SparkSession) -> None:
         """Spark itself or we: the column is named."""

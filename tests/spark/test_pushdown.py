@@ -27,6 +27,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.pruning import Pruning
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.spark.pushdown import PulsarPushdownReader, pruning_of
+from pulsar_spark.spark.schema import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,8 +154,7 @@ def reader_of() -> Callable[..., Any]:
 
     def make(**options: str) -> Any:
         given = {"service.url": "pulsar://h", "topic": "t", **options}
-        source = PulsarDataSource(given)
-        return source.reader(source.schema())
+        return PulsarDataSource(given).reader(spark_schema(["value"]))
 
     return make
 
