@@ -18,7 +18,7 @@ KERNEL = os.environ.get("PULSAR_SPARK_KERNEL", "")
 CHOICES = ("", "python", "compiled", "checked")
 
 #: All, or none: what says which form runs says it of all of them.
-MODULES = ("avro_write", "deliveries", "messages", "sends")
+MODULES = ("avro", "avro_write", "deliveries", "messages", "protobuf_values", "sends")
 
 if sys.platform == "win32":
     sys.exit("pulsar-spark runs on Linux and macOS; on Windows, in its subsystem Linux")

@@ -17,6 +17,7 @@ KEY = "__key"
 TOPIC = "__topic"
 PARTITION = "__partition"
 PUBLISH_TIME = "__publishTime"
+SCHEMA_VERSION = "__schemaVersion"
 
 
 class ColumnType(enum.Enum):
@@ -190,7 +191,7 @@ COLUMNS = (
     Column("__producerName", Read(ColumnType.STRING, never_null=True)),
     Column("__sequenceId", Read(ColumnType.BIGINT, never_null=True)),
     Column(
-        "__schemaVersion", Read(ColumnType.BIGINT, "NULL where the topic had no schema")
+        SCHEMA_VERSION, Read(ColumnType.BIGINT, "NULL where the topic had no schema")
     ),
     Column("__redeliveryCount", Read(ColumnType.INT, never_null=True)),
     Column(

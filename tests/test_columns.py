@@ -62,7 +62,9 @@ metadata = pb.MessageMetadata(num_messages_in_batch=2)
 entry = decode_entry(StoredEntry(1, 2, metadata, bytes(rows.data)))
 
 options = parse_read_options({**where, "metadataColumns": "__NUMBER"})
-schema = checked_arrow_schema(spark_schema(("value", *options.metadata_columns)))
+schema = checked_arrow_schema(
+    spark_schema(("value", *options.metadata_columns)), options
+)
 builder = RecordBatchBuilder(
     schema, COLUMN_SOURCES, "t", -1, max_rows=9, max_bytes=999
 )

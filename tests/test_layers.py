@@ -70,9 +70,14 @@ LAYERS = {
     "loops.memory": Layer((), (), _NETWORK + _CLOCK),
     "loops.avro_write": Layer((), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
+    "loops.avro": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.deliveries": Layer(("loops.fact",), (), _NETWORK + _CLOCK),
     "loops.messages": Layer(
         ("errors", "loops.memory", "loops.fact"), (), _NETWORK + _CLOCK
+    ),
+    "loops.protobuf_op": Layer((), (), _NETWORK + _CLOCK),
+    "loops.protobuf_values": Layer(
+        ("loops.memory", "loops.protobuf_op"), (), _NETWORK + _CLOCK
     ),
     "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
@@ -141,6 +146,7 @@ LAYERS = {
             "topics",
             "statistics",
             "options",
+            "schemas",
             "loops",
             "wire",
             "client",
@@ -219,6 +225,36 @@ LAYERS = {
     ),
     "source.task": Layer(
         ("statistics", "options", "loops", "wire", "client", "arrow", "source"),
+        ("pyarrow",),
+        _NETWORK,
+    ),
+    # What values become.
+    "source.value_decoders": Layer(
+        ("options", "schemas", "topics", "client", "arrow"), ("pyarrow",), _NETWORK
+    ),
+    "source.query_schema": Layer(
+        (
+            "errors",
+            "columns",
+            "options",
+            "schemas",
+            "client",
+            "arrow.values",
+            "source",
+        ),
+        ("pyarrow",),
+        _NETWORK,
+    ),
+    "source.stream.stream_schema": Layer(
+        (
+            "errors",
+            "topics",
+            "options",
+            "schemas",
+            "client",
+            "source.query_schema",
+            "source.stream.checkpoint",
+        ),
         ("pyarrow",),
         _NETWORK,
     ),

@@ -9,12 +9,16 @@ RecordBatch share one table. A column that nobody asked for costs nothing.
 
 from __future__ import annotations
 
+import enum
+import logging
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pulsar_spark.arrow.message_columns import decoded_keys
 from pulsar_spark.arrow.runs import Messages, Run, allocate, joined
 from pulsar_spark.arrow.sources import MISFITS, Collector, ColumnSource, Origin
 from pulsar_spark.arrow.values import ValueDecoder, ValueRun
@@ -27,6 +31,23 @@ from pulsar_spark.wire.entries import Entry, EntryRun
 
 #: The most bytes of an entry's texts that each row may repeat without being counted.
 _SHORT_TEXTS_BYTES = 256
+
+
+logger = logging.getLogger("pulsar_spark.arrow")
+
+
+class Mode(enum.Enum):
+    """What becomes of a row whose value is not what its schema says.
+
+    Attributes:
+        FAILFAST: An error, which names the message.
+        PERMISSIVE: NULL in all columns of the value.
+        DROPMALFORMED: The row is left out; the first one is logged.
+    """
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
 
 
 class RecordBatchBuilder:
@@ -42,6 +63,9 @@ class RecordBatchBuilder:
             that holds a single larger message. Long names of producers and clusters
             that its rows repeat are counted, too.
         values: Makes the columns of the value; as bytes unless told otherwise.
+        mode: What becomes of rows whose value is bad.
+        corrupt_record: Column with the bytes of such a value, STRING or BINARY; "" for
+            none.
     """
 
     def __init__(
@@ -54,12 +78,18 @@ class RecordBatchBuilder:
         max_rows: int,
         max_bytes: int,
         values: ValueDecoder | None = None,
+        mode: Mode = Mode.FAILFAST,
+        corrupt_record: str = "",
     ) -> None:
         self.schema = schema
+        self._mode = mode
+        self._corrupt_record = corrupt_record
+        self._is_warned = False
         self._topic_partition = topic_partition
         origin = Origin(topic_partition, partition)
         decoder = RawDecoder() if values is None else values
-        wanted = [name for name in schema.names if name not in decoder.columns]
+        made = {*decoder.columns, corrupt_record}
+        wanted = [name for name in schema.names if name not in made]
         sources = [columns[name] for name in wanted]
         self._columns = {
             name: source.collector(schema.field(name).type, origin)
@@ -78,6 +108,8 @@ class RecordBatchBuilder:
         }
         if self._values is not None:
             self._table_columns.add("values")
+            if decoder.needs_keys:
+                self._table_columns.add("keys")
         self._repeated = [source.repeated for source in sources if source.repeated]
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -165,24 +197,60 @@ class RecordBatchBuilder:
                     f"its {name} does not fit {self.schema.field(name).type} ({error})."
                     " Leave that column out with `metadataColumns`.",
                 ) from None
+        bad: Sequence[int] = ()
         if self._values is not None:
-            arrays |= self._value_arrays(self._values)
+            found, bad = self._value_arrays(self._values)
+            arrays |= found
         self._clear()
-        return pa.RecordBatch.from_arrays(
+        record_batch = pa.RecordBatch.from_arrays(
             [arrays[name] for name in self.schema.names], schema=self.schema
         )
+        if len(bad) and self._mode is Mode.DROPMALFORMED:
+            return record_batch.filter(pc.invert(_mask(bad, len(record_batch))))
+        return record_batch
 
-    def _value_arrays(self, values: _ValueColumns) -> dict[str, pa.Array]:
+    def _value_arrays(
+        self, values: _ValueColumns
+    ) -> tuple[dict[str, pa.Array], Sequence[int]]:
+        """Return the columns of the value, and the rows that are bad."""
         if not self._rows:
             return {
                 field.name: pa.array([], field.type)
                 for field in self.schema
                 if field.name not in self._columns
-            }
+            }, ()
         arrays, bad, reason = values.arrays(self._rows, self._messages)
-        if bad >= 0:
-            raise self._misfit(bad, f"its value does not fit its schema ({reason}).")
-        return arrays
+        if len(bad):
+            self._report(bad, reason)
+        if self._corrupt_record:
+            type_ = self.schema.field(self._corrupt_record).type
+            arrays[self._corrupt_record] = (
+                values.records(bad, self._messages, type_)
+                if len(bad)
+                else pa.nulls(self._rows, type_)
+            )
+        return arrays, bad
+
+    def _report(self, bad: Sequence[int], reason: str) -> None:
+        """Raise, or say once that rows are left out."""
+        if self._mode is Mode.PERMISSIVE:
+            return
+        error = self._misfit(
+            bad[0],
+            f"its value does not fit its schema ({reason}). Set `mode` to PERMISSIVE "
+            "to get NULL instead, or to DROPMALFORMED to leave such rows out.",
+        )
+        if self._mode is Mode.FAILFAST:
+            raise error
+        if not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "%s: rows are left out (`mode` is DROPMALFORMED), the first of them in "
+                "%s, because its value does not fit its schema: %s",
+                error.topic_partition,
+                error.message_id,
+                reason,
+            )
 
     def _append(self, entry: Entry, size_bytes: int) -> None:
         self._count(entry, size_bytes)
@@ -264,21 +332,57 @@ class _ValueColumns:
 
     def arrays(
         self, rows: int, messages: Messages
-    ) -> tuple[dict[str, pa.Array], int, str]:
-        """Return the columns, the first row that is bad, or -1, and why it is."""
-        parts, start, bad, reason = [], 0, -1, ""
-        for run in self._split(rows, messages):
+    ) -> tuple[dict[str, pa.Array], Sequence[int], str]:
+        """Return the columns, the rows that are bad, and why the first of them is."""
+        keys: pa.BinaryArray | None = None
+        bad_keys: list[int] = []
+        if self._decoder.needs_keys:
+            keys, bad_keys = decoded_keys(messages)
+        parts, start, reason = [], 0, ""
+        bad: list[int] = []
+        for run in self._split(rows, messages, keys):
             decoded = self._decoder.decode(run)
-            if bad < 0 and len(decoded.bad):
-                bad, reason = start + decoded.bad[0], decoded.reason
+            if not bad and len(decoded.bad):
+                reason = decoded.reason
+            bad += [start + row for row in decoded.bad]
             start += len(run.values)
             parts.append(decoded.columns)
-        columns = (joined(list(part)) for part in zip(*parts, strict=True))
+        columns = [joined(list(part)) for part in zip(*parts, strict=True)]
+        if bad_keys:
+            if not bad or bad_keys[0] < bad[0]:
+                reason = "its key is said to be base64, and is not"
+            bad = sorted({*bad, *bad_keys})
+            good = pc.invert(_mask(bad_keys, rows))
+            columns = [
+                pc.if_else(good, column, pa.scalar(None, column.type))
+                for column in columns
+            ]
         return dict(zip(self._decoder.columns, columns, strict=True)), bad, reason
 
-    def _split(self, rows: int, messages: Messages) -> Iterator[ValueRun]:
+    @staticmethod
+    def records(bad: Sequence[int], messages: Messages, type_: pa.DataType) -> pa.Array:
+        """Return the values of these rows as they came, NULL for all others."""
+        values = messages.binary("values")
+        found = values.take(pa.array(bad, pa.int64())).to_pylist()
+        records: list[bytes | str | None] = [None] * len(values)
+        is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
+        for row, value in zip(bad, found, strict=True):
+            records[row] = value.decode("utf-8", "replace") if is_text else value
+        return pa.array(records, type_)
+
+    def _split(
+        self, rows: int, messages: Messages, keys: pa.BinaryArray | None
+    ) -> Iterator[ValueRun]:
         values = messages.null_with(IS_NULL, messages.binary("values"))
         start = 0
         for count, version in self._runs or [(rows, b"")]:
-            yield ValueRun(values.slice(start, count), version)
+            its_keys = None if keys is None else keys.slice(start, count)
+            yield ValueRun(values.slice(start, count), version, its_keys)
             start += count
+
+
+def _mask(rows: Sequence[int], length: int) -> pa.BooleanArray:
+    """Return true for these rows."""
+    return pc.is_in(
+        pa.array(range(length), pa.int64()), value_set=pa.array(rows, pa.int64())
+    )

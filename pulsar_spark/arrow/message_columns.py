@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 from array import array
 from collections.abc import Mapping, Sequence
 
@@ -33,6 +34,7 @@ from pulsar_spark.loops.messages import (
 from pulsar_spark.wire.entries import Entry, EntryRun
 
 _NO_TIME = pa.scalar(None, TIMESTAMP)
+_NO_BYTES = pa.scalar(None, pa.binary())
 _NO_TEXT = pa.array([], pa.string())
 _ZERO = pa.scalar(0, pa.int32())
 
@@ -53,6 +55,26 @@ def _keys(messages: Messages) -> pa.BinaryArray:
             pa.binary(),
         )
     return messages.null_without(HAS_KEY, keys)
+
+
+def decoded_keys(messages: Messages) -> tuple[pa.BinaryArray, list[int]]:
+    """Return keys as the column has them, and the rows whose base64 is none: NULL."""
+    try:
+        return _keys(messages), []
+    except binascii.Error:
+        pass
+    keys = messages.binary("keys").to_pylist()
+    is_base64 = messages.have(KEY_IS_BASE64).to_pylist()
+    bad = []
+    for row, key in enumerate(keys):
+        if is_base64[row]:
+            try:
+                keys[row] = base64.b64decode(key, validate=True)
+            except binascii.Error:
+                keys[row] = None
+                bad.append(row)
+    valid = messages.have(HAS_KEY)
+    return pc.if_else(valid, pa.array(keys, pa.binary()), _NO_BYTES), bad
 
 
 def _ordering_keys(messages: Messages) -> pa.BinaryArray:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pulsar_spark.source.read_task import ReadTask
 # A process of Spark plans batches, plans a stream, or reads: what it needs for one of
 # these it imports then, because each query waits for several new processes.
 if TYPE_CHECKING:
+    from pulsar_spark.source.query_schema import QuerySchema
     from pulsar_spark.source.stream.batch_ends import StreamLimits
     from pulsar_spark.source.stream.last_read import LastRead
     from pulsar_spark.source.stream.planner import StreamPlanner
@@ -30,9 +31,14 @@ class PulsarSource:
 
     Attributes:
         options: What to read, and how.
+        columns: The query's columns; None for those of the value as bytes.
+        found: The schema of the topics when the query was loaded, whose columns these
+            are; None where the user chose them.
     """
 
     options: ReadOptions
+    columns: pa.Schema | None = None
+    found: QuerySchema | None = None
 
     @property
     def limits(self) -> StreamLimits:
@@ -50,13 +56,32 @@ class PulsarSource:
         """Return what each task reads, all rows that there are."""
         from pulsar_spark.source.batch_plan import plan_batch
 
-        return plan_batch(shared_pool(self.options.client), self.options, pruning)
+        pool = shared_pool(self.options.client)
+        tasks = plan_batch(pool, self.options, pruning)
+        if self.columns is None:
+            return tasks
+        from pulsar_spark.source.query_schema import find_schema, reader_schema
+
+        # What is wrong with the topics themselves is said before.
+        schema = reader_schema(
+            find_schema(pool, self.options) if self.found is None else self.found,
+            self.columns,
+            self.options,
+            is_given=self.found is None,
+        )
+        return [replace(task, schema=schema) for task in tasks]
 
     def plan_stream(self) -> StreamPlanner[LastRead, ReadTask]:
         """Return the planner of a stream."""
         from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 
-        return stream_planner(shared_pool(self.options.client), self.options)
+        pool = shared_pool(self.options.client)
+        if self.columns is None:
+            return stream_planner(pool, self.options)
+        from pulsar_spark.source.stream.stream_schema import StreamSchema
+
+        schema = StreamSchema(pool, self.options, self.columns, self.found)
+        return stream_planner(pool, self.options, schema)
 
     def read(
         self, task: ReadTask | None, schema: pa.Schema, *, streaming: bool

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.ranges import TopicRange
 
 
@@ -19,12 +20,15 @@ class ReadTask:
         brokers: Who served their topic partitions when this was planned, as the cluster
             itself answered. They save the task its lookups, and may be wrong by the
             time at which it runs.
+        schema: The schema whose columns the query has; None where it has the values as
+            bytes.
     """
 
     ranges: tuple[TopicRange, ...]
     brokers: Mapping[str, BrokerAddress] = field(
         default_factory=dict, compare=False, repr=False
     )
+    schema: SchemaInfo | None = None
 
     def __str__(self) -> str:
         first, others = self.ranges[0].topic_partition, len(self.ranges) - 1
@@ -32,18 +36,21 @@ class ReadTask:
 
 
 def read_tasks(
-    pool: ConnectionPool, groups: Iterable[Sequence[TopicRange]]
+    pool: ConnectionPool,
+    groups: Iterable[Sequence[TopicRange]],
+    schema: SchemaInfo | None = None,
 ) -> list[ReadTask]:
     """Return a task for each group of ranges.
 
     Args:
         pool: Has asked for the brokers of their topic partitions.
         groups: The ranges of each task, at least one.
+        schema: As in ReadTask.
     """
     tasks = []
     for group in groups:
         names = dict.fromkeys(range_.topic_partition for range_ in group)
         found = {name: pool.last_broker(name) for name in names}
         brokers = {name: one for name, one in found.items() if one is not None}
-        tasks.append(ReadTask(tuple(group), brokers))
+        tasks.append(ReadTask(tuple(group), brokers, schema))
     return tasks

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
 from pulsar_spark.arrow.memory import release_unused
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.client.entry_reader import ReaderSettings
@@ -22,6 +22,7 @@ from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.value_decoders import ValueDecoders, value_columns
 from pulsar_spark.statistics import Kind, TaskStatistics, Totals
 
 
@@ -49,6 +50,13 @@ def read_task(
     warn_of_slow_kernel()
     settings = range_settings(options, is_protected=is_protected)
     pool = shared_pool(options.client)
+    decoders = None
+    if task.schema is not None:
+        wanted = value_columns(schema, options)
+        decoders = ValueDecoders(task.schema, wanted, options, pool)
+    corrupt_record = options.corrupt_record_column
+    if corrupt_record not in schema.names:
+        corrupt_record = ""
 
     def turn(range_: TopicRange) -> _Turn:
         builder = RecordBatchBuilder(
@@ -58,6 +66,9 @@ def read_task(
             range_.partition,
             max_rows=options.rows_per_arrow_batch,
             max_bytes=options.bytes_per_arrow_batch,
+            values=(None if decoders is None else decoders.of(range_.topic_partition)),
+            mode=Mode(options.mode),
+            corrupt_record=corrupt_record,
         )
         served_by = task.brokers.get(range_.topic_partition)
         table = builder.new_table()
@@ -76,6 +87,8 @@ def read_task(
             stats.totals.spark_s += time.monotonic() - handed_over
     finally:
         turns.close()
+        if decoders is not None:
+            decoders.close()
         stats.end()
 
 

@@ -15,21 +15,22 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.columns import VALUE
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 
 if TYPE_CHECKING:
     from pulsar_spark.options import ReadOptions
+    from pulsar_spark.source.query_schema import QuerySchema
 
 
 class PulsarDataSource(DataSource):
     """Apache Pulsar topics.
 
     ``spark.read.format("pulsar").option("service.url", "pulsar://host:6650")
-    .option("topic", "my-topic").load()`` gives ``value`` as BINARY and the metadata
-    columns that ``metadataColumns`` names. docs/options.md lists all options.
+    .option("topic", "my-topic").load()`` gives the columns of the topic's schema, or
+    ``value`` as BINARY without one, and the metadata columns that ``metadataColumns``
+    names. docs/options.md lists all options.
     """
 
     @classmethod
@@ -37,15 +38,25 @@ class PulsarDataSource(DataSource):
         """Return the name for ``format(...)``."""
         return "pulsar"
 
+    #: The topics' schema, once it was asked for: Spark carries this object to where
+    #: readers are made, and asks only where the user gives no schema.
+    _found: QuerySchema | None = None
+
     def schema(self) -> StructType:
-        """``value`` and the metadata columns asked for.
+        """Return the columns of the topics' schema and the metadata columns asked for.
 
         Raises:
             OptionError: An option is unknown or wrong.
+            SchemaError: The topics have different schemas, or one without columns.
+            PulsarSparkError: The cluster does not answer, or refuses.
         """
-        from pulsar_spark.spark.schema import spark_schema
+        from pulsar_spark.client.pool import shared_pool
+        from pulsar_spark.source.query_schema import find_schema, value_columns_of
+        from pulsar_spark.spark.schema import schema_of_values
 
-        return spark_schema((VALUE, *self._options_of_either_kind().metadata_columns))
+        options = self._options_of_either_kind()
+        self._found = find_schema(shared_pool(options.client), options)
+        return schema_of_values(value_columns_of(self._found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -62,11 +73,11 @@ class PulsarDataSource(DataSource):
         options = parse_read_options(self.options)
         warn_of_slow_kernel()
         if options.filter_pushdown is None:
-            return PulsarReader(options, schema)
+            return PulsarReader(options, schema, self._found)
         # Whoever defines pushFilters cannot be read without Spark's own setting.
         from pulsar_spark.spark.pushdown import PulsarPushdownReader
 
-        return PulsarPushdownReader(options, schema)
+        return PulsarPushdownReader(options, schema, self._found)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.
@@ -91,7 +102,7 @@ class PulsarDataSource(DataSource):
 
         options = parse_read_options(self.options, streaming=True)
         warn_of_slow_kernel()
-        return PulsarStreamReader(options, schema)
+        return PulsarStreamReader(options, schema, self._found)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,6 +16,9 @@ from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.source.source import Source
 from pulsar_spark.spark.schema import checked_arrow_schema
+
+if TYPE_CHECKING:
+    from pulsar_spark.source.query_schema import QuerySchema
 
 
 class PulsarInputPartition(InputPartition):
@@ -32,14 +36,21 @@ class PulsarReader(DataSourceReader):
     Args:
         options: What to read.
         schema: The columns wanted.
+        found: The schema of the topics that these are the columns of; None where the
+            user chose them.
 
     Raises:
-        SchemaError: A topic has no such columns.
+        SchemaError: No topic has such columns.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._source: Source[ReadTask] = PulsarSource(options)
-        self._schema = checked_arrow_schema(schema)
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        found: QuerySchema | None = None,
+    ) -> None:
+        self._schema = checked_arrow_schema(schema, options)
+        self._source: Source[ReadTask] = PulsarSource(options, self._schema, found)
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:

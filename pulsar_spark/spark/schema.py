@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -30,9 +32,18 @@ from pyspark.sql.types import (
 )
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
-from pulsar_spark.columns import COLUMNS, READ, TOPIC, VALUE, WRITE, ColumnType
+from pulsar_spark.columns import (
+    COLUMNS,
+    METADATA_COLUMNS_ALL,
+    READ,
+    SCHEMA_VERSION,
+    TOPIC,
+    VALUE,
+    WRITE,
+    ColumnType,
+)
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.options import WriteOptions
+from pulsar_spark.options import ReadOptions, WriteOptions
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
@@ -57,42 +68,106 @@ _WRITABLE: tuple[type[DataType], ...] = (
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """Return the Spark schema with these columns."""
+    """Return the Spark schema with these columns of topics without a schema."""
     return from_arrow_schema(arrow_schema(columns))
 
 
-def checked_arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark expects its RecordBatches.
+def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructType:
+    """Return the columns of a query that the user did not choose.
 
     Args:
-        schema: Any choice of a topic's columns in any order.
+        values: Those of the topics' schema; None without one.
+        options: Which others to add.
 
     Raises:
-        SchemaError: A column does not exist, has another type, comes twice, or is
-            declared NOT NULL though messages may lack it; or there is no column at all.
-            Lists all problems.
+        SchemaError: A column of values is called like that of bad values.
     """
-    known = spark_schema(list(COLUMN_TYPES))
+    others = list(options.metadata_columns)
+    if options.allow_different_topic_schemas and SCHEMA_VERSION not in others:
+        others.append(SCHEMA_VERSION)
+    if values is None:
+        return spark_schema((VALUE, *others))
+    fields = [*values, *arrow_schema(others)]
+    if options.mode == "PERMISSIVE":
+        if options.corrupt_record_column in values.names:
+            raise SchemaError(
+                f"`{options.corrupt_record_column}` is a field of the topic's schema: "
+                "give the column of bad values another name with "
+                "`columnNameOfCorruptRecord`."
+            )
+        fields.append(pa.field(options.corrupt_record_column, pa.binary()))
+    return from_arrow_schema(pa.schema(fields))
+
+
+def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
+    """Return the Arrow schema in which Spark expects its RecordBatches.
+
+    Whether values have the columns that are none of every topic's is checked when the
+    topics are asked, see ``source.query_schema``.
+
+    Args:
+        schema: Any choice of columns in any order.
+        options: What to read.
+
+    Raises:
+        SchemaError: A column has another type than every topic gives it, comes twice,
+            or is declared NOT NULL though messages may lack it; or there is no column
+            at all. Lists all problems.
+    """
+    known = spark_schema(METADATA_COLUMNS_ALL)
+    corrupt_record = options.corrupt_record_column
     problems = [] if schema.fields else ["it has no column"]
     for field in schema.fields:
-        if field.name not in COLUMN_TYPES:
-            problems.append(f"there is no column `{field.name}`")
-        elif field.dataType != known[field.name].dataType:
+        found = field.dataType.simpleString()
+        wanted: tuple[str, ...]
+        if field.name == corrupt_record:
+            wanted = "binary", "string"
+        elif field.name in METADATA_COLUMNS_ALL:
+            wanted = (known[field.name].dataType.simpleString(),)
+        else:
+            wanted = (found,)
+        if found not in wanted:
             problems.append(
-                f"`{field.name}` is {known[field.name].dataType.simpleString()}, not "
-                f"{field.dataType.simpleString()} (cast it after reading)"
+                f"`{field.name}` is {' or '.join(wanted)}, not {found} (cast it after "
+                "reading)"
             )
-        elif not field.nullable and not READ[field.name].never_null:
+        if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
     problems += _repetitions(schema)
+    names = set(schema.fieldNames())
+    if corrupt_record in names and not names - {corrupt_record, *METADATA_COLUMNS_ALL}:
+        problems.append(
+            f"`{corrupt_record}` is NULL without a column of the value: ask for one"
+        )
     if problems:
         raise SchemaError(
             f"The schema asked for does not fit a Pulsar topic: {'; '.join(problems)}. "
-            f"Choose among the columns {', '.join(COLUMN_TYPES)}."
+            f"Beside those of its values a topic has the columns "
+            f"{', '.join(METADATA_COLUMNS_ALL)}."
         )
     return pa.schema(
-        [pa.field(f.name, COLUMN_TYPES[f.name], f.nullable) for f in schema.fields]
+        [
+            pa.field(field.name, COLUMN_TYPES[field.name], field.nullable)
+            if field.name in METADATA_COLUMNS_ALL
+            else _arrow_field(field)
+            for field in schema.fields
+        ]
     )
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    # Spark 4.1 knows no other zone.
+    zone: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in _TO_ARROW.parameters else {}
+    )
+    return to_arrow_schema(StructType([field]), **zone).field(0)
+
+
+_TO_ARROW = inspect.signature(to_arrow_schema)
+
+
+def _never_null(name: str) -> bool:
+    return name in READ and READ[name].never_null
 
 
 def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
@@ -105,7 +180,9 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     """
     names = schema.fieldNames()
     problems = []
-    if not any(name == VALUE or name not in _KNOWN for name in names):
+    is_auto = options.schema_type == "auto"
+    others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
+    if VALUE not in names and not any(others):
         problems.append(f"there is no column `{VALUE}`, nor another one for the value")
     if options.topic is None and TOPIC not in names:
         problems.append(
@@ -121,13 +198,13 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             f"with a meaning of their own are {', '.join(WRITE)}: others are fields of "
             "the value."
         )
-    return to_arrow_schema(schema, timezone="UTC")
+    return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
 def _problem(field: StructField, schema_type: str) -> str:
     """Return why a column cannot be written, "" if it can."""
     name = field.name
-    is_typo = name.startswith("__") and schema_type == "auto"
+    is_typo = _is_typo(name, is_auto=schema_type == "auto")
     is_value = name == VALUE or name not in WRITE
     if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
         return f"`{name}` cannot be written (drop it before)"
@@ -140,6 +217,14 @@ def _problem(field: StructField, schema_type: str) -> str:
         f"`{name}` is {field.dataType.simpleString()}, not "
         f"{' or '.join(type_.simple_string for type_ in types)} (cast it before)"
     )
+
+
+def _is_typo(name: str, *, is_auto: bool) -> bool:
+    """Return whether a name looks like one with a meaning of its own.
+
+    Who says what the value is may have fields of such names, as Debezium has.
+    """
+    return is_auto and name.startswith("__")
 
 
 def _unwritable(type_: DataType, where: str) -> str:

@@ -27,6 +27,7 @@ from pulsar_spark.spark.reader import PulsarInputPartition
 from pulsar_spark.spark.schema import checked_arrow_schema
 
 if TYPE_CHECKING:
+    from pulsar_spark.source.query_schema import QuerySchema
     from pulsar_spark.source.stream.planner import StreamPlanner
 
 
@@ -39,14 +40,21 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: What to read.
         schema: The columns wanted.
+        found: The schema of the topics that these are the columns of; None where the
+            user chose them.
 
     Raises:
-        SchemaError: A topic has no such columns.
+        SchemaError: No topic has such columns.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._source: Source[ReadTask] = PulsarSource(options)
-        self._schema = checked_arrow_schema(schema)
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        found: QuerySchema | None = None,
+    ) -> None:
+        self._schema = checked_arrow_schema(schema, options)
+        self._source: Source[ReadTask] = PulsarSource(options, self._schema, found)
         self._planner: StreamPlanner[Any, ReadTask] | None = None
         self._termination = Termination()
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.arrow.schema import COLUMN_TYPES, arrow_schema
+from pulsar_spark.options import parse_read_options
 
 #: The columns of a topic without a schema, with the types of docs/columns.md.
 PROMISED = {
@@ -65,6 +66,9 @@ def of_spark(schema: Any) -> pa.Schema:
     )
 
 
+OPTIONS = parse_read_options({"service.url": "pulsar://h:1", "topic": "t"})
+
+
 class TestBesideSpark:
     """Needs pyspark, but starts nothing."""
 
@@ -84,7 +88,7 @@ class TestBesideSpark:
         for names in (list(COLUMN_TYPES), list(reversed(COLUMN_TYPES)), ["value"]):
             spark = spark_schema(names)
             expected = of_spark(spark)
-            for ours in (arrow_schema(names), checked_arrow_schema(spark)):
+            for ours in (arrow_schema(names), checked_arrow_schema(spark, OPTIONS)):
                 assert ours.equals(expected, check_metadata=False)
                 for mine, its in zip(ours, expected, strict=True):
                     assert mine.nullable == its.nullable
@@ -99,7 +103,7 @@ class TestBesideSpark:
         known = spark_schema(["__topic", "value", "__messageProperties"])
         for name in ("__topic", "__messageProperties"):
             known[name].nullable = False
-        ours = checked_arrow_schema(StructType(known.fields))
+        ours = checked_arrow_schema(StructType(known.fields), OPTIONS)
         assert ours.equals(of_spark(known))
         assert [field.nullable for field in ours] == [False, True, False]
 

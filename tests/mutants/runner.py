@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _KERNEL = (
+    "pulsar_spark.loops.avro",
     "pulsar_spark.loops.deliveries",
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.sends",

@@ -118,7 +118,14 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     expected.add("pyspark_pulsar.py")
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
-    modules = ("avro_write", "deliveries", "messages", "sends")
+    modules = (
+        "avro",
+        "avro_write",
+        "deliveries",
+        "messages",
+        "protobuf_values",
+        "sends",
+    )
     assert kernel == [f"pulsar_spark/loops/{name}" for name in modules]
     assert all(name.endswith(".so") for name in found - expected)
     assert expected < found
@@ -149,7 +156,14 @@ def test_without_a_compiler(unpacked: Path, tmp_path: Path) -> None:
     """The wheel is one for any Python, without the kernel of an earlier source."""
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
     run(*build, "--outdir", tmp_path / "compiled", unpacked)
-    for name in ("avro_write.py", "deliveries.py", "messages.py", "sends.py"):
+    for name in (
+        "avro.py",
+        "avro_write.py",
+        "deliveries.py",
+        "messages.py",
+        "protobuf_values.py",
+        "sends.py",
+    ):
         (unpacked / "pulsar_spark" / "loops" / name).touch()
     run(*build, "--outdir", tmp_path / "pure", unpacked, env={"CC": "false"})
     (wheel,) = (tmp_path / "pure").glob("*.whl")

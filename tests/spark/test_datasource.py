@@ -18,7 +18,6 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     BinaryType,
     LongType,
-    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -29,17 +28,20 @@ from pulsar_spark import OptionError, PulsarDataSource, SchemaError
 from pulsar_spark.arrow.schema import COLUMN_TYPES
 from pulsar_spark.client.pool import BrokerAddress
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
-from pulsar_spark.source import batch_plan, pulsar_source
+from pulsar_spark.options import METADATA_COLUMNS_DEFAULT, parse_read_options
+from pulsar_spark.source import batch_plan, pulsar_source, query_schema
+from pulsar_spark.source.query_schema import QuerySchema
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.spark.reader import PulsarInputPartition, PulsarReader
 from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
+from tests.support.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 OPTIONS = {"service.url": "pulsar://127.0.0.1:1", "topic": "my-topic"}
+READ_OPTIONS = parse_read_options(OPTIONS)
 RANGE = TopicRange(
     "persistent://public/default/my-topic", MessageId(5, 3), MessageId(6, 0, 2, -1, 9)
 )
@@ -56,6 +58,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
+    # The topics have no schema.
+    monkeypatch.setattr(query_schema, "find_schema", lambda *_: QuerySchema())
 
 
 def travelled(value: Any, pickler: Any) -> Any:
@@ -143,11 +147,17 @@ def not_null(field: StructField) -> StructField:
 @pytest.mark.parametrize(
     ("fields", "texts"),
     [
-        ([StructField("valu", BinaryType())], ["there is no column `valu`"]),
-        ([StructField("Value", BinaryType())], ["there is no column `Value`"]),
         (
-            [StructField("value", StringType())],
-            ["`value` is binary, not string (cast it after reading)"],
+            [StructField("_corrupt_record", LongType())],
+            ["`_corrupt_record` is binary or string, not bigint"],
+        ),
+        (
+            [StructField("_corrupt_record", BinaryType())],
+            ["`_corrupt_record` is NULL without a column of the value: ask for one"],
+        ),
+        (
+            [not_null(StructField("id", LongType()))],
+            ["`id` may be NULL, so it cannot be NOT NULL"],
         ),
         (
             [StructField("__publishTime", LongType())],
@@ -163,8 +173,8 @@ def not_null(field: StructField) -> StructField:
         ),
         ([], ["it has no column"]),
         (
-            [StructField("a", LongType()), StructField("value", LongType())],
-            ["there is no column `a`", "`value` is binary, not bigint"],
+            [StructField("__key", LongType()), StructField("__topic", LongType())],
+            ["`__key` is binary, not bigint", "`__topic` is string, not bigint"],
         ),
     ],
 )
@@ -173,7 +183,7 @@ def test_schemas_that_do_not_fit(fields: list[StructField], texts: list[str]):
     with pytest.raises(SchemaError) as caught:
         source().reader(StructType(fields))
     message = str(caught.value)
-    for text in (*texts, "[PULSAR_SCHEMA]", "Choose among the columns value, __key"):
+    for text in (*texts, "[PULSAR_SCHEMA]", "has the columns __key, __topic"):
         assert text in message
 
 
@@ -192,7 +202,7 @@ def test_schemas_that_do_not_fit(fields: list[StructField], texts: list[str]):
 def test_required_columns(name: str):
     """What every message has may be declared NOT NULL."""
     schema = StructType([not_null(spark_schema([name])[0])])
-    assert not checked_arrow_schema(schema).field(0).nullable
+    assert not checked_arrow_schema(schema, READ_OPTIONS).field(0).nullable
 
 
 # -- what travels ----------------------------------------------------------------------
@@ -373,18 +383,25 @@ def test_processes_import_what_they_need(module: str, others: list[str]):
 
 
 class TestInSpark:
-    """With Spark, still without a broker."""
+    """With Spark, and a broker that has a topic without a schema."""
+
+    @pytest.fixture
+    def options(self) -> Iterator[dict[str, str]]:
+        """Where that is."""
+        with ScriptedBroker() as broker:
+            broker.add_topic("persistent://public/default/my-topic")
+            yield {**OPTIONS, "service.url": broker.url}
 
     @pytest.fixture(autouse=True)
     def no_network(self):
         """Spark's own Python side does need its sockets."""
 
-    def test_by_the_shim(self, spark: Any):
+    def test_by_the_shim(self, spark: Any, options: dict[str, str]):
         """``format("pulsar")`` works with nothing else."""
-        frame = spark.read.format("pulsar").options(**OPTIONS).load()
-        assert frame.schema == source().schema()
+        frame = spark.read.format("pulsar").options(**options).load()
+        assert frame.schema == spark_schema(("value", *METADATA_COLUMNS_DEFAULT))
 
-    def test_by_hand(self, spark: Any):
+    def test_by_hand(self, spark: Any, options: dict[str, str]):
         """Registering by hand does no harm, and works where the shim is not there."""
 
         class OtherName(PulsarDataSource):
@@ -395,13 +412,13 @@ class TestInSpark:
         spark.dataSource.register(PulsarDataSource)
         spark.dataSource.register(OtherName)
         for name in ("pulsar", "pulsar_by_hand"):
-            frame = spark.read.format(name).options(**OPTIONS).load()
-            assert frame.schema == source().schema()
+            frame = spark.read.format(name).options(**options).load()
+            assert frame.schema == spark_schema(("value", *METADATA_COLUMNS_DEFAULT))
 
-    def test_errors_reach_the_user(self, spark: Any):
+    def test_errors_reach_the_user(self, spark: Any, options: dict[str, str]):
         """A user sees the text of our errors, with their names, when it goes wrong."""
         with pytest.raises(Exception, match=r"PULSAR_OPTION.*topicc"):
-            spark.read.format("pulsar").options(**OPTIONS, topicc="t").load()
-        wrong = spark.read.format("pulsar").options(**OPTIONS).schema("value STRING")
+            spark.read.format("pulsar").options(**options, topicc="t").load()
+        wrong = spark.read.format("pulsar").options(**options).schema("value STRING")
         with pytest.raises(Exception, match=r"PULSAR_SCHEMA.*binary, not string"):
             wrong.load().collect()

@@ -232,21 +232,43 @@ class Admin:
             "dict[str, Any]", self._call("GET", f"{_path(topic)}/internalStats")
         )
 
-    def add_schema(self, topic: str, kind: str, definition: str) -> int:
+    def add_schema(
+        self,
+        topic: str,
+        kind: str,
+        definition: str,
+        properties: dict[str, str] | None = None,
+    ) -> int:
         """Register a schema, and return its version.
 
         Args:
             topic: Its name.
             kind: ``AVRO``, ``JSON``, ``STRING``, ...
             definition: What the kind calls its schema, "" for a primitive one.
+            properties: What is kept with it.
 
         Raises:
             AdminError: The schema is wrong, or not compatible with the last one.
         """
         path = _path(topic).partition("/")[2]
-        schema = {"type": kind, "schema": definition, "properties": {}}
+        schema = {"type": kind, "schema": definition, "properties": properties or {}}
         answer = self._call("POST", f"schemas/{path}/schema", schema)
         return int(answer["version"]["version"])
+
+    def delete_schema(self, topic: str) -> None:
+        """Mark the schemas of a topic as deleted: no version is found any more."""
+        self._call("DELETE", f"schemas/{_path(topic).partition('/')[2]}/schema")
+
+    def schema_versions(self, topic: str) -> int:
+        """Number of the schemas of a topic that can be found; 0 for none."""
+        path = _path(topic).partition("/")[2]
+        try:
+            found = self._call("GET", f"schemas/{path}/schemas")
+        except AdminError as error:
+            if error.status != 404:
+                raise
+            return 0
+        return len(found.get("getSchemaResponses", []))
 
     # -- one call ----------------------------------------------------------------------
 

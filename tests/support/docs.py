@@ -17,6 +17,7 @@ from pulsar_spark import errors
 from pulsar_spark.options import options_table_markdown
 from tests.bench.report import Document
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
+from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,7 @@ def generated() -> dict[Path, str]:
         },
         "errors": {"errors": _errors()},
         "options": {"options": options_table_markdown()},
+        "schemas": {"schemas": schemas(), "avro-types": avro_types()},
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
             for name in ("bench", "bench-peer")

@@ -20,7 +20,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / "pulsar_spark" / "loops"
-MODULES = ("avro_write", "deliveries", "messages", "sends")
+MODULES = ("avro", "avro_write", "deliveries", "messages", "protobuf_values", "sends")
 BUILT = ROOT / "build" / "kernels"
 
 #: Without a compiler only the form that needs none can be tested.

@@ -8,7 +8,9 @@
      "lastRead":   {"persistent://public/default/t": {"0": "12:33", "1": "15:7:4"}},
      "startAfter": {"persistent://public/default/t": {"1": "-1:-1"}},
      "began":      {"persistent://public/default/t": {"0": "12:-1"}},
-     "chunked":    ["persistent://public/default/t"]}
+     "chunked":    ["persistent://public/default/t"],
+     "schema":     {"type": "AVRO", "topic": "persistent://public/default/t",
+                    "version": 3, "hash": "5f2a..."}}
 
 A position names what was read last, here an entry, or a message of it as
 ``ledger:entry:batchIndex``; reading goes on right after it.
@@ -23,6 +25,12 @@ first ledger: first chunks that a chunked message lacks are no loss there.
 
 ``chunked`` names the topics in which chunked messages were seen, if any: there the
 driver has to look how far it may acknowledge, after a restart, too.
+
+``schema`` is the one whose columns the query began with: where a topic has it, by which
+number, and what it is, because the number may come to mean another one. ``{"type":
+"NONE"}`` is for values as bytes, as the topics had no schema. It is absent where the
+user chose bytes, and in offsets of older versions: such a query takes the schema of
+now.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure, and
 knows of positions only their order and their text.
@@ -45,6 +53,35 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
+class SchemaPin:
+    """The schema that a stream began with.
+
+    Attributes:
+        type: Its kind, as Pulsar's tools name it; ``NONE`` where there was none, which
+            has nothing of the following.
+        topic: Full name of a topic that has it.
+        version: Its number there.
+        hash: Of its definition.
+    """
+
+    type: str
+    topic: str = ""
+    version: int = 0
+    hash: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the pin as Spark keeps it."""
+        if not self.hash:
+            return {"type": self.type}
+        return {
+            "type": self.type,
+            "topic": self.topic,
+            "version": self.version,
+            "hash": self.hash,
+        }
+
+
+@dataclass(frozen=True)
 class StreamOffset(Generic[P]):
     """How far a stream has been read.
 
@@ -56,6 +93,7 @@ class StreamOffset(Generic[P]):
         chunked: Topics, without the suffix of a partition, that have chunked messages.
         began: The position after which the query began in a topic partition, where that
             is the beginning of the ledger that it has read last.
+        schema: The schema that the query began with, if one is kept.
     """
 
     subscription: str
@@ -63,6 +101,7 @@ class StreamOffset(Generic[P]):
     start_after: Mapping[str, P] = field(default_factory=dict)
     chunked: frozenset[str] = frozenset()
     began: Mapping[str, P] = field(default_factory=dict)
+    schema: SchemaPin | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
@@ -77,6 +116,8 @@ class StreamOffset(Generic[P]):
             tree["began"] = position_tree(self.began)
         if self.chunked:
             tree["chunked"] = sorted(self.chunked)
+        if self.schema is not None:
+            tree["schema"] = self.schema.to_json()
         return tree
 
     @classmethod
@@ -112,6 +153,7 @@ class StreamOffset(Generic[P]):
                 _positions(tree.get("startAfter", {}), parse),
                 _topics(tree.get("chunked", [])),
                 _positions(tree.get("began", {}), parse),
+                _schema(tree.get("schema")),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -204,6 +246,22 @@ def _topics(names: object) -> frozenset[str]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"{shorten(names)} is not a list of topics")
     return frozenset(names)
+
+
+def _schema(tree: object) -> SchemaPin | None:
+    if tree is None:
+        return None
+    if isinstance(tree, Mapping):
+        pin = SchemaPin(
+            tree.get("type", ""),
+            tree.get("topic", ""),
+            tree.get("version", 0),
+            tree.get("hash", ""),
+        )
+        texts = (pin.type, pin.topic, pin.hash)
+        if all(isinstance(one, str) for one in texts) and type(pin.version) is int:
+            return pin
+    raise ValueError(f"{shorten(tree)} is not a schema")
 
 
 def unreadable(tree: object, error: Exception) -> CheckpointError:

@@ -42,7 +42,11 @@ from pulsar_spark.source.read_task import ReadTask, read_tasks
 from pulsar_spark.source.starts import find_starts
 from pulsar_spark.source.stream.admission import EntrySize
 from pulsar_spark.source.stream.batch_ends import StreamLimits
-from pulsar_spark.source.stream.checkpoint import Span, StreamOffset
+from pulsar_spark.source.stream.checkpoint import (
+    SchemaPin,
+    Span,
+    StreamOffset,
+)
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.cluster import (
     NextEntry,
@@ -59,6 +63,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     still_where_it_began,
     topic_ranges,
 )
+from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.source.survey import divide
 from pulsar_spark.topics import TopicName, topic_of
@@ -72,16 +77,17 @@ _NO_ENTRY = 2**31
 
 
 def stream_planner(
-    pool: ConnectionPool, options: ReadOptions
+    pool: ConnectionPool, options: ReadOptions, schema: StreamSchema | None = None
 ) -> StreamPlanner[LastRead, ReadTask]:
     """Return the planner of a stream.
 
     Args:
         pool: The cluster's connections.
         options: What to read.
+        schema: What values become; None for bytes.
     """
     return StreamPlanner(
-        PulsarCluster(pool, options),
+        PulsarCluster(pool, options, schema),
         stream_limits(options),
         discovery_interval_s=options.partition_discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
@@ -104,12 +110,19 @@ class PulsarCluster:
     Args:
         pool: The cluster's connections.
         options: What to read.
+        schema: What values become; None for bytes.
     """
 
     earliest = NOTHING_READ
 
-    def __init__(self, pool: ConnectionPool, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        options: ReadOptions,
+        schema: StreamSchema | None = None,
+    ) -> None:
         self._pool = pool
+        self._schema = schema
         self._options = options
         self._lookup = TopicLookup(pool, patience_s=options.patience_s)
         self._positions = self._position_lookup(options.patience_s)
@@ -149,17 +162,26 @@ class PulsarCluster:
         """Add the subscription's name, topics with chunks, and where it all began."""
         if start is None:
             self._made_up = self._new_name()
-            return StreamOffset(self._made_up, last_read, start_after)
+            if self._schema is not None:
+                self._schema.begin()
+            return StreamOffset(self._made_up, last_read, start_after, schema=self._pin)
         return StreamOffset(
             self._name or start.subscription or self._new_name(),
             last_read,
             start_after,
             frozenset(self._guard.chunked),
             still_where_it_began(start, last_read, start_after),
+            self._pin,
         )
 
+    @property
+    def _pin(self) -> SchemaPin | None:
+        return None if self._schema is None else self._schema.pin
+
     def recorded(self, offset: StreamOffset[LastRead]) -> bool:
-        """Learn the subscription's name and which topics have chunked messages."""
+        """Learn the subscription's name, the schema, and which topics have chunks."""
+        if self._schema is not None:
+            self._schema.go_on(offset.schema)
         self._guard.chunked |= offset.chunked
         name = self._options.predefined_subscription or offset.subscription
         # A checkpoint of the Scala connector has no name, the next end will. With a
@@ -227,7 +249,10 @@ class PulsarCluster:
                 topics = find_topic_partitions(self._lookup, self._options)
         if topics is None:
             topics = existing_topic_partitions(self._lookup, self._options)
-        return [topic.full_name for topic in topics]
+        names = [topic.full_name for topic in topics]
+        if self._schema is not None:
+            self._schema.look(names)
+        return names
 
     def is_wanted(self, name: str) -> bool:
         """Return whether the options name the topic, or it matches the pattern."""
@@ -356,7 +381,9 @@ class PulsarCluster:
     def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
         """Return ranges of message ids, divided as the options want it."""
         ranges = self._with_known_starts(topic_ranges(spans))
-        return read_tasks(self._pool, divide(self._pool, self._options, ranges))
+        parts = divide(self._pool, self._options, ranges)
+        schema = None if self._schema is None else self._schema.info
+        return read_tasks(self._pool, parts, schema)
 
     def _with_known_starts(self, ranges: list[TopicRange]) -> list[TopicRange]:
         """Mark the ranges whose start is stored now, where an executor must know.

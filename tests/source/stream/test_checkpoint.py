@@ -16,6 +16,7 @@ from pulsar_spark.errors import CheckpointError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import (
+    SchemaPin,
     StreamOffset,
     batch_spans,
     flatten,
@@ -305,6 +306,30 @@ def test_ranges_know_whether_the_read_begins_with_them() -> None:
     assert begins == [None, MessageId(15, 7)]
     begins = [range_.begins_at for range_ in batch_ranges(second, third)]
     assert begins == [None, None]
+
+
+PIN = SchemaPin("AVRO", T, 3, "5f2a")
+
+
+@pytest.mark.parametrize("pin", [PIN, SchemaPin("NONE")])
+def test_the_schema_that_a_query_began_with(pin: SchemaPin) -> None:
+    """It is kept where there is one, and older offsets have none."""
+    tree = StreamOffset("s", {}, schema=pin).to_json()
+    assert read(json.dumps(tree)).schema == pin
+    del tree["schema"]
+    assert read(json.dumps(tree)).schema is None
+    assert "schema" not in StreamOffset("s", {}).to_json()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [7, [], "AVRO", {"type": 4}, PIN.to_json() | {"version": "3"}, {"hash": None}],
+)
+def test_schemas_that_are_none(schema: Any) -> None:
+    """Such an offset is not one of ours."""
+    tree = {**StreamOffset("s", {}).to_json(), "schema": schema}
+    with pytest.raises(CheckpointError, match="is not a schema"):
+        read(json.dumps(tree))
 
 
 def test_ranges_know_where_the_query_began() -> None:

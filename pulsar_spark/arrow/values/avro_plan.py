@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans how values of one AVRO schema become the columns that a query wants of another.
+
+Here meet the three: the writer's type, the reader's type, and the type of the column,
+which is what ``avro_types`` makes of the reader's, or what the user made of that. What
+no column is wanted of is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from pulsar_spark.columns import VALUE
+from pulsar_spark.loops import avro
+from pulsar_spark.schemas.avro import (
+    NO_DEFAULT,
+    AvroField,
+    AvroType,
+    Kind,
+    Logical,
+    nullable,
+)
+from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.resolution import (
+    branch_of,
+    encode_default,
+    factor,
+    is_readable,
+    mismatch,
+    source_fields,
+    symbols_read,
+)
+
+_INT32 = (-(2**31), 2**31 - 1)
+_INT64 = (-(2**63), 2**63 - 1)
+
+#: Bytes of the longest int and long.
+_INT_BYTES, _LONG_BYTES = 5, 10
+
+_INTEGERS = {
+    pa.int8(): (-(2**7), 2**7 - 1),
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.int32(): _INT32,
+    pa.int64(): _INT64,
+}
+
+#: Which columns numbers of a logical type can be, and the unit of these.
+_MOMENTS = {
+    Logical.TIMESTAMP_MILLIS,
+    Logical.TIMESTAMP_MICROS,
+    Logical.TIMESTAMP_NANOS,
+}
+_LOCAL = {
+    Logical.LOCAL_TIMESTAMP_MILLIS,
+    Logical.LOCAL_TIMESTAMP_MICROS,
+    Logical.LOCAL_TIMESTAMP_NANOS,
+}
+_TIMES = {Logical.TIME_MILLIS, Logical.TIME_MICROS}
+_DAY_MICROS = 86_400_000_000
+
+_FLOATS = {pa.float32(): 4, pa.float64(): 8}
+_TEXT = (pa.string(), pa.large_string())
+_BYTES = (pa.binary(), pa.large_binary())
+
+
+class Target(NamedTuple):
+    """Where values go.
+
+    Attributes:
+        field: The type of the column, and whether it may be NULL.
+        column: The column.
+        where: The path of fields to it, for errors.
+    """
+
+    field: pa.Field
+    column: avro.Column
+    where: str
+
+
+class Planned(NamedTuple):
+    """A plan.
+
+    Attributes:
+        plan: It.
+        column: A struct of the wanted columns.
+        names: Of the fields of the writer's root, if that is a record.
+    """
+
+    plan: avro.Plan
+    column: avro.StructColumn
+    names: tuple[str, ...]
+
+
+def plan(
+    writer: AvroType, reader: AvroType, wanted: pa.Schema, skipped: int = 0
+) -> Planned:
+    """Plan how values become columns.
+
+    Args:
+        writer: The schema that they were written with.
+        reader: The schema that the columns are of.
+        wanted: The columns: fields of the reader's record, or its one column.
+        skipped: Bytes before each value.
+
+    Raises:
+        InvalidSchemaError: There is no such column, or the one cannot be read as the
+            other.
+    """
+    if skipped < 0:
+        raise InvalidSchemaError(f"values begin at their byte {skipped}")
+    if (writer.kind is Kind.RECORD) is not (reader.kind is Kind.RECORD):
+        raise mismatch(writer, reader, VALUE)
+    target = _target(pa.field(VALUE, pa.struct(list(wanted)), False), "")
+    column = target.column
+    assert isinstance(column, avro.StructColumn)
+    planner = _Planner()
+    if reader.kind is Kind.RECORD:
+        root = planner.record(writer, reader, target)
+        return Planned(
+            avro.Plan(root, column, skipped, root.smallest == 0),
+            column,
+            tuple(field.name for field in writer.fields),
+        )
+    if wanted.names not in ([VALUE], []):
+        raise InvalidSchemaError(f"its only column is `{VALUE}`")
+    root = avro.ReadRecord(
+        column,
+        [planner.read(writer, reader, one) for one in _children(target)]
+        or [planner.skip(writer)],
+    )
+    return Planned(avro.Plan(root, column, skipped, root.smallest == 0), column, ())
+
+
+def _target(field: pa.Field, where: str) -> Target:
+    return Target(field, _column(field.type), where)
+
+
+def _children(target: Target) -> list[Target]:
+    """Return the fields of a struct."""
+    type_, column = target.field.type, target.column
+    assert isinstance(column, avro.StructColumn)
+    prefix = f"{target.where}." if target.where else ""
+    return [
+        Target(type_.field(at), child, prefix + type_.field(at).name)
+        for at, child in enumerate(column.children)
+    ]
+
+
+def _column(type_: pa.DataType) -> avro.Column:
+    """Return an empty column for a type; for one that nothing can be, any."""
+    kinds = pa.types
+    if kinds.is_struct(type_):
+        fields = [type_.field(at) for at in range(type_.num_fields)]
+        return avro.StructColumn([_column(one.type) for one in fields])
+    if kinds.is_map(type_):
+        entries = [_column(type_.key_type), _column(type_.item_type)]
+        return avro.ListColumn(avro.StructColumn(entries))
+    if kinds.is_list(type_):
+        return avro.ListColumn(_column(type_.value_type))
+    if type_ in _TEXT or type_ in _BYTES:
+        return avro.BytesColumn()
+    if kinds.is_boolean(type_):
+        return avro.FixedColumn(1)
+    if type_ in _FLOATS:
+        return avro.FixedColumn(_FLOATS[type_])
+    if kinds.is_decimal128(type_):
+        return avro.FixedColumn(16)
+    return avro.LongColumn()
+
+
+class _Planner:
+    """Makes the readers of one plan."""
+
+    def __init__(self) -> None:
+        self._skipped: dict[int, avro.SkipRecord] = {}
+
+    def read(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        """Return what reads one type as another into a column."""
+        if writer.kind is Kind.UNION:
+            return self._union(writer, reader, target)
+        if writer.kind is Kind.NULL:
+            if not target.field.nullable:
+                raise mismatch(writer, reader, target.where)
+            return avro.ReadNull(target.column)
+        bare, _ = nullable(reader)
+        if bare.kind is Kind.UNION:
+            return self._into_union(writer, bare, target)
+        if not is_readable(writer, bare) and writer.kind is not Kind.RECORD:
+            raise mismatch(writer, reader, target.where)
+        return self._READ[writer.kind](self, writer, bare, target)
+
+    def skip(self, writer: AvroType) -> avro.Reader:
+        """Return what skips a type."""
+        kind = writer.kind
+        if kind is Kind.NULL:
+            return avro.Reader()
+        if kind in (Kind.INT, Kind.LONG, Kind.ENUM):
+            return avro.SkipNumber()
+        if kind in (Kind.BYTES, Kind.STRING):
+            return avro.SkipBytes()
+        if kind is Kind.UNION:
+            return avro.ReadUnion([self.skip(one) for one in writer.branches])
+        if kind is Kind.RECORD:
+            return self._skip_record(writer)
+        if kind in (Kind.ARRAY, Kind.MAP):
+            assert writer.items is not None
+            item = self.skip(writer.items)
+            if kind is Kind.MAP:
+                pair = avro.SkipRecord()
+                pair.readers = [avro.SkipBytes(), item]
+                item = pair
+            return avro.SkipItems(item)
+        return avro.SkipWidth({Kind.FIXED: writer.size, **_WIDTHS}[kind])
+
+    def _skip_record(self, writer: AvroType) -> avro.Reader:
+        """Return what skips a record; the same where the record comes again."""
+        known = self._skipped.get(id(writer))
+        if known is None:
+            known = self._skipped[id(writer)] = avro.SkipRecord()
+            known.readers = [self.skip(one.type) for one in writer.fields]
+        return known
+
+    def record(
+        self, writer: AvroType, reader: AvroType, target: Target
+    ) -> avro.ReadRecord:
+        """Return what reads a record into the fields of a struct."""
+        wanted = {one.field.name: one for one in _children(target)}
+        sources = source_fields(writer, reader)
+        fields = dict(zip((one.name for one in reader.fields), sources, strict=True))
+        readers: list[avro.Reader] = []
+        by_source = {
+            source: field
+            for field, source in zip(reader.fields, sources, strict=True)
+            if source is not None and field.name in wanted
+        }
+        for at, field in enumerate(writer.fields):
+            found = by_source.get(at)
+            if found is None:
+                readers.append(self.skip(field.type))
+            else:
+                into = wanted[found.name]
+                readers.append(self.read(field.type, found.type, into))
+        named = {one.name: one for one in reader.fields}
+        for name, into in wanted.items():
+            if name not in named:
+                raise InvalidSchemaError(f"it has no field `{into.where}`")
+            if fields[name] is None:
+                readers.append(self._default(named[name], into))
+        column = target.column
+        assert isinstance(column, avro.StructColumn)
+        return avro.ReadRecord(column, readers)
+
+    def _default(self, field: AvroField, target: Target) -> avro.Reader:
+        """Return what fills a field that the writer's record does not have."""
+        if field.default is NO_DEFAULT:
+            if target.field.nullable:
+                return avro.ReadNull(target.column)
+            raise InvalidSchemaError(
+                f"`{target.where}` is not there where it was written, and has no "
+                "default"
+            )
+        data = encode_default(field.type, field.default, target.where)
+        return avro.ReadConstant(self.read(field.type, field.type, target), data)
+
+    def _union(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        """Return what reads each branch; a branch that cannot be is bad when it comes.
+
+        Raises:
+            InvalidSchemaError: None of them can be read.
+        """
+        branches: list[avro.Reader] = []
+        problems = []
+        for one in writer.branches:
+            try:
+                branches.append(self.read(one, reader, target))
+            except InvalidSchemaError as error:
+                branches.append(avro.Fail())
+                problems.append(error)
+        if len(problems) == len(branches):
+            raise problems[0] if problems else mismatch(writer, reader, target.where)
+        return avro.ReadUnion(branches)
+
+    def _into_union(
+        self, writer: AvroType, reader: AvroType, target: Target
+    ) -> avro.Reader:
+        """Return what reads a type as one of the branches, without null, of a union."""
+        at = branch_of(writer, reader.branches)
+        if at is None:
+            raise mismatch(writer, reader, target.where)
+        branch = reader.branches[at]
+        column = target.column
+        if not isinstance(column, avro.StructColumn):  # of numbers: the wider one
+            return self.read(writer, branch, target)
+        found: avro.Reader | None = None
+        others = []
+        for one in _children(target):
+            if one.field.name == f"member{at}":
+                found = self.read(writer, branch, one)
+            else:
+                _check_member(one, reader)
+                others.append(one.column)
+        return avro.ReadMember(column, found or self.skip(writer), others)
+
+    def _record(
+        self, writer: AvroType, reader: AvroType, target: Target
+    ) -> avro.Reader:
+        if reader.kind is not Kind.RECORD:
+            raise mismatch(writer, reader, target.where)
+        if not isinstance(target.column, avro.StructColumn):
+            raise _no_column(reader, target)
+        return self.record(writer, reader, target)
+
+    def _array(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        type_, column = target.field.type, target.column
+        assert writer.items is not None
+        assert reader.items is not None
+        if not pa.types.is_list(type_):
+            raise _no_column(reader, target)
+        assert isinstance(column, avro.ListColumn)
+        item = Target(type_.value_field, column.items, f"{target.where}[]")
+        return avro.ReadItems(column, self.read(writer.items, reader.items, item))
+
+    def _map(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        type_, column = target.field.type, target.column
+        assert writer.items is not None
+        assert reader.items is not None
+        if not pa.types.is_map(type_) or type_.key_type not in _TEXT:
+            raise _no_column(reader, target)
+        assert isinstance(column, avro.ListColumn)
+        entries = column.items
+        assert isinstance(entries, avro.StructColumn)
+        keys, values = entries.children
+        assert isinstance(keys, avro.BytesColumn)
+        item = Target(type_.item_field, values, f"{target.where}{{}}")
+        pair = avro.ReadRecord(
+            entries,
+            [
+                avro.ReadBytes(keys, True),
+                self.read(writer.items, reader.items, item),
+            ],
+        )
+        return avro.ReadItems(column, pair, keys)
+
+    def _boolean(
+        self, writer: AvroType, reader: AvroType, target: Target
+    ) -> avro.Reader:
+        del writer
+        if target.field.type != pa.bool_():
+            raise _no_column(reader, target)
+        assert isinstance(target.column, avro.FixedColumn)
+        return avro.ReadBoolean(target.column)
+
+    def _number(
+        self, writer: AvroType, reader: AvroType, target: Target
+    ) -> avro.Reader:
+        """Read an int or a long, also as a float or a double."""
+        is_int = writer.kind is Kind.INT
+        most_bytes = _INT_BYTES if is_int else _LONG_BYTES
+        column, type_ = target.column, target.field.type
+        if type_ in _FLOATS:
+            if not _is_float(reader, type_):
+                raise _no_column(reader, target)
+            assert isinstance(column, avro.FixedColumn)
+            return avro.ReadNumberAsFloat(column, most_bytes)
+        unit, (least, most) = _unit_of(reader, target)
+        assert isinstance(column, avro.LongColumn)
+        by = factor(writer, unit, target.where)
+        # The limits as the writer would have them: least <= number * by < most + 1.
+        low, high = _INT32 if is_int else _INT64
+        low = max(low, -(-least * by.denominator // by.numerator))
+        high = min(high, _last_below((most + 1) / by))
+        if (low, high) == _INT64 and by == 1:
+            return avro.ReadLong(column)
+        return avro.ReadNumber(
+            column, most_bytes, low, high, by.numerator, by.denominator
+        )
+
+    def _float(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        column, type_ = target.column, target.field.type
+        if type_ not in _FLOATS or not _is_float(reader, type_):
+            raise _no_column(reader, target)
+        assert isinstance(column, avro.FixedColumn)
+        if writer.kind is Kind.FLOAT and column.width == 8:
+            return avro.ReadFloatAsDouble(column)
+        return avro.ReadWidth(column)
+
+    def _bytes(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        """Read bytes, a string or a fixed, also as a decimal."""
+        column, type_ = target.column, target.field.type
+        size = writer.size if writer.kind is Kind.FIXED else -1
+        if pa.types.is_decimal128(type_):
+            is_wide = type_.precision >= reader.precision
+            is_same = reader.logical is Logical.DECIMAL and type_.scale == reader.scale
+            if not (is_same and is_wide):
+                raise _no_column(reader, target)
+            assert isinstance(column, avro.FixedColumn)
+            is_decimal = writer.logical is Logical.DECIMAL
+            scale = writer.scale if is_decimal else reader.scale
+            shift = type_.scale - scale
+            return avro.ReadDecimal(column, size, type_.precision, shift)
+        if type_ not in (_TEXT if reader.kind is Kind.STRING else _BYTES):
+            raise _no_column(reader, target)
+        assert isinstance(column, avro.BytesColumn)
+        if size >= 0:
+            return avro.ReadFixed(column, size)
+        return avro.ReadBytes(column, reader.kind is Kind.STRING)
+
+    def _enum(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
+        if target.field.type not in _TEXT:
+            raise _no_column(reader, target)
+        assert isinstance(target.column, avro.BytesColumn)
+        symbols = symbols_read(writer, reader)
+        return avro.ReadEnum(
+            target.column, [one if one is None else one.encode() for one in symbols]
+        )
+
+    _READ: ClassVar[
+        dict[Kind, Callable[[_Planner, AvroType, AvroType, Target], avro.Reader]]
+    ] = {
+        Kind.RECORD: _record,
+        Kind.ARRAY: _array,
+        Kind.MAP: _map,
+        Kind.BOOLEAN: _boolean,
+        Kind.INT: _number,
+        Kind.LONG: _number,
+        Kind.FLOAT: _float,
+        Kind.DOUBLE: _float,
+        Kind.BYTES: _bytes,
+        Kind.STRING: _bytes,
+        Kind.FIXED: _bytes,
+        Kind.ENUM: _enum,
+    }
+
+
+_WIDTHS = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
+
+
+def _last_below(limit: Fraction) -> int:
+    """Return the last whole number below."""
+    return -(-limit.numerator // limit.denominator) - 1
+
+
+def _is_float(reader: AvroType, type_: pa.DataType) -> bool:
+    """Return whether such a column may be wanted of numbers of this type."""
+    kinds = (Kind.FLOAT,) if type_ == pa.float32() else _AS_DOUBLE
+    return reader.kind in kinds
+
+
+_AS_DOUBLE = (Kind.INT, Kind.FLOAT, Kind.DOUBLE)
+
+
+def _unit_of(
+    reader: AvroType, target: Target
+) -> tuple[Logical | None, tuple[int, int]]:
+    """Return the unit of a column of ints or longs, and its limits.
+
+    Raises:
+        InvalidSchemaError: It cannot be wanted of that.
+    """
+    type_, logical = target.field.type, reader.logical
+    if type_ in _INTEGERS:
+        if type_ == pa.int64() or reader.kind is Kind.INT:
+            return logical, _INTEGERS[type_]
+    elif pa.types.is_date32(type_):
+        if logical is Logical.DATE:
+            return logical, _INT32
+    elif type_ == pa.timestamp("us"):
+        if logical in _LOCAL:
+            return Logical.LOCAL_TIMESTAMP_MICROS, _INT64
+    elif pa.types.is_timestamp(type_) and type_.unit == "us":
+        if logical in _MOMENTS:
+            return Logical.TIMESTAMP_MICROS, _INT64
+    elif pa.types.is_time64(type_) and logical in _TIMES:
+        return Logical.TIME_MICROS, (0, _DAY_MICROS - 1)
+    raise _no_column(reader, target)
+
+
+def _no_column(reader: AvroType, target: Target) -> InvalidSchemaError:
+    return InvalidSchemaError(
+        f"`{target.where}` is {reader}, of which there is no column of the type "
+        f"{target.field.type}"
+    )
+
+
+def _check_member(target: Target, reader: AvroType) -> None:
+    """Refuse a field of a struct that no branch of the union is.
+
+    Raises:
+        InvalidSchemaError: That.
+    """
+    names = [f"member{at}" for at in range(len(reader.branches))]
+    if target.field.name not in names:
+        raise InvalidSchemaError(
+            f"`{target.where}` is not one of {', '.join(names)}, which are {reader}"
+        )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values by the schema that each was written with, as columns of the query's schema.
+
+A message names its schema by a version of its topic. Nothing else is ever taken for it:
+neither the latest one nor the query's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.values import (
+    Decoded,
+    ValueRun,
+    ValueSettings,
+    VersionDecoder,
+    kinds,
+)
+from pulsar_spark.schemas.info import (
+    InvalidSchemaError,
+    SchemaInfo,
+    version_number,
+)
+
+#: After so many versions that the cluster does not know, no others are asked for: a
+#: producer may make one up for each message.
+_MOST_UNKNOWN = 100
+
+#: Returns the schema of a version, of 8 bytes; None where there is none.
+Fetch = Callable[[bytes], SchemaInfo | None]
+
+
+class SchemaDecoder:
+    """Makes the columns of the values of one topic.
+
+    Each version is asked for once. Messages whose schema is not known, or cannot be
+    read as the query's, are bad.
+
+    Args:
+        reader: The query's schema.
+        wanted: The columns of it, as the query has them.
+        settings: How to decode.
+        fetch: Asks for the schema of a version.
+    """
+
+    by_version = True
+
+    def __init__(
+        self,
+        reader: SchemaInfo,
+        wanted: pa.Schema,
+        settings: ValueSettings,
+        fetch: Fetch,
+    ) -> None:
+        self.columns = tuple(wanted.names)
+        self.needs_keys = kinds.needs_keys(reader, wanted)
+        self._reader = reader
+        self._wanted = wanted
+        self._settings = settings
+        self._fetch = fetch
+        # By version: a decoder, or what is wrong with its messages.
+        self._decoders: dict[bytes, VersionDecoder | str] = {}
+        self._unknown = 0
+
+    def decode(self, run: ValueRun) -> Decoded:
+        """Return the columns of a run of messages of one version."""
+        version = run.schema_version
+        decoder = self._decoders.get(version)
+        if decoder is None:
+            decoder = self._decoder(version)
+            if not isinstance(decoder, str) or self._unknown <= _MOST_UNKNOWN:
+                self._decoders[version] = decoder
+        if isinstance(decoder, str):
+            return self._all_bad(run, decoder)
+        found = decoder.decode(run.values, run.keys)
+        if not len(found.bad):
+            return found
+        reason = f"of version {version_number(version)}: {found.reason}"
+        return found._replace(reason=reason)
+
+    def _decoder(self, version: bytes) -> VersionDecoder | str:
+        if not version:
+            return "it was sent without a schema"
+        number = version_number(version)
+        if number is None:
+            return f"it names its schema by {len(version)} bytes, and not by 8"
+        if self._unknown >= _MOST_UNKNOWN:
+            return (
+                f"it names version {number}, and the cluster did not know "
+                f"{self._unknown} others, so that it was not asked"
+            )
+        writer = self._fetch(version)
+        if writer is None:
+            self._unknown += 1
+            return (
+                f"version {number} is not known to the cluster: it was deleted, or "
+                "never registered"
+            )
+        if not writer.is_typed:
+            return f"version {number} is the mark of a schema that was deleted"
+        try:
+            return kinds.decoder(writer, self._reader, self._wanted, self._settings)
+        except InvalidSchemaError as error:
+            return (
+                f"version {number}, {writer.type_name}, cannot be read as the query's "
+                f"schema: {error}"
+            )
+
+    def _all_bad(self, run: ValueRun, reason: str) -> Decoded:
+        """Return NULL for all; what has no value at all is not bad."""
+        columns = [pa.nulls(len(run.values), field.type) for field in self._wanted]
+        bad = pc.indices_nonzero(run.values.is_valid()).to_pylist()
+        return Decoded(columns, bad, reason if bad else "")

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How values in JSON become columns: a tree of nodes, made once for two schemas.
+
+A node makes Arrow of one type in two ways: value by value, which knows every token that
+producers write, and from an array that Arrow's own parser of JSON made, which is a
+few times faster and gives up where a value is unusual.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.values import json_tokens as tokens
+from pulsar_spark.arrow.values.avro_types import column_type
+from pulsar_spark.arrow.values.json_scalars import Node, UnusualError, scalar
+from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
+from pulsar_spark.schemas.avro import (
+    NO_DEFAULT,
+    AvroField,
+    AvroType,
+    Kind,
+    nullable,
+)
+from pulsar_spark.schemas.info import InvalidSchemaError
+
+
+@dataclass(frozen=True)
+class FieldNode:
+    """How a field of a record becomes a column, or a field of a struct.
+
+    Attributes:
+        field: What is made.
+        source: The name by which payloads have it; None if the writer had no such
+            field.
+        node: Its values.
+        takes_null: Whether null, or no value, is what the writer's schema allows.
+        default: What stands for a null that it does not allow; None for nothing.
+        where: The path to it.
+    """
+
+    field: pa.Field
+    source: str | None
+    node: Node
+    takes_null: bool
+    default: Any
+    where: str
+
+    def read(self, token: dict[str, Any]) -> Any:
+        """Return the value of the field of an object."""
+        value = None if self.source is None else token.get(self.source)
+        if value is not None:
+            try:
+                return self.node.read(value)
+            except BadTokenError as error:
+                if str(error).startswith(("at `", "`")):
+                    raise  # it names a place within
+                raise BadTokenError(f"at `{self.where}` {error}") from None
+        if self.takes_null or self.default is None:
+            if not self.field.nullable:
+                raise BadTokenError(f"`{self.where}` is missing")
+            return None
+        return self.default
+
+    def finish(self, array: pa.Array | None, rows: int, parents: pa.Array) -> pa.Array:
+        """Return the field's array of the parser's; None for what it did not read."""
+        type_ = self.field.type
+        if array is None:
+            return pa.array([self.default] * rows, type_)
+        missing = array.null_count
+        if missing and self.default is not None and not self.takes_null:
+            raise UnusualError
+        if missing and not self.field.nullable and _any_below(array, parents):
+            raise UnusualError
+        return self.node.finish(array)
+
+
+def _any_below(array: pa.Array, parents: pa.Array) -> bool:
+    """Return whether something is null whose parent is not."""
+    return bool(pc.any(pc.and_(array.is_null(), parents.is_valid())).as_py())
+
+
+def plan(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
+    """Return how values become an array of the type ``wanted``.
+
+    Args:
+        writer: The type of the schema that values were written with.
+        reader: Of the query's.
+        wanted: What the column of ``reader`` is, or what the user made of it.
+        codec: How texts say bytes; see ``json_tokens.binary``.
+        where: The path of fields to it, for errors.
+
+    Raises:
+        InvalidSchemaError: One cannot be read as the other.
+    """
+    writer, reader = (_without_null(one) for one in (writer, reader))
+    if Kind.UNION in (writer.kind, reader.kind):
+        return _union(writer, reader, wanted, codec, where)
+    make = _NESTED.get(writer.kind)
+    if make is not None and writer.kind is reader.kind:
+        return make(writer, reader, wanted, codec, where)
+    return scalar(writer, reader, wanted, codec, where)
+
+
+_WIDER = {
+    frozenset({Kind.INT, Kind.LONG}): Kind.LONG,
+    frozenset({Kind.FLOAT, Kind.DOUBLE}): Kind.DOUBLE,
+}
+
+
+def _without_null(type_: AvroType) -> AvroType:
+    """Return the type without null; of a union of numbers the wider one."""
+    type_, _ = nullable(type_)
+    wider = _WIDER.get(frozenset(one.kind for one in type_.branches))
+    if wider is None or any(one.logical for one in type_.branches):
+        return type_
+    return AvroType(wider)
+
+
+# -- records, arrays, maps, unions -----------------------------------------------------
+
+
+def field_nodes(
+    writer: AvroType,
+    reader: AvroType,
+    wanted: Sequence[pa.Field],
+    codec: str,
+    where: str,
+) -> list[FieldNode]:
+    """Return how fields of a record become these.
+
+    Raises:
+        InvalidSchemaError: The reader has no such field, or one cannot be made.
+    """
+    known = {one.name: one for one in reader.fields}
+    written = {one.name: one for one in writer.fields}
+    found = []
+    for field in wanted:
+        path = f"{where}.{field.name}" if where else field.name
+        if field.name not in known:
+            raise InvalidSchemaError(f"there is no field `{path}`")
+        own = known[field.name]
+        names = (own.name, *own.aliases)
+        theirs = next((written[one] for one in names if one in written), None)
+        found.append(_field_node(theirs, own, field, codec, path))
+    return found
+
+
+def _field_node(
+    theirs: AvroField | None, own: AvroField, field: pa.Field, codec: str, where: str
+) -> FieldNode:
+    default = _default(own, field.type, where)
+    if theirs is None:
+        if default is None and not field.nullable:
+            raise InvalidSchemaError(
+                f"the field `{where}` was not written, and has no default value"
+            )
+        node = plan(own.type, own.type, field.type, codec, where)
+        return FieldNode(field, None, node, False, default, where)
+    _, is_nullable = nullable(theirs.type)
+    if not field.nullable and nullable(own.type)[1]:
+        raise InvalidSchemaError(f"`{where}` may be null")
+    node = plan(theirs.type, own.type, field.type, codec, where)
+    takes_null = is_nullable and field.nullable
+    return FieldNode(field, theirs.name, node, takes_null, default, where)
+
+
+def _default(own: AvroField, type_: pa.DataType, where: str) -> Any:
+    """Return the default value of a field; None if it has none that fits."""
+    if own.default is NO_DEFAULT or own.default is None:
+        return None
+    token = tokens.load(json.dumps(own.default))
+    try:
+        # Of a union it is the first type's, and bytes are as AVRO says them.
+        value = plan(own.type, own.type, type_, "latin1", where).read(token)
+        pa.array([value], type_)
+    except (BadTokenError, pa.ArrowInvalid):
+        return None  # brokers do not check it
+    return value
+
+
+def _record(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
+    if not pa.types.is_struct(wanted):
+        raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
+    return record_of(field_nodes(writer, reader, list(wanted), codec, where), wanted)
+
+
+def record_of(fields: list[FieldNode], type_: pa.DataType) -> Node:
+    """Return how objects become structs of these fields."""
+    readers = [(one.field.name, one.read) for one in fields]
+
+    def read(token: Any) -> Any:
+        if not isinstance(token, dict):
+            raise tokens.bad(token, "an object")
+        return {name: read_field(token) for name, read_field in readers}
+
+    sources = {one.source: one.node.parsed for one in fields if one.source is not None}
+    if not sources or len(sources) < sum(one.source is not None for one in fields):
+        return Node(type_, read)
+    if None in sources.values():
+        return Node(type_, read)
+
+    def finish(array: pa.StructArray) -> pa.Array:
+        children = [
+            one.finish(
+                None if one.source is None else array.field(one.source),
+                len(array),
+                array,
+            )
+            for one in fields
+        ]
+        validity = array.buffers()[0] if array.null_count else None
+        assert not array.offset, "it was just parsed"
+        return pa.Array.from_buffers(type_, len(array), [validity], children=children)
+
+    return Node(type_, read, pa.struct(list(sources.items())), finish)
+
+
+def _items(
+    writer: AvroType,
+    reader: AvroType,
+    wanted: pa.Field,
+    codec: str,
+    where: str,
+) -> tuple[Node, Reader]:
+    """Return how items become Arrow, and what reads them, null or not."""
+    assert writer.items is not None
+    assert reader.items is not None
+    if not wanted.nullable and nullable(reader.items)[1]:
+        raise InvalidSchemaError(f"`{where}` may be null")
+    node = plan(writer.items, reader.items, wanted.type, codec, where)
+
+    def read(token: Any) -> Any:
+        if token is not None:
+            return node.read(token)
+        if wanted.nullable:
+            return None
+        raise BadTokenError(f"`{where}` is null")
+
+    return node, read
+
+
+def _array(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
+    kinds = pa.types
+    if not (kinds.is_list(wanted) or kinds.is_large_list(wanted)):
+        raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
+    item = wanted.value_field
+    node, read_item = _items(writer, reader, item, codec, f"{where}[]")
+
+    def read(token: Any) -> Any:
+        if not isinstance(token, list):
+            raise tokens.bad(token, "an array")
+        return [read_item(one) for one in token]
+
+    if node.parsed is None or not kinds.is_list(wanted):
+        return Node(wanted, read)
+
+    def finish(array: pa.ListArray) -> pa.Array:
+        assert not array.offset, "it was just parsed"
+        if array.values.null_count and not item.nullable:
+            raise UnusualError
+        return pa.Array.from_buffers(
+            wanted,
+            len(array),
+            array.buffers()[:2],
+            children=[node.finish(array.values)],
+        )
+
+    return Node(wanted, read, pa.list_(node.parsed), finish)
+
+
+def _map(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
+    if not pa.types.is_map(wanted) or wanted.key_type not in _TEXTS:
+        raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
+    _, read_item = _items(writer, reader, wanted.item_field, codec, f"{where}{{}}")
+
+    def read(token: Any) -> Any:
+        if not isinstance(token, dict):
+            raise tokens.bad(token, "an object")
+        return [(tokens.text(key), read_item(one)) for key, one in token.items()]
+
+    return Node(wanted, read)
+
+
+_TEXTS = (pa.string(), pa.large_string())
+_NESTED = {Kind.RECORD: _record, Kind.ARRAY: _array, Kind.MAP: _map}
+
+
+def _union(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
+    """Return how values of one of some types become a struct of members, or one type.
+
+    Payloads do not say which it is: the first one that takes the token is, where texts
+    are the last to be asked, as numbers can be texts.
+    """
+    is_struct = reader.kind is Kind.UNION
+    if is_struct and not pa.types.is_struct(wanted):
+        raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
+    members = _members(writer, reader, wanted, codec, where)
+    names = {one.name for one in wanted} if is_struct else set()
+
+    def read(token: Any) -> Any:
+        for name, read_member in members:
+            try:
+                value = read_member(token)
+            except BadTokenError:
+                continue
+            if not is_struct:
+                return value
+            return {name: value} if name in names else {}
+        raise tokens.bad(token, f"one of {reader}")
+
+    return Node(wanted, read)
+
+
+def _members(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> list[tuple[str, Reader]]:
+    """Return which member each of the writer's types becomes, and what reads it."""
+    found = []
+    reason = f"at `{where}` there is {writer}, which cannot be read as {reader}"
+    for branch in sorted(writer.branches or (writer,), key=_is_asked_last):
+        own = enumerate(reader.branches or (reader,))
+        for at, one in sorted(own, key=lambda it: it[1].kind is not branch.kind):
+            name = f"member{at}"
+            type_ = wanted
+            if reader.kind is Kind.UNION:
+                place = wanted.get_field_index(name)
+                type_ = wanted.field(place).type if place >= 0 else column_type(one)
+            try:
+                read = plan(branch, one, type_, codec, where).read
+            except InvalidSchemaError as error:
+                reason = str(error)
+                continue
+            found.append((name, read))
+            break
+    if not found:
+        raise InvalidSchemaError(reason)
+    return found
+
+
+def _is_asked_last(type_: AvroType) -> bool:
+    return type_.kind in (Kind.STRING, Kind.ENUM, Kind.BYTES, Kind.FIXED)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which module makes columns of which kind of schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.values import ValueSettings, VersionDecoder
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+
+
+class KindModule(Protocol):
+    """A module for a kind of schema; see ``VersionDecoder``."""
+
+    def columns_of(self, info: SchemaInfo) -> pa.Schema: ...  # noqa: D102 - see above
+
+    def decoder(  # noqa: D102
+        self,
+        writer: SchemaInfo,
+        reader: SchemaInfo,
+        wanted: pa.Schema,
+        settings: ValueSettings,
+    ) -> VersionDecoder: ...
+
+
+def columns_of(info: SchemaInfo) -> pa.Schema:
+    """Return the columns of a topic with this schema.
+
+    Raises:
+        InvalidSchemaError: There are none.
+    """
+    return _module(info).columns_of(info)
+
+
+def decoder(
+    writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema, settings: ValueSettings
+) -> VersionDecoder:
+    """Return what makes the columns ``wanted`` of values written with ``writer``.
+
+    Raises:
+        InvalidSchemaError: They cannot be made.
+    """
+    module = _module(writer)
+    if module is not _module(reader):
+        raise InvalidSchemaError(
+            f"{writer.type_name} cannot be read as {reader.type_name}"
+        )
+    return module.decoder(writer, reader, wanted, settings)
+
+
+def needs_keys(info: SchemaInfo, wanted: pa.Schema) -> bool:
+    """Return whether a column may be made of the messages' keys.
+
+    Each version of a KEY_VALUE schema says anew where its keys are.
+    """
+    return info.type == SchemaType.KEY_VALUE and "key" in wanted.names
+
+
+# Modules are imported when there is a topic that needs them.
+
+
+def _primitive() -> KindModule:
+    from pulsar_spark.arrow.values import primitive
+
+    return primitive
+
+
+def _json() -> KindModule:
+    from pulsar_spark.arrow.values import json
+
+    return json
+
+
+def _key_value() -> KindModule:
+    from pulsar_spark.arrow.values import key_value
+
+    return key_value
+
+
+def _avro() -> KindModule:
+    from pulsar_spark.arrow.values import avro
+
+    module: KindModule = avro
+    return module
+
+
+def _protobuf() -> KindModule:
+    from pulsar_spark.arrow.values import protobuf
+
+    module: KindModule = protobuf
+    return module
+
+
+#: All types but the primitive ones.
+_OTHERS: dict[SchemaType, Callable[[], KindModule]] = {
+    SchemaType.AVRO: _avro,
+    SchemaType.JSON: _json,
+    SchemaType.KEY_VALUE: _key_value,
+    SchemaType.PROTOBUF: _protobuf,
+    SchemaType.PROTOBUF_NATIVE: _protobuf,
+}
+
+
+def _module(info: SchemaInfo) -> KindModule:
+    try:
+        kind = SchemaType(info.type)
+    except ValueError:
+        raise InvalidSchemaError(
+            f"a schema {info.type_name} cannot be read by this version of the connector"
+        ) from None
+    return _OTHERS.get(kind, _primitive)()

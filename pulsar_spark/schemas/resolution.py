@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AVRO's schema resolution: how what one schema wrote is read as another one.
+
+Implements "Schema Resolution" and "Aliases" of the Apache Avro specification 1.11, with
+what Pulsar makes of it:
+
+- Names of records do not matter, neither to brokers nor to Java clients.
+- An enum or a fixed has to have the same name, but for its namespace.
+- A default is looked at when it is needed: brokers accept those of a wrong type.
+- Units of times and scales of decimals are the writer's, and are converted: brokers
+  take such a change for compatible. The specification would have the bare numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from pulsar_spark.schemas.avro import (
+    NO_DEFAULT,
+    AvroField,
+    AvroType,
+    Kind,
+    Logical,
+)
+from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.text import shorten
+
+#: What may be read as what else.
+_PROMOTIONS = {
+    Kind.INT: (Kind.LONG, Kind.FLOAT, Kind.DOUBLE),
+    Kind.LONG: (Kind.FLOAT, Kind.DOUBLE),
+    Kind.FLOAT: (Kind.DOUBLE,),
+    Kind.STRING: (Kind.BYTES,),
+    Kind.BYTES: (Kind.STRING,),
+}
+
+_NAMED = (Kind.ENUM, Kind.FIXED)
+
+_TIMES = (Logical.TIME_MILLIS, Logical.TIME_MICROS)
+
+#: Microseconds of one of each.
+UNITS = {
+    Logical.DATE: Fraction(86_400_000_000),
+    Logical.TIME_MILLIS: Fraction(1000),
+    Logical.TIME_MICROS: Fraction(1),
+    Logical.TIMESTAMP_MILLIS: Fraction(1000),
+    Logical.TIMESTAMP_MICROS: Fraction(1),
+    Logical.TIMESTAMP_NANOS: Fraction(1, 1000),
+    Logical.LOCAL_TIMESTAMP_MILLIS: Fraction(1000),
+    Logical.LOCAL_TIMESTAMP_MICROS: Fraction(1),
+    Logical.LOCAL_TIMESTAMP_NANOS: Fraction(1, 1000),
+}
+
+
+def is_readable(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether values of one type may be read as the other, at least some.
+
+    Records may be only where all their fields may. Neither type is a union.
+    """
+    return _is_readable(writer, reader, {})
+
+
+def _is_readable(
+    writer: AvroType, reader: AvroType, known: dict[tuple[int, int], bool]
+) -> bool:
+    """Return the same; records that are being looked at are taken for readable."""
+    if writer.kind is Kind.UNION:
+        return any(_is_readable(one, reader, known) for one in writer.branches)
+    if reader.kind is Kind.UNION:
+        return any(_is_readable(writer, one, known) for one in reader.branches)
+    if writer.kind is not reader.kind:
+        return reader.kind in _PROMOTIONS.get(writer.kind, ())
+    if writer.kind in _NAMED:
+        return is_same_name(writer, reader) and writer.size == reader.size
+    if writer.kind in (Kind.ARRAY, Kind.MAP):
+        assert writer.items is not None
+        assert reader.items is not None
+        return _is_readable(writer.items, reader.items, known)
+    if writer.kind is not Kind.RECORD:
+        return True
+    pair = (id(writer), id(reader))
+    if pair not in known:
+        known[pair] = True
+        sources = source_fields(writer, reader)
+        known[pair] = all(
+            field.default is not NO_DEFAULT
+            if source is None
+            else _is_readable(writer.fields[source].type, field.type, known)
+            for field, source in zip(reader.fields, sources, strict=True)
+        )
+    return known[pair]
+
+
+def is_same_name(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether two types have the same name, or the reader's had it once."""
+    own = _short(writer.name)
+    return own in (_short(reader.name), *map(_short, reader.aliases))
+
+
+def source_fields(writer: AvroType, reader: AvroType) -> list[int | None]:
+    """Return for each field of the reader's record the place of its writer's field.
+
+    That has the same name, or else one of the aliases; None where there is none.
+    """
+    places = {field.name: at for at, field in enumerate(writer.fields)}
+    found = [places.pop(field.name, None) for field in reader.fields]
+    for at, field in enumerate(reader.fields):
+        if found[at] is None:
+            names = [name for name in field.aliases if name in places]
+            found[at] = places.pop(names[0]) if names else None
+    return found
+
+
+def branch_of(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
+    """Return which branch of the reader's union values of this type are read as.
+
+    The one of the same type, then the first that it may be promoted to. Of several
+    records the one of the same name, with its namespace or without, then the first
+    that has what it takes.
+
+    Args:
+        writer: No union.
+        branches: Those of the reader's.
+    """
+    same = [
+        at
+        for at, one in enumerate(branches)
+        if one.kind is writer.kind and is_readable(writer, one)
+    ]
+    if writer.kind is Kind.RECORD:
+        for rule in (lambda name: name, _short):
+            for at in same:
+                if rule(branches[at].name) == rule(writer.name):
+                    return at
+    if same:
+        return same[0]
+    for at, one in enumerate(branches):
+        if one.kind is not writer.kind and is_readable(writer, one):
+            return at
+    return None
+
+
+def symbols_read(writer: AvroType, reader: AvroType) -> list[str | None]:
+    """Return what each of the writer's symbols is read as; None for an error."""
+    default = reader.default_symbol or None
+    return [one if one in reader.symbols else default for one in writer.symbols]
+
+
+def factor(writer: AvroType, unit: Logical | None, where: str) -> Fraction:
+    """Return what the writer's numbers are multiplied with to be in a unit.
+
+    1 where the writer says no unit: then they are taken to be in that one already.
+
+    Args:
+        writer: An int or a long.
+        unit: What is wanted; None for the number as it is.
+        where: The path of fields to it, for errors.
+
+    Raises:
+        InvalidSchemaError: The one is a time of the day, the other a date or a moment.
+    """
+    if writer.logical is None or unit is None:
+        return Fraction(1)
+    if (writer.logical in _TIMES) is not (unit in _TIMES):
+        raise InvalidSchemaError(
+            f"`{where}` is {writer} where it was written, which is no {unit.value}"
+        )
+    return UNITS[writer.logical] / UNITS[unit]
+
+
+def mismatch(writer: AvroType, reader: AvroType, where: str) -> InvalidSchemaError:
+    """Return the error that values of one type cannot be read as the other."""
+    return InvalidSchemaError(
+        f"`{where}` is {writer} where it was written, which cannot be read as {reader}"
+    )
+
+
+def encode_default(type_: AvroType, default: Any, where: str) -> bytes:
+    """Return a field's default as AVRO would write a value of the field's type.
+
+    Args:
+        type_: Of the field.
+        default: As JSON has it.
+        where: The path of fields to it, for errors.
+
+    Raises:
+        InvalidSchemaError: It is no value of that type.
+    """
+    try:
+        return _encoded(type_, default, 0)
+    except (TypeError, ValueError, OverflowError, struct.error, RecursionError):
+        raise InvalidSchemaError(
+            f"the default of `{where}`, {shorten(default)}, is no {type_}"
+        ) from None
+
+
+#: Types within types of a default.
+_MAX_DEPTH = 64
+
+
+def _encoded(type_: AvroType, value: Any, depth: int) -> bytes:  # noqa: C901 - a case each
+    if depth > _MAX_DEPTH:
+        raise ValueError
+    kind = type_.kind
+    if kind is Kind.UNION:
+        return _branch(type_, value, depth)
+    if kind is Kind.NULL and value is None:
+        return b""
+    if kind is Kind.BOOLEAN and isinstance(value, bool):
+        return bytes([value])
+    if kind in (Kind.INT, Kind.LONG):
+        return _integer(kind, value)
+    if kind in (Kind.FLOAT, Kind.DOUBLE) and not isinstance(value, bool):
+        return struct.pack("<f" if kind is Kind.FLOAT else "<d", value)
+    if kind is Kind.STRING and isinstance(value, str):
+        data = value.encode()
+        return _zigzag(len(data)) + data
+    if kind in (Kind.BYTES, Kind.FIXED) and isinstance(value, str):
+        data = value.encode("latin-1")
+        if kind is Kind.BYTES:
+            return _zigzag(len(data)) + data
+        if len(data) == type_.size:
+            return data
+    if kind is Kind.ENUM and value in type_.symbols:
+        return _zigzag(type_.symbols.index(value))
+    if kind in (Kind.ARRAY, Kind.MAP):
+        return _items(type_, value, depth)
+    if kind is Kind.RECORD and isinstance(value, dict):
+        return b"".join(
+            _encoded(one.type, _of_field(value, one), depth + 1) for one in type_.fields
+        )
+    raise ValueError
+
+
+def _branch(type_: AvroType, value: Any, depth: int) -> bytes:
+    """Encode the default of a union: a value of its first branch, or of another one.
+
+    The specification wants the first one until its release 1.12.
+    """
+    for at, one in enumerate(type_.branches):
+        try:
+            return _zigzag(at) + _encoded(one, value, depth + 1)
+        except (TypeError, ValueError, OverflowError, struct.error):
+            continue
+    raise ValueError
+
+
+def _integer(kind: Kind, value: Any) -> bytes:
+    # JSON has one kind of numbers, and some libraries write 1.0 for 1.
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError
+    bits = 31 if kind is Kind.INT else 63
+    if not -(1 << bits) <= value < 1 << bits:
+        raise ValueError
+    return _zigzag(int(value))
+
+
+def _items(type_: AvroType, value: Any, depth: int) -> bytes:
+    assert type_.items is not None
+    parts = []
+    if type_.kind is Kind.ARRAY:
+        if not isinstance(value, list):
+            raise ValueError
+        parts = [_encoded(type_.items, one, depth + 1) for one in value]
+    else:
+        for key, one in value.items():
+            data = key.encode()
+            item = _encoded(type_.items, one, depth + 1)
+            parts.append(_zigzag(len(data)) + data + item)
+    return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
+
+
+def _of_field(value: dict[str, Any], field: AvroField) -> Any:
+    """Return what a record's default has for a field: its own default, if nothing."""
+    return value.get(field.name, field.default)
+
+
+def _zigzag(number: int) -> bytes:
+    value = number << 1 ^ number >> 63
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,674 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values in JSON as columns: together, one by one, and equal both ways."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.arrow.values import Decoded, ValueSettings
+from pulsar_spark.arrow.values.json import JsonDecoder, columns_of, decoder
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from tests.schemas.test_avro import record
+
+UTC = dt.timezone.utc
+
+
+def info(tree: Any, **properties: str) -> SchemaInfo:
+    """A JSON schema of this type."""
+    return SchemaInfo(SchemaType.JSON, json.dumps(tree).encode(), properties)
+
+
+def fields(**types: Any) -> Any:
+    """A record of fields of these types; a tuple is a type and its default."""
+    given = [
+        {"name": name, "type": one[0], "default": one[1]}
+        if isinstance(one, tuple)
+        else {"name": name, "type": one}
+        for name, one in types.items()
+    ]
+    return {"type": "record", "name": "R", "fields": given}
+
+
+def planned(
+    writer: SchemaInfo,
+    reader: SchemaInfo | None = None,
+    wanted: pa.Schema | None = None,
+    codec: str = "base64",
+) -> tuple[JsonDecoder, pa.Schema]:
+    """A decoder, and the columns that it makes."""
+    reader = writer if reader is None else reader
+    wanted = columns_of(reader) if wanted is None else wanted
+    made = decoder(writer, reader, wanted, ValueSettings(codec))
+    made._few = 0  # few values are read as many are
+    return made, wanted
+
+
+def as_array(values: list[Any]) -> pa.BinaryArray:
+    """Texts or bytes as values."""
+    data = [one.encode() if isinstance(one, str) else one for one in values]
+    return pa.array(data, pa.binary())
+
+
+def check(decoded: Decoded, wanted: pa.Schema, rows: int) -> pa.RecordBatch:
+    """The columns as a RecordBatch; they are as one needs them."""
+    for column, field in zip(decoded.columns, wanted, strict=True):
+        assert column.type == field.type
+        assert len(column) == rows
+        column.validate(full=True)
+        assert not any(column.is_valid()[row].as_py() for row in decoded.bad)
+    assert list(decoded.bad) == sorted(set(decoded.bad))
+    assert bool(decoded.bad) == bool(decoded.reason)
+    return pa.RecordBatch.from_arrays(list(decoded.columns), schema=wanted)
+
+
+def decode(
+    writer: SchemaInfo, values: list[Any], *args: Any, **more: Any
+) -> tuple[list[dict[str, Any]], list[int], str]:
+    """Rows, which are bad, and why."""
+    made, wanted = planned(writer, *args, **more)
+    decoded = made.decode(as_array(values), None)
+    rows = check(decoded, wanted, len(values)).to_pylist()
+    return rows, list(decoded.bad), decoded.reason
+
+
+def one(type_: Any, *tokens: str, **more: Any) -> list[Any]:
+    """Values of a field of this type, of these tokens; none of them is bad."""
+    writer = info(fields(f=["null", type_]))
+    rows, bad, reason = decode(writer, [f'{{"f":{it}}}' for it in tokens], **more)
+    assert not bad, reason
+    return [row["f"] for row in rows]
+
+
+def asked(type_: pa.DataType) -> pa.Schema:
+    """The column `f` of this type."""
+    return pa.schema([pa.field("f", type_)])
+
+
+def is_parsed(made: JsonDecoder) -> bool:
+    """Whether all that it was given so far was parsed together."""
+    return made.rows_together > 0 and made.rows_alone == 0
+
+
+# -- what clients write ----------------------------------------------------------------
+
+PLAIN = info(
+    fields(
+        i=["null", "int"],
+        s=["null", "string"],
+        d="double",
+        ok="boolean",
+        xs={"type": "array", "items": "long"},
+        sub=["null", {"type": "record", "name": "S", "fields": [
+            {"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"]}
+        ]}],
+    )
+)  # fmt: skip
+
+
+def test_what_java_and_python_write():
+    """One line without nulls, and many lines with them: parsed together."""
+    java = '{"d":1.5,"ok":true,"s":"é","xs":[1,2],"sub":{"a":1}}'
+    python = json.dumps(
+        {"i": 7, "s": "é\n", "d": -0.0, "ok": False, "xs": [], "sub": None, "more": 1},
+        indent=1,
+    )
+    made, wanted = planned(PLAIN)
+    rows = check(made.decode(as_array([java, python]), None), wanted, 2).to_pylist()
+    assert rows == [
+        {"i": None, "s": "é", "d": 1.5, "ok": True, "xs": [1, 2],
+         "sub": {"a": 1, "b": None}},
+        {"i": 7, "s": "é\n", "d": 0.0, "ok": False, "xs": [], "sub": None},
+    ]  # fmt: skip
+    assert is_parsed(made)
+
+
+def test_null_empty_and_bad_between_others():
+    """Rows stay where they are, whatever is between them."""
+    good = '{"d":1,"ok":true,"xs":[]}'
+    values = [
+        good, None, "", good, '{"d":1}{"d":2}', good, '{"d":1}}\n{"v":{"d":2}', "null",
+        good, '{"d":tru}', "  ", "[]", "5", b"\xff", '{"d":"x"}', good,
+        '{"z":tru,"d":1}',
+        '{"d":1},"x":{"d":2}', '{"d":1}]]]]],"x":[[[[[{"d":2}', "{}", good,
+    ]  # fmt: skip
+    rows, bad, reason = decode(PLAIN, values)
+    assert bad == [4, 6, 9, 10, 11, 12, 13, 14, 16, 17, 18]
+    assert [at for at, row in enumerate(rows) if row["d"] == 1] == [0, 3, 5, 8, 15, 20]
+    assert "Extra data" in reason
+    assert rows[19] == dict.fromkeys(rows[19])
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '{"d":1},{"d":2}',
+        '{"d":1}],[{"d":2}',
+        '{"d":1}]],[[{"d":2}',
+        '{"d":1}]]],[[[{"d":2}',
+        '{"d":1}]]]],[[[[{"d":2}',
+        '{"d":1} ] ]\t]\r]\n],"x":[ [[[[{"d":2}',
+        '{"d":1}]]]]]}\n{"v":[[[[[{"d":2}',
+        '{"d":1',
+        '{"d":1}}',
+        '{"d":"',
+        '{"d":1},',
+        ',{"d":1}',
+        "1],[",
+        '{"d":1}\0',
+    ],
+)
+def test_nothing_gets_out_of_its_wrapper(inside: str):
+    """A value that tries is bad; its neighbours are not."""
+    good = '{"d":5,"ok":true,"xs":[]}'
+    for values in ([inside, good], [good, inside], ["", inside, good], [inside] * 200):
+        rows, bad, _ = decode(PLAIN, values)
+        assert bad == [at for at, it in enumerate(values) if it == inside]
+        assert [row["d"] for row in rows] == [
+            5 if it == good else None for it in values
+        ]
+
+
+def test_nested_arrays_are_read_however_deep():
+    """What ends as a wrapper does is read one by one."""
+    type_: Any = "int"
+    expected: Any = 1
+    for _ in range(7):
+        type_, expected = {"type": "array", "items": type_}, [expected]
+    assert one(type_, json.dumps(expected)) == [expected]
+
+
+LOGICAL = [
+    ("date", "int"),
+    ("time-millis", "int"),
+    ("time-micros", "long"),
+    ("timestamp-millis", "long"),
+    ("timestamp-micros", "long"),
+    ("local-timestamp-millis", "long"),
+    ("local-timestamp-micros", "long"),
+]
+
+
+def logical(name: str) -> Any:
+    """A logical type."""
+    return {"type": dict(LOGICAL)[name], "logicalType": name}
+
+
+MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 123_456)
+
+
+def test_days_and_moments_of_java():
+    """Arrays and decimal seconds, whatever the schema says; trap 33."""
+    assert one(logical("date"), "[2024,2,29]", "19782", '"2024-02-29"', "null") == [
+        dt.date(2024, 2, 29)
+    ] * 3 + [None]
+    micros, millis = logical("timestamp-micros"), logical("timestamp-millis")
+    moment = MOMENT.replace(tzinfo=UTC)
+    for type_ in (micros, millis):
+        assert (
+            one(
+                type_,
+                "1709210096.123456789",
+                '"2024-02-29T12:34:56.123456789Z"',
+                '"2024-02-29 14:34:56.1234569+02:00"',
+                "[2024,2,29,12,34,56,123456789]",
+            )
+            == [moment] * 4
+        )
+    assert one(micros, "1709210096123456", "-0.000001", "-0.0000000001") == [
+        moment,
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    ]
+    assert one(millis, "1709210096123") == [moment.replace(microsecond=123_000)]
+    local = one(
+        logical("local-timestamp-millis"),
+        "[2024,2,29,12,34]",
+        "1709210040000",
+        wanted=asked(pa.timestamp("us")),
+    )
+    assert local == [dt.datetime(2024, 2, 29, 12, 34)] * 2
+    assert one(logical("local-timestamp-micros"), "[2024,2,29,12,34,56,123456789]") == [
+        1709210096123456
+    ]
+
+
+def test_times_of_java():
+    """Numbers of the schema's unit, or times if asked for."""
+    tokens = ["[12,34,56,123456789]", "45296123", '"12:34:56.123"', "[12,34]"]
+    numbers = [45_296_123, 45_296_123, 45_296_123, 45_240_000]
+    assert one(logical("time-millis"), *tokens) == numbers
+    (time, *_) = one(logical("time-micros"), tokens[0], wanted=asked(pa.time64("us")))
+    assert time == dt.time(12, 34, 56, 123_456)
+    times = one(logical("time-millis"), *tokens, wanted=asked(pa.time64("us")))
+    assert times[1] == dt.time(12, 34, 56, 123_000)
+    writer = info(fields(f=["null", logical("time-millis")]))
+    made, wanted = planned(writer, None, asked(pa.time64("ns")))
+    decoded = made.decode(as_array(['{"f":45296123}']), None)
+    check(decoded, wanted, 1)
+    assert decoded.columns[0].cast(pa.int64()).to_pylist() == [45_296_123_000_000]
+
+
+def test_dates_of_java_util():
+    """A record without fields that stands for a moment in milliseconds."""
+    names = [("java.util", "Date"), ("java.sql", "Timestamp"), ("java.sql", "Date")]
+    for space, name in names:
+        type_ = {"type": "record", "name": name, "namespace": space, "fields": []}
+        writer = info(fields(f=["null", type_], g=["null", name_of(space, name)]))
+        rows, bad, _ = decode(writer, ['{"f":1709210096123,"g":0}', "{}"])
+        assert not bad
+        assert rows[0]["f"] == MOMENT.replace(microsecond=123_000, tzinfo=UTC)
+        assert rows[0]["g"] == dt.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def name_of(space: str, name: str) -> str:
+    """The full name of a type."""
+    return f"{space}.{name}"
+
+
+def test_bytes():
+    """Base64 as Java has them, or text as Python has them, as the user says."""
+    assert one("bytes", '"AP9h"', '""', "null") == [b"\0\xffa", b"", None]
+    assert one("bytes", '"\\u0000é"', codec="utf8") == ["\0é".encode()]
+    fixed = {"type": "fixed", "name": "F", "size": 3}
+    assert one(fixed, '"AP9h"') == [b"\0\xffa"]
+    for type_, token in [("bytes", '"AP9"'), ("bytes", '"é"'), (fixed, '"YQ=="')]:
+        _, bad, reason = decode(info(fields(f=type_)), [f'{{"f":{token}}}'])
+        assert bad == [0]
+        assert reason.startswith("at `f` ")
+
+
+def test_numbers_of_all_kinds():
+    """Whole numbers without a fraction, floats with names, and no room is bad."""
+    assert one("int", "1", "1.0", "-0", "1e3", "2147483647") == [
+        1,
+        1,
+        0,
+        1000,
+        2**31 - 1,
+    ]
+    assert one("long", str(2**63 - 1), str(-(2**63))) == [2**63 - 1, -(2**63)]
+    nan, *others = one(
+        "double", '"NaN"', '"Infinity"', "-Infinity", "1e400", "7", "-0.0"
+    )
+    assert math.isnan(nan)
+    assert others == [math.inf, -math.inf, math.inf, 7.0, 0.0]
+    assert math.isnan(one("float", "NaN")[0])
+    for type_, token in [
+        ("int", "2147483648"), ("long", str(2**63)), ("int", "1.5"), ("int", '"1"'),
+        ("int", "true"), ("int", "NaN"), ("int", "1e99999"), ("double", '"1"'),
+        ("double", "true"), ("boolean", "1"), ("string", "true"), ("string", "{}"),
+        ("long", "9" * 5000), ("string", '"\\ud800"'),
+        (logical("date"), '"2024-02-30"'), (logical("date"), "[2024,13,1]"),
+        (logical("timestamp-micros"), "1e30"), (logical("date"), "1.5"),
+        (logical("timestamp-millis"), str(2**62)), (logical("time-millis"), "[25,0]"),
+    ]:  # fmt: skip
+        rows, bad, reason = decode(
+            info(fields(f=type_)), ["{}", f'{{"f":{token}}}', "{}"]
+        )
+        assert bad == [1], (type_, token, rows)
+        assert reason.startswith("at `f` ")
+        assert len(reason) < 120
+
+
+def test_texts_of_numbers_and_enums():
+    """BigDecimals keep their zeros; enums are names, or Python's numbers; trap 35."""
+    assert one("string", "12.340", "1E+2", '"x"') == ["12.340", "1E+2", "x"]
+    enum = {"type": "enum", "name": "E", "symbols": ["RED", "GREEN"]}
+    assert one(enum, '"GREEN"', "2") == ["GREEN", "2"]
+    uuid = {"type": "string", "logicalType": "uuid"}
+    assert one(uuid, '"6f1"') == ["6f1"]
+
+
+def test_decimals():
+    """Exact, of a number or of a text of one."""
+    type_ = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    values = one(type_, "-12.34", '"12.340"', "1e2", "0", '"999.99"')
+    assert values == [Decimal(it) for it in ("-12.34", "12.34", "100", "0", "999.99")]
+    assert one(type_, "1.5", wanted=asked(pa.decimal128(9, 2))) == [Decimal("1.50")]
+    for token in ("1.234", "1000", '"x"', "NaN", "true", "1e999999999", '"1_0"', '""'):
+        _, bad, _ = decode(info(fields(f=type_)), [f'{{"f":{token}}}'])
+        assert bad == [0], token
+
+
+def test_maps_and_unions():
+    """Maps by name; of a union the first type that takes the value."""
+    assert one({"type": "map", "values": "int"}, '{"a":1,"b":2}', "{}") == [
+        [("a", 1), ("b", 2)],
+        [],
+    ]
+    assert one(["int", "string"][0], "5") == [5]
+    writer = info(
+        fields(f=["null", "string", "int", {"type": "array", "items": "int"}])
+    )
+    rows, bad, _ = decode(
+        writer, ['{"f":"a"}', '{"f":5}', '{"f":[1]}', '{"f":null}', '{"f":{}}']
+    )
+    assert bad == [4]
+    assert [row["f"] for row in rows] == [
+        {"member0": "a", "member1": None, "member2": None},
+        {"member0": None, "member1": 5, "member2": None},
+        {"member0": None, "member1": None, "member2": [1]},
+        None,
+        None,
+    ]
+    assert one({"type": "array", "items": ["int", "long"]}, f"[1,{2**40}]") == [
+        [1, 2**40]
+    ]
+
+
+def test_names_that_come_twice():
+    """The last one counts, as for Java."""
+    assert decode(PLAIN, ['{"d":1,"d":2}', '{"z":1,"z":2,"d":3}'])[1] == []
+    rows, _, _ = decode(PLAIN, ['{"d":1,"d":2}', '{"z":1,"z":2,"d":3}'])
+    assert [row["d"] for row in rows] == [2, 3]
+
+
+# -- two schemas -----------------------------------------------------------------------
+
+
+def test_fields_of_other_versions():
+    """Aliases, defaults, what is missing, units of the writer."""
+    writer = info(fields(old="int", t=logical("timestamp-millis"), n=["null", "int"]))
+    reader = info({
+        "type": "record", "name": "Other", "fields": [
+            {"name": "added", "type": "double", "default": 1.5},
+            {"name": "renamed", "type": "long", "aliases": ["old"]},
+            {"name": "t", "type": logical("timestamp-micros")},
+            {"name": "n", "type": "int", "default": 7},
+            {"name": "missing", "type": "string"},
+            {"name": "data", "type": "bytes", "default": "\u00ff"},
+            {"name": "wrong", "type": "int", "default": "xx"},
+            {"name": "many", "type": {"type": "array", "items": "int"}, "default": [1]},
+        ],
+    })  # fmt: skip
+    rows, bad, _ = decode(writer, ['{"old":5,"t":1000,"added":9}', '{"n":8}'], reader)
+    assert not bad
+    second = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    constant = {
+        "added": 1.5, "missing": None, "data": b"\xff", "wrong": None, "many": [1],
+    }  # fmt: skip
+    assert rows == [
+        {**constant, "renamed": 5, "t": second, "n": None},
+        {**constant, "renamed": None, "t": None, "n": 8},
+    ]
+
+
+def test_null_where_the_schema_has_none():
+    """The default of the query's schema; else NULL, or bad deeper within."""
+    inner = {"type": "record", "name": "S", "fields": [
+        {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 3}
+    ]}  # fmt: skip
+    writer = info(fields(x=("int", 4), y="int", s=["null", inner]))
+    values = ["{}", '{"x":null,"y":null,"s":{"a":1}}', '{"x":1,"y":2,"s":{"b":1}}']
+    rows, bad, reason = decode(writer, values)
+    assert rows[0] == {"x": 4, "y": None, "s": None}
+    assert rows[1] == {"x": 4, "y": None, "s": {"a": 1, "b": 3}}
+    assert (bad, reason) == ([2], "`s.a` is missing")
+    array = info(fields(f={"type": "array", "items": "int"}))
+    assert decode(array, ['{"f":[1,null]}'])[1:] == ([0], "`f[]` is null")
+
+
+def test_what_a_user_asks_for():
+    """Some fields, in another order, of wider or narrower types."""
+    inner = {"type": "record", "name": "S", "fields": [
+        {"name": "a", "type": "int"}, {"name": "b", "type": "string"}
+    ]}  # fmt: skip
+    writer = info(fields(i="int", j="long", f="float", s=inner))
+    wanted = pa.schema([
+        ("s", pa.struct([pa.field("b", pa.string(), nullable=False)])),
+        ("j", pa.int16()), ("f", pa.float64()), ("i", pa.float64()),
+    ])  # fmt: skip
+    value = '{"i":1,"j":-5,"f":0.5,"s":{"a":"skipped","b":"x"}}'
+    rows, bad, _ = decode(writer, [value, '{"j":40000}'], wanted=wanted)
+    assert rows[0] == {"s": {"b": "x"}, "j": -5, "f": 0.5, "i": 1.0}
+    assert bad == [1]
+    assert decode(writer, [value, "x"], wanted=pa.schema([]))[1] == [1]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "wanted", "said"),
+    [
+        (fields(f="string"), fields(f="int"), None, "at `f` there is string, which"),
+        (fields(f="long"), fields(f="int"), None, "cannot be read as int"),
+        (fields(f="int"), None, pa.string(), "`f` int cannot be of type string"),
+        (fields(f="long"), None, pa.float64(), "cannot be of type double"),
+        (
+            fields(f=record("int", name="S")),
+            None,
+            pa.int32(),
+            "cannot be of type int32",
+        ),
+        (fields(g="int"), None, pa.int32(), "there is no field `f`"),
+        (fields(f=logical("date")), None, pa.int64(), "cannot be of type int64"),
+        (
+            fields(f=logical("time-micros")),
+            fields(f=logical("timestamp-micros")),
+            None,
+            "which cannot be read as timestamp-micros",
+        ),
+        ("int", fields(f="int"), None, "int cannot be read as record R"),
+        ({"type": "object", "properties": {}}, None, None, "JSON Schema"),
+    ],
+)
+def test_what_cannot_be_planned(writer: Any, reader: Any, wanted: Any, said: str):
+    """The error names the field."""
+    with pytest.raises(InvalidSchemaError, match=said):
+        planned(
+            info(writer),
+            None if reader is None else info(reader),
+            None if wanted is None else asked(wanted),
+        )
+
+
+def test_other_roots():
+    """What is no record is the column `value`."""
+    assert decode(info("int"), ["1", "x", None])[0] == [
+        {"value": 1}, {"value": None}, {"value": None}
+    ]  # fmt: skip
+    ints = info({"type": "array", "items": "int"})
+    assert decode(ints, ["[1,2]"])[0] == [{"value": [1, 2]}]
+    with pytest.raises(InvalidSchemaError, match="no field `x`"):
+        planned(info("int"), wanted=pa.schema([("x", pa.int32())]))
+
+
+def test_bytes_before_each_value():
+    """Those that Kafka Connect's converter writes are skipped; trap 22."""
+    writer = info(fields(f="int"), __AVRO_READ_OFFSET__="5")
+    rows, bad, _ = decode(
+        writer, [b'\0\xff\0\0\1{"f":1}', b"\0\0\0\0\1", b"\0", None, b""]
+    )
+    assert [row["f"] for row in rows] == [1, None, None, None, None]
+    assert bad == [1, 2]
+    with pytest.raises(InvalidSchemaError, match="__AVRO_READ_OFFSET__"):
+        planned(info(fields(f="int"), __AVRO_READ_OFFSET__="x"))
+
+
+# -- size and depth --------------------------------------------------------------------
+
+
+def test_large_values():
+    """A value of some MiB is read as any other; trap 31."""
+    text = "x" * (5 * 2**20)
+    values = [json.dumps({"d": at, "s": text, "ok": True}) for at in range(3)]
+    made, wanted = planned(PLAIN, wanted=columns_of(PLAIN))
+    rows = check(
+        made.decode(as_array([*values, '{"d":9}']), None), wanted, 4
+    ).to_pylist()
+    assert [row["d"] for row in rows] == [0, 1, 2, 9]
+    assert rows[2]["s"] == text
+
+
+@pytest.mark.parametrize("bomb", ['{"a":', "[", '[{"a":[0,'])
+def test_deep_values(bomb: str):
+    """They are bad, also in a field that nobody asked for, and nothing falls over."""
+    depth = 100_000
+    ends = {'{"a":': "}", "[": "]", '[{"a":[0,': "]}]"}
+    value = f'{{"d":1,"z":{bomb * depth}1{ends[bomb] * depth}}}'
+    good = '{"d":2,"z":' + bomb * 100 + "1" + ends[bomb] * 100 + "}"
+    rows, bad, reason = decode(PLAIN, [good, value, good])
+    assert bad == [1]
+    assert "nested too deeply" in reason
+    assert [row["d"] for row in rows] == [2, None, 2]
+
+
+def test_many_values():
+    """Rows keep their places across all that is parsed together."""
+    count = 40_000
+    values = [f'{{"i":{at},"s":"{at}"}}' for at in range(count)]
+    values[17] = values[20_000] = "x"
+    values[30_000] = ""
+    made, wanted = planned(PLAIN, wanted=columns_of(PLAIN))
+    decoded = made.decode(as_array(values), None)
+    check(decoded, wanted, count)
+    expected = [None if at in (17, 20_000, 30_000) else at for at in range(count)]
+    assert decoded.columns[0].to_pylist() == expected
+    assert list(decoded.bad) == [17, 20_000]
+    assert made.rows_alone == 1024
+
+
+# -- both ways are one -----------------------------------------------------------------
+
+ALL = info(
+    fields(
+        i=["null", "int"],
+        l=("long", 5),
+        d=["null", "double"],
+        f=["null", "float"],
+        b=["null", "boolean"],
+        s=["null", "string"],
+        by=["null", "bytes"],
+        dec=["null", {"type": "bytes", "logicalType": "decimal",
+                      "precision": 6, "scale": 2}],
+        date=["null", logical("date")],
+        ts=["null", logical("timestamp-millis")],
+        tm=["null", logical("time-micros")],
+        xs=["null", {"type": "array", "items": ["null", "int"]}],
+        ys=["null", {"type": "array", "items": "int"}],
+        sub=["null", {"type": "record", "name": "S", "fields": [
+            {"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"]}
+        ]}],
+    )
+)  # fmt: skip
+NAMES = ["i", "l", "d", "f", "b", "s", "by", "dec", "date", "ts", "tm", "xs", "ys",
+         "sub", "a", "z"]  # fmt: skip
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**65), 2**65)
+    | st.integers(-5, 5)
+    | st.floats()
+    | st.decimals(-1000, 1000, places=2).map(float)
+    | st.text(max_size=5)
+    | st.sampled_from(["NaN", "Infinity", "AP9h", "1.5", "2024-02-29", "]]]]]", "\0"])
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+FITTING = st.fixed_dictionaries(
+    {},
+    optional={
+        "i": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "l": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "d": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9),
+        "f": st.floats(allow_nan=False, allow_infinity=False),
+        "b": st.booleans(),
+        "s": st.text(max_size=8),
+        "by": st.binary(max_size=4).map(lambda it: base64.b64encode(it).decode()),
+        "dec": st.decimals(-99, 99, places=2).map(str)
+        | st.integers(-10_000, 10_000)
+        | st.floats(-100, 100),
+        "date": st.integers(-(2**31), 2**31 - 1),
+        "ts": st.integers(-(2**60), 2**60),
+        "tm": st.integers(-5, 86_400_000_005),
+        "xs": st.lists(st.none() | st.integers(-9, 9), max_size=3),
+        "ys": st.lists(st.none() | st.integers(-9, 9), max_size=3),
+        "sub": st.none()
+        | st.fixed_dictionaries({"a": st.integers(-9, 9)}, optional={"b": st.text()}),
+        "z": JSON,
+    },
+)
+PAYLOADS = (
+    st.none()
+    | st.binary(max_size=12)
+    | st.builds(
+        lambda value, indent, ascii_: json.dumps(
+            value, indent=indent, ensure_ascii=ascii_
+        ).encode("utf-8", "replace"),
+        FITTING | st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6) | JSON,
+        st.none() | st.just(1),
+        st.booleans(),
+    )
+    | st.lists(
+        st.sampled_from(
+            [b'{"i":1', b"}", b"]", b"[", b",", b'"x":', b"{", b'"', b"\n", b"]]]]]",
+             b"[[[[[", b'{"v":', b'{"i":1}', b"1", b" ", b"\\", b"null"]
+        ),
+        max_size=9,
+    ).map(b"".join)
+)  # fmt: skip
+
+
+def shown(column: pa.Array) -> str:
+    """A column as a text: Python has no room for some dates, and NaN equals itself."""
+    return column.to_string(window=100)
+
+
+def one_by_one(made: JsonDecoder, values: pa.BinaryArray) -> Decoded:
+    """Decode without Arrow's parser."""
+    alone = JsonDecoder(made._columns, made._offset, few=len(values))
+    return alone.decode(values, None)
+
+
+@settings(max_examples=150)
+@example([b'{"i":1},"x":{}', b'{"i":2}'], 0)
+@example([b'{"i":1}]]]]],"x":[[[[[{}', b""], 0)
+@example([b'{"l":null}', b'{"ys":[null]}'], 0)
+@given(st.lists(PAYLOADS, max_size=6), st.integers(0, 2))
+def test_parsed_together_or_one_by_one(values: list[bytes | None], first: int):
+    """The rows are the same, for any JSON and for any bytes."""
+    made, wanted = planned(ALL)
+    array = pa.array(values, pa.binary()).slice(first)
+    together, alone = made.decode(array, None), one_by_one(made, array)
+    check(together, wanted, len(array))
+    check(alone, wanted, len(array))
+    assert list(together.bad) == list(alone.bad)
+    assert together.reason == alone.reason
+    for one_way, other_way in zip(together.columns, alone.columns, strict=True):
+        assert one_way.equals(other_way) or shown(one_way) == shown(other_way)
+    for row, value in enumerate(array.to_pylist()):
+        by_itself, _ = planned(ALL)
+        found = by_itself.decode(pa.array([value], pa.binary()), None)
+        assert bool(found.bad) == (row in together.bad)
+        for column, single in zip(together.columns, found.columns, strict=True):
+            own = column.slice(row, 1)
+            assert own.equals(single) or shown(own) == shown(single)
+
+
+@settings(max_examples=60)
+@given(st.lists(FITTING.filter(lambda it: "z" not in it), min_size=1, max_size=5))
+def test_ordinary_values_are_read_as_python_does(values: list[dict[str, Any]]):
+    """Python's own parser is the second opinion."""
+    reading = pa.schema([columns_of(ALL).field(it) for it in ("i", "l", "d", "b", "s")])
+    made, wanted = planned(ALL, wanted=reading)
+    data = as_array([json.dumps(it) for it in values])
+    rows = check(made.decode(data, None), wanted, len(values)).to_pylist()
+    for row, value in zip(rows, values, strict=True):
+        own = {name: value.get(name) for name in reading.names}
+        own["l"] = 5 if own["l"] is None else own["l"]
+        assert row == own
+    assert is_parsed(made) or any(it.get("l") is None for it in values)

@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics with schemas through Spark, on a real broker.
+
+The official client registers AVRO and JSON, and encodes them; what it cannot send is
+registered by the admin calls and sent as raw entries.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pulsar.schema import (
+    AvroSchema,
+    Double,
+    JsonSchema,
+    Long,
+    Record,
+    String,
+    StringSchema,
+)
+from pyspark.errors import PySparkException
+
+from pulsar_spark.schemas.info import version_bytes
+from tests.support import official
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.support.admin import Admin
+
+#: Longest wait for a query to end, in seconds: the machine may be busy.
+PATIENCE_S = 240
+
+
+def record(*fields: Any) -> dict[str, Any]:
+    """A record's schema: names and types of its fields, and defaults where given."""
+    known = [
+        dict(zip(("name", "type", "default"), field, strict=False)) for field in fields
+    ]
+    return {"type": "record", "name": "R", "fields": known}
+
+
+MAIL = ("mail", ["null", "string"], None)
+V1 = record(("id", "long"), ("name", "string"))
+V2 = record(("id", "long"), ("name", "string"), MAIL)
+V3 = record(("id", "long"), MAIL, ("name", "string", "?"), ("score", "double", 1.5))
+
+
+class Json1(Record):  # type: ignore[misc]
+    """The first version in JSON."""
+
+    id = Long(required=True)
+    name = String(required=True)
+
+
+class Json2(Record):  # type: ignore[misc]
+    """With a field more."""
+
+    id = Long(required=True)
+    name = String(required=True)
+    mail = String(default=None, required_default=True)
+
+
+class Json3(Record):  # type: ignore[misc]
+    """In another order, and with a field more."""
+
+    id = Long(required=True)
+    mail = String(default=None, required_default=True)
+    name = String(required=True)
+    score = Double(default=None, required_default=True)
+
+
+def load(
+    spark: SparkSession, url: str, topic: str, *, schema: str = "", **options: str
+) -> DataFrame:
+    """A batch read, of the value's columns unless said otherwise."""
+    given = {"metadataColumns": "none", "service.url": url, "topic": topic, **options}
+    reader = spark.read.format("pulsar").options(**given)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Its rows."""
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def send(url: str, topic: str, *messages: tuple[bytes | None, int | None]) -> None:
+    """Send values with versions of a schema, or without."""
+    with RawPublisher(url, topic) as publisher:
+        for value, version in messages:
+            more: dict[str, Any] = {}
+            if version is not None:
+                more["schema_version"] = version_bytes(version)
+            publisher.send(*message(value, **more))
+
+
+def test_three_versions_in_turn(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """AVRO by three producers in turn, and an untyped one: each as it was written."""
+    with official.client(service_url) as one:
+        senders = [
+            one.create_producer(topic, schema=AvroSchema(None, schema_definition=text))
+            for text in (V1, V2, V3)
+        ]
+        for at in range(3):
+            senders[0].send({"id": 3 * at, "name": "a"})
+            senders[1].send({"id": 3 * at + 1, "name": "b", "mail": "m"})
+            senders[2].send({"id": 3 * at + 2, "mail": None, "name": "c", "score": 2.0})
+    assert admin.schema_versions(topic) == 3
+    frame = load(spark, service_url, topic)
+    assert frame.schema.simpleString() == (
+        "struct<id:bigint,mail:string,name:string,score:double>"
+    )
+    expected = [
+        {"id": at, "mail": mail, "name": name, "score": score}
+        for at, (mail, name, score) in enumerate(
+            [(None, "a", 1.5), ("m", "b", 1.5), (None, "c", 2.0)] * 3
+        )
+    ]
+    assert rows(frame) == expected
+    first = load(spark, service_url, topic, schemaVersion="0")
+    assert rows(first) == [{"id": at, "name": "abc"[at % 3]} for at in range(9)]
+    chosen = load(spark, service_url, topic, schema="score DOUBLE, id BIGINT")
+    assert rows(chosen)[2] == {"score": 2.0, "id": 2}
+    raw = load(spark, service_url, topic, schema="value BINARY")
+    assert rows(raw)[0] == {"value": bytes.fromhex("000261")}
+
+    # And one that says nothing of its schema, and a tombstone that does.
+    send(service_url, topic, (b"\x08\x02z", None), (None, 2))
+    with pytest.raises(
+        PySparkException, match=r"PULSAR_CORRUPT_MESSAGE.*without a sch"
+    ):
+        load(spark, service_url, topic).collect()
+    nothing = dict.fromkeys(("id", "mail", "name", "score"))
+    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    assert found[9:] == [
+        {**nothing, "_corrupt_record": b"\x08\x02z"},
+        {**nothing, "_corrupt_record": None},
+    ]
+    found = rows(load(spark, service_url, topic, mode="DROPMALFORMED"))
+    assert found == [*expected, nothing]
+
+
+def test_three_versions_in_json(
+    spark: SparkSession, service_url: str, topic: str
+) -> None:
+    """As the official client writes it, over several lines."""
+    with official.client(service_url) as one:
+        senders = [
+            one.create_producer(topic, schema=JsonSchema(kind))
+            for kind in (Json1, Json2, Json3)
+        ]
+        for at in range(2):
+            senders[0].send(Json1(id=at, name="größer"))
+            senders[1].send(Json2(id=at, name="b", mail="m"))
+            senders[2].send(Json3(id=at, name="c", score=2.0))
+    assert rows(load(spark, service_url, topic)) == [
+        {"id": at, "mail": mail, "name": name, "score": score}
+        for at in range(2)
+        for mail, name, score in (
+            (None, "größer", None),
+            ("m", "b", None),
+            (None, "c", 2.0),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "type_", "value"),
+    [
+        ("INT8", b"\xfe", "tinyint", -2),
+        ("INT64", bytes(7) + b"\7", "bigint", 7),
+        ("DOUBLE", bytes.fromhex("3ff8000000000000"), "double", 1.5),
+        ("BOOLEAN", b"\1", "boolean", True),
+        ("STRING", "é".encode(), "string", "é"),
+        (
+            "LOCAL_DATE",
+            bytes.fromhex("0000000000004d46"),
+            "date",
+            dt.date(2024, 2, 29),
+        ),
+    ],
+)
+def test_primitive_schemas(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    kind: str,
+    payload: bytes,
+    type_: str,
+    value: Any,
+) -> None:
+    """One column, with the type of the schema."""
+    admin.create_topic(topic)
+    admin.add_schema(topic, kind, "")
+    send(service_url, topic, (payload, 0), (None, 0))
+    frame = load(spark, service_url, topic)
+    assert frame.schema.simpleString() == f"struct<value:{type_}>"
+    assert rows(frame) == [{"value": value}, {"value": None}]
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_key_value(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str, encoding: str
+) -> None:
+    """A key in the payload, or as the message's; NULLs of all kinds."""
+    admin.create_topic(topic)
+    admin.add_schema(
+        topic,
+        "KEY_VALUE",
+        '{"key":"","value":""}',
+        {
+            "key.schema.name": "String",
+            "key.schema.type": "STRING",
+            "key.schema.properties": "{}",
+            "value.schema.name": "INT32",
+            "value.schema.type": "INT32",
+            "value.schema.properties": "{}",
+            "kv.encoding.type": encoding,
+        },
+    )
+    version = {"schema_version": version_bytes(0)}
+    with RawPublisher(service_url, topic) as publisher:
+        if encoding == "INLINE":
+            for frame in (
+                "00000001 6b 00000004 00000001",
+                "ffffffff 00000004 00000001",
+                "00000001 6b ffffffff",
+            ):
+                publisher.send(*message(bytes.fromhex(frame), **version))
+        else:
+            publisher.send(*message(b"\0\0\0\1", key=b"k", **version))
+            publisher.send(*message(b"\0\0\0\1", null_partition_key=True, **version))
+            publisher.send(*message(None, key=b"k", **version))
+    found = load(spark, service_url, topic)
+    assert found.schema.simpleString() == "struct<key:string,value:int>"
+    assert rows(found) == [
+        {"key": "k", "value": 1},
+        {"key": None, "value": 1},
+        {"key": "k", "value": None},
+    ]
+
+
+def test_reading_an_empty_topic_gives_it_no_schema(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """A typed producer can still come."""
+    admin.create_topic(topic)
+    assert rows(load(spark, service_url, topic)) == []
+    assert admin.schema_versions(topic) == 0
+    with official.client(service_url) as one:
+        one.create_producer(topic, schema=StringSchema()).send("a")
+    assert rows(load(spark, service_url, topic)) == [{"value": "a"}]
+
+
+def test_bytes_first_and_a_schema_later(
+    spark: SparkSession, service_url: str, topic: str
+) -> None:
+    """Rows from before have no version, and are never guessed."""
+    official.produce(service_url, topic, [b"\x02\x02a"])
+    with official.client(service_url) as one:
+        schema = AvroSchema(None, schema_definition=V1)
+        one.create_producer(topic, schema=schema).send({"id": 2, "name": "b"})
+    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    assert [(row["id"], row["_corrupt_record"]) for row in found] == [
+        (None, b"\x02\x02a"),
+        (2, None),
+    ]
+
+
+def test_a_schema_that_was_deleted(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """The topic has bytes again; with a new schema, old messages are bad."""
+    admin.create_topic(topic)
+    admin.add_schema(topic, "INT32", "")
+    send(service_url, topic, (b"\0\0\0\7", 0))
+    admin.delete_schema(topic)
+    assert rows(load(spark, service_url, topic)) == [{"value": b"\0\0\0\7"}]
+    version = admin.add_schema(topic, "INT32", "")
+    send(service_url, topic, (b"\0\0\0\x08", version))
+    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    assert [row["value"] for row in found] == [None, 8]
+
+
+def test_versions_that_nobody_knows(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """Of any size: the broker is not asked by what would end the connection."""
+    admin.create_topic(topic)
+    admin.add_schema(topic, "INT32", "")
+    with RawPublisher(service_url, topic) as publisher:
+        for version in (b"\1", b"", bytes(8), version_bytes(99)):
+            publisher.send(*message(b"\0\0\0\7", schema_version=version))
+    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    assert [row["value"] for row in found] == [None, None, 7, None]
+
+
+def test_partitions_have_one_schema(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """Registered with the topic, whichever partition a message is in."""
+    admin.create_partitioned(topic, 3)
+    with official.client(service_url) as one:
+        router = pulsar.PartitionsRoutingMode.RoundRobinDistribution
+        sender = one.create_producer(
+            topic,
+            schema=AvroSchema(None, schema_definition=V1),
+            message_routing_mode=router,
+        )
+        for at in range(6):
+            sender.send({"id": at, "name": "n"})
+    found = rows(load(spark, service_url, topic))
+    assert sorted(row["id"] for row in found) == list(range(6))
+    alone = rows(load(spark, service_url, f"{topic}-partition-1"))
+    assert 0 < len(alone) < 6
+
+
+def test_topics_with_different_schemas(
+    spark: SparkSession, service_url: str, admin: Admin, namespace: str
+) -> None:
+    """They are named, unless bytes are asked for."""
+    names = [f"persistent://{namespace}/{name}" for name in "ab"]
+    for name, kind in zip(names, ("INT32", "STRING"), strict=True):
+        admin.create_topic(name)
+        admin.add_schema(name, kind, "")
+        send(service_url, name, (b"abcd", 0))
+    given = {"metadataColumns": "none", "service.url": service_url}
+    reader = spark.read.format("pulsar").options(**given, topics=",".join(names))
+    with pytest.raises(PySparkException) as caught:
+        reader.load()
+    for part in ("PULSAR_SCHEMA", *names, "INT32", "STRING"):
+        assert part in str(caught.value)
+    found = rows(reader.option("allowDifferentTopicSchemas", "true").load())
+    assert found == [{"value": b"abcd", "__schemaVersion": 0}] * 2
+
+
+class Stream:
+    """A query that reads what there is, with one checkpoint."""
+
+    def __init__(self, spark: SparkSession, url: str, topic: str, folder: Path) -> None:
+        self.spark, self.url, self.topic = spark, url, topic
+        self.folder = folder
+        self.seen: list[dict[str, Any]] = []
+
+    def run(self, **options: str) -> list[dict[str, Any]]:
+        """Starts it, or goes on, until it has read all; returns the new rows."""
+        given = {
+            "service.url": self.url,
+            "topic": self.topic,
+            "metadataColumns": "none",
+            "startingOffsets": "earliest",
+        }
+        frame = self.spark.readStream.format("pulsar").options(**given, **options)
+        self.seen = []
+        query = (
+            frame.load()
+            .writeStream.foreachBatch(lambda batch, _: self.seen.extend(rows(batch)))
+            .option("checkpointLocation", str(self.folder))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(PATIENCE_S), "it did not end"
+        finally:
+            query.stop()
+        return self.seen
+
+
+def publish(url: str, topic: str, text: Any, messages: Iterable[Any]) -> None:
+    """Send records with this schema."""
+    with official.client(url) as one:
+        schema = AvroSchema(None, schema_definition=text)
+        sender = one.create_producer(topic, schema=schema)
+        for one_message in messages:
+            sender.send(one_message)
+
+
+def test_a_stream_across_a_change(
+    spark: SparkSession, service_url: str, topic: str, tmp_path: Path
+) -> None:
+    """It keeps the columns that it began with, until it is told to take others."""
+    stream = Stream(spark, service_url, topic, tmp_path)
+    publish(service_url, topic, V1, [{"id": 1, "name": "a"}])
+    assert stream.run() == [{"id": 1, "name": "a"}]
+    publish(service_url, topic, V1, [{"id": 2, "name": "a"}])
+    assert stream.run() == [{"id": 2, "name": "a"}]
+    publish(service_url, topic, V2, [{"id": 3, "name": "b", "mail": "m"}])
+    with pytest.raises(PySparkException) as caught:
+        stream.run()
+    for part in ("PULSAR_SCHEMA", "`mail` string is new", "`schemaVersion` 0"):
+        assert part in str(caught.value)
+    assert stream.run(schemaVersion="0") == [{"id": 3, "name": "b"}]
+    publish(service_url, topic, V2, [{"id": 4, "name": "b", "mail": "m"}])
+    assert stream.run(schemaVersion="latest") == [{"id": 4, "name": "b", "mail": "m"}]
+    publish(service_url, topic, V1, [{"id": 5, "name": "a"}])
+    assert stream.run() == [{"id": 5, "name": "a", "mail": None}]
+    offsets = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda one: int(one.name))
+    pin = json.loads(offsets.read_text().splitlines()[-1])["schema"]
+    assert (pin["type"], pin["topic"], pin["version"]) == ("AVRO", topic, 1)
