@@ -66,7 +66,12 @@ def latest(service_url: str, topic: str) -> SchemaInfo | None:
 
 def versions(service_url: str, topic: str) -> set[int | None]:
     """Versions that messages say; None for none."""
-    options = {"topic": topic, "metadataColumns": "__schemaVersion"}
+    # Bytes on a typed topic are bad values, and have no version.
+    options = {
+        "topic": topic,
+        "metadataColumns": "__schemaVersion",
+        "mode": "PERMISSIVE",
+    }
     reader = reading.reader_of(service_url, options)
     return {
         one
