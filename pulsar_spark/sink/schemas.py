@@ -30,6 +30,7 @@ from pulsar_spark.schemas.info import (
     SchemaType,
     version_number,
 )
+from pulsar_spark.schemas.key_value import parse_key_value
 from pulsar_spark.sink.grouping import topics_of
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
@@ -137,9 +138,8 @@ class TopicSchemas:
         evolves = _EVOLVING.get(registered.type)
         if evolves is not None:
             try:
-                encoding = self._options.key_value_encoding
                 if not _is_raw(self._columns):
-                    ours = new_schema(self._columns, evolves, encoding)
+                    ours = new_schema(self._columns, evolves, _encoding(registered))
             except InvalidSchemaError:
                 ours = None
         if ours is None:
@@ -189,6 +189,13 @@ class TopicSchemas:
             f"{text} Make the columns fit what the topic has, or change its schema "
             "compatibility strategy."
         )
+
+
+def _encoding(registered: SchemaInfo) -> str:
+    """Return where keys are: brokers take another place for the same schema."""
+    if registered.type != SchemaType.KEY_VALUE:
+        return ""
+    return "SEPARATED" if parse_key_value(registered).is_separated else "INLINE"
 
 
 def _is_raw(columns: pa.Schema) -> bool:

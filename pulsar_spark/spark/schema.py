@@ -180,7 +180,9 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     """
     names = schema.fieldNames()
     problems = []
-    if not any(name == VALUE or name not in _KNOWN for name in names):
+    is_auto = options.schema_type == "auto"
+    others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
+    if VALUE not in names and not any(others):
         problems.append(f"there is no column `{VALUE}`, nor another one for the value")
     if options.topic is None and TOPIC not in names:
         problems.append(
@@ -202,7 +204,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
 def _problem(field: StructField, schema_type: str) -> str:
     """Return why a column cannot be written, "" if it can."""
     name = field.name
-    is_typo = name.startswith("__") and schema_type == "auto"
+    is_typo = _is_typo(name, is_auto=schema_type == "auto")
     is_value = name == VALUE or name not in WRITE
     if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
         return f"`{name}` cannot be written (drop it before)"
@@ -215,6 +217,14 @@ def _problem(field: StructField, schema_type: str) -> str:
         f"`{name}` is {field.dataType.simpleString()}, not "
         f"{' or '.join(type_.simple_string for type_ in types)} (cast it before)"
     )
+
+
+def _is_typo(name: str, *, is_auto: bool) -> bool:
+    """Return whether a name looks like one with a meaning of its own.
+
+    Who says what the value is may have fields of such names, as Debezium has.
+    """
+    return is_auto and name.startswith("__")
 
 
 def _unwritable(type_: DataType, where: str) -> str:

@@ -11,8 +11,9 @@ import pytest
 
 from pulsar_spark.arrow.values import ValueSettings, primitive
 from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
-from pulsar_spark.arrow.values.key_value_encoder import join_schemas, split_schema
+from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.schemas.key_value import parse_key_value
 
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -204,9 +205,10 @@ def test_key_value_of_records():
     columns = pa.schema([("key", pa.binary()), ("value", struct)])
     info = new_schema(columns, "key_value", "INLINE")
     assert info is not None
-    key, value, is_separated = split_schema(info)
-    assert (key.type, value.type, is_separated) == (0, SchemaType.AVRO, False)
-    assert json.loads(value.data)["name"] == "value"
+    pair = parse_key_value(info)
+    assert (pair.key.type, pair.value.type) == (0, SchemaType.AVRO)
+    assert not pair.is_separated
+    assert json.loads(pair.value.data)["name"] == "value"
     rows = pa.array([{"x": 1}, None], struct)
     found = encoder_for(info, columns).encode([pa.array([b"k", b"l"]), rows])
     assert [value.hex() for value in found.values.to_pylist()] == [
@@ -215,23 +217,16 @@ def test_key_value_of_records():
     ]
 
 
-def test_key_value_schemas_of_others():
-    """Lengths of -1 are 0; what is cut off, or has no such type, is refused."""
+def test_key_value_and_other_columns():
+    """Only these two make a pair, and they must fit their parts."""
     text = SchemaInfo(SchemaType.STRING)
     info = join_schemas(text, text, "INLINE")
-    odd = SchemaInfo(info.type, b"\xff" * 8, info.properties)
-    assert split_schema(odd)[:2] == (text, text)
-    for data, more in (
-        (b"\0\0", {}),
-        (b"\0\0\0\5abc", {}),
-        (bytes(8), {"key.schema.type": "string"}),
-        (bytes(8), {"kv.encoding.type": "FOO"}),
+    for columns, part in (
+        ([("a", pa.string()), ("value", pa.string())], "`key` and `value`"),
+        ([("key", pa.string()), ("value", pa.int8())], "`value` is int8"),
     ):
-        bad = SchemaInfo(info.type, data, {**info.properties, **more})
-        with pytest.raises(InvalidSchemaError):
-            split_schema(bad)
-    with pytest.raises(InvalidSchemaError, match="`key` and `value`"):
-        encoder_for(info, pa.schema([("a", pa.string()), ("value", pa.string())]))
+        with pytest.raises(InvalidSchemaError, match=part):
+            encoder_for(info, pa.schema(columns))
 
 
 def test_values_of_another_system():

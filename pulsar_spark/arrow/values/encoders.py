@@ -15,13 +15,13 @@ from pulsar_spark.arrow.values.key_value_encoder import (
     KEY,
     KeyValueEncoder,
     join_schemas,
-    split_schema,
 )
 from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primitive_of
 from pulsar_spark.arrow.values.raw import RawEncoder
 from pulsar_spark.columns import VALUE
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.schemas.key_value import parse_key_value
 
 #: What a Kafka connector has its values begin with, as a property of the schema.
 _OFFSET = "__AVRO_READ_OFFSET__"
@@ -48,12 +48,12 @@ def encoder_for(info: SchemaInfo | None, columns: pa.Schema) -> ValueEncoder:
     if info.type == SchemaType.JSON:
         return JsonEncoder(parse_avro(info.data), columns)
     if info.type == SchemaType.KEY_VALUE:
-        key, value, is_separated = split_schema(info)
-        parts = {KEY: key, VALUE: value}
+        pair = parse_key_value(info)
+        parts = {KEY: pair.key, VALUE: pair.value}
         return KeyValueEncoder(
             columns,
             lambda name, column: encoder_for(parts[name], column),
-            is_separated=is_separated,
+            is_separated=pair.is_separated,
         )
     if is_primitive(info):
         return PrimitiveEncoder(info, columns)

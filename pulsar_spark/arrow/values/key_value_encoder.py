@@ -76,9 +76,8 @@ class KeyValueEncoder:
         return EncodedValues(joined)
 
 
-#: What says in a schema's properties where keys are, and the two words for it.
+#: What says in a schema's properties where keys are.
 _ENCODING = "kv.encoding.type"
-INLINE, SEPARATED = "INLINE", "SEPARATED"
 
 
 def join_schemas(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
@@ -94,35 +93,3 @@ def join_schemas(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInf
             f"{name}.schema.properties": json.dumps(dict(part.properties)),
         }
     return SchemaInfo(SchemaType.KEY_VALUE, data, properties)
-
-
-def split_schema(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo, bool]:
-    """Return the schemas of key and value, and whether keys are the messages' own.
-
-    Raises:
-        InvalidSchemaError: It is not laid out as one of these.
-    """
-    encoding = info.properties.get(_ENCODING) or INLINE
-    if encoding not in (INLINE, SEPARATED):
-        raise InvalidSchemaError(f"its {_ENCODING} is {encoding[:40]!r}")
-    parts, at = [], 0
-    for name in (KEY, VALUE):
-        size = int.from_bytes(info.data[at : at + 4], "big", signed=True)
-        if len(info.data) < at + 4 + max(size, 0):
-            raise InvalidSchemaError("its definition ends early")
-        data = info.data[at + 4 : at + 4 + max(size, 0)]
-        at += 4 + max(size, 0)
-        parts.append(_part(name, data, info))
-    return parts[0], parts[1], encoding == SEPARATED
-
-
-def _part(name: str, data: bytes, info: SchemaInfo) -> SchemaInfo:
-    word = info.properties.get(f"{name}.schema.type") or "BYTES"
-    if word == "BYTES":
-        return SchemaInfo(SchemaType.NONE)
-    try:
-        type_ = SchemaType[word]
-        properties = json.loads(info.properties.get(f"{name}.schema.properties", "{}"))
-    except (KeyError, ValueError):
-        raise InvalidSchemaError(f"its `{name}` has no type that there is") from None
-    return SchemaInfo(type_, data, properties if isinstance(properties, dict) else {})

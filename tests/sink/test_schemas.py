@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""With which schema rows go to a topic, with a broker that has what a test says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.arrow.values.encoders import new_schema
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import BrokerError, SchemaError
+from pulsar_spark.loops.avro_write import UnfitValueError
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType
+from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas, value_columns
+from pulsar_spark.topics import TopicName
+from tests.support.scripted_broker import ScriptedBroker, refuse
+
+TOPIC = TopicName("public", "default", "t")
+OTHER = TopicName("public", "default", "o")
+ROWS = pa.schema([("id", pa.int64()), ("__key", pa.string()), ("name", pa.string())])
+FULL = pa.schema([("id", pa.int64()), ("name", pa.string())])
+BYTES = pa.schema([("value", pa.binary())])
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "name", "type": "string"}, {"name": "id", "type": "long"}],
+    }
+)
+
+
+def schemas(pool: ConnectionPool, columns: pa.Schema, **given: str) -> TopicSchemas:
+    """The schemas of a write of these columns."""
+    named = {"service.url": "pulsar://127.0.0.1:1", **given}
+    return TopicSchemas(pool, parse_write_options(named, streaming=False), columns)
+
+
+def chosen(pool: ConnectionPool, columns: pa.Schema, **given: str) -> SchemaInfo | None:
+    """The schema of rows of the topic."""
+    one = schemas(pool, columns, **given)
+    one.choose([TOPIC])
+    return one.chosen[TOPIC]
+
+
+def test_columns_of_the_value() -> None:
+    """Those with a meaning of their own are no part of it, but for ``value``."""
+    assert value_columns(ROWS) == FULL
+    assert value_columns(BYTES) == BYTES
+
+
+def test_what_the_topic_has(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """It is used as it is, and nothing is registered."""
+    registered = scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    one = schemas(pool, ROWS)
+    one.choose([TOPIC])
+    assert one.chosen[TOPIC] == registered
+    assert one.is_registered(TOPIC)
+    one.register(TOPIC, TOPIC.full_name)
+    assert not scripted.requests["PRODUCER"]
+
+
+def test_nothing_and_what_was_deleted(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Then the columns decide; bytes and text are written as ever."""
+    for _ in range(2):
+        assert chosen(pool, BYTES) is None
+        info = chosen(pool, ROWS)
+        assert info is not None
+        assert info.type == SchemaType.AVRO
+        scripted.add_schema(TOPIC.full_name, SchemaType.STRING)
+        scripted.delete_schema(TOPIC.full_name)
+
+
+def test_bytes_on_request(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """The registry is not even asked."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    assert chosen(pool, BYTES, schemaType="bytes") is None
+    assert not scripted.requests["GET_SCHEMA"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "columns"),
+    [
+        (SchemaType.AVRO, AVRO, BYTES),
+        (SchemaType.JSON, AVRO, BYTES),
+        (SchemaType.STRING, "", BYTES),
+        (SchemaType.INT32, "", ROWS),
+        (SchemaType.PROTOBUF_NATIVE, "{}", ROWS),
+    ],
+)
+def test_what_cannot_be_a_next_version(
+    scripted: ScriptedBroker,
+    pool: ConnectionPool,
+    kind: SchemaType,
+    data: str,
+    columns: pa.Schema,
+) -> None:
+    """The error names what the topic has, and how bytes get there all the same."""
+    scripted.add_schema(TOPIC.full_name, kind, data)
+    with pytest.raises(SchemaError) as caught:
+        chosen(pool, columns)
+    text = caught.value.message
+    assert f"{TOPIC.full_name} has the schema {kind.name}, version 0" in text
+    assert "schemaType=bytes" in text
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_the_next_version(
+    scripted: ScriptedBroker, pool: ConnectionPool, kind: SchemaType
+) -> None:
+    """Rows that do not fit have one of the same type; it is registered at once."""
+    scripted.add_schema(TOPIC.full_name, kind, AVRO)
+    one = schemas(pool, pa.schema([*ROWS, ("more", pa.int8())]))
+    one.choose([TOPIC])
+    one.register(TOPIC, TOPIC.full_name)
+    _, latest = scripted.schemas[TOPIC.full_name]
+    assert latest.type == kind
+    assert [f["name"] for f in json.loads(latest.data)["fields"]] == [
+        "id",
+        "name",
+        "more",
+    ]
+
+
+def test_a_refusal(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """The broker's reason without its inner one, and the fields that differ."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    one = schemas(pool, pa.schema([("id", pa.string()), ("more", pa.int8())]))
+    one.choose([TOPIC])
+    reason = "Unable to read schema caused by org.apache.x.Y: because"
+    scripted.script("PRODUCER", refuse("IncompatibleSchema", reason))
+    with pytest.raises(SchemaError) as caught:
+        one.register(TOPIC, TOPIC.full_name)
+    text = caught.value.message
+    assert "refuses the schema of these rows: Unable to read schema. The rows" in text
+    assert "new: `more` [null, int] default null; gone: `name` string" in text
+    assert "changed: `id` from long to [null, string] default null" in text
+    assert "org.apache" not in text
+
+
+def test_other_refusals(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """What is not about schemas stays as it is."""
+    one = schemas(pool, ROWS)
+    one.choose([TOPIC])
+    scripted.script("PRODUCER", refuse("TopicTerminatedError"))
+    with pytest.raises(BrokerError, match="TopicTerminatedError"):
+        one.register(TOPIC, TOPIC.full_name)
+
+
+def test_keys_twice(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Where the schema makes the messages' keys, rows have none besides."""
+    pair = pa.schema([("key", pa.string()), ("value", pa.int32())])
+    info = new_schema(pair, "key_value", "SEPARATED")
+    assert info is not None
+    scripted.add_schema(
+        TOPIC.full_name, SchemaType.KEY_VALUE, info.data, info.properties
+    )
+    assert chosen(pool, pair) is not None
+    with pytest.raises(SchemaError, match="there is `__key` besides"):
+        chosen(pool, pa.schema([*pair, ("__key", pa.string())]))
+
+
+def test_rows_that_name_topics(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Each row's value is by its topic's schema, in the order of the rows."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    scripted.add_schema(OTHER.full_name, SchemaType.JSON, AVRO)
+    columns = pa.schema([*FULL, ("__topic", pa.string())])
+    one = schemas(pool, columns)
+    found: list[Any] = []
+
+    def find(topics: Any) -> None:
+        found.append(set(topics))
+        one.choose(topics)
+
+    encoder = ByTopicEncoder(one, columns, find)
+    assert encoder.columns == ("id", "name", "__topic")
+    topics = pa.array(["t", "o", "public/default/t"])
+    rows = [pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), topics]
+    assert encoder.encode(rows).values.to_pylist() == [
+        b"\2a\2",
+        b'{"id":2,"name":"b"}',
+        b"\2c\6",
+    ]
+    assert found == [{TOPIC, OTHER}]
+    rows[1] = pa.array(["a", "b", None])
+    with pytest.raises(UnfitValueError) as caught:
+        encoder.encode(rows)
+    assert caught.value.row == 2
