@@ -236,6 +236,7 @@ LAYERS = {
         (
             "errors",
             "columns",
+            "statistics",
             "options",
             "schemas",
             "client",

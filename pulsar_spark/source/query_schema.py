@@ -40,6 +40,7 @@ from pulsar_spark.source.discovery import (
     find_topic_partitions,
 )
 from pulsar_spark.source.value_decoders import value_columns, value_settings
+from pulsar_spark.statistics import warn_once
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -237,6 +238,13 @@ def reader_schema(
             f"The columns asked for cannot be made of {found}: {error}. Its columns "
             f"are {_described(found)}. Or {_AS_BYTES}."
         ) from None
+    if found.info.type == SchemaType.PROTOBUF:
+        warn_once(
+            f"The schema of {found.topic} is of type PROTOBUF, whose registered text "
+            "does not say how payloads are encoded: `value` has the bytes of each. "
+            "Decode them with Spark's from_protobuf and the descriptor, or register "
+            "the schema as PROTOBUF_NATIVE."
+        )
     return found.info
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.values import Decoded, ValueSettings
-from pulsar_spark.arrow.values.protobuf import bytes_notice, columns_of, decoder
+from pulsar_spark.arrow.values.protobuf import columns_of, decoder
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from tests.support.protobuf_schemas import (
     REPEATED,
@@ -485,4 +485,3 @@ def test_protobuf_that_is_not_native() -> None:
     assert value("08", schema, schema, value=pa.large_binary()) == b"\x08"
     assert refused(schema, schema, a=pa.binary()).startswith("`a` cannot be binary")
     assert refused(schema, schema, value=pa.int32()).startswith("`value` cannot be int")
-    assert "The schema of t is of type PROTOBUF" in bytes_notice("t")

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from pulsar.schema import (
     AvroSchema,
     Double,
     JsonSchema,
     Long,
+    ProtobufNativeSchema,
     Record,
     String,
     StringSchema,
@@ -249,6 +251,30 @@ def test_key_value(
         {"key": "k", "value": 1},
         {"key": None, "value": 1},
         {"key": "k", "value": None},
+    ]
+
+
+def test_protobuf(spark: SparkSession, service_url: str, topic: str) -> None:
+    """Of the official client's: fields by the descriptor, with their defaults."""
+    sent = [
+        Timestamp(seconds=-(2**63), nanos=2**31 - 1),
+        Timestamp(),
+        Timestamp(nanos=7),
+    ]
+    with official.client(service_url) as one:
+        producer = one.create_producer(topic, schema=ProtobufNativeSchema(Timestamp))
+        for moment in sent:
+            producer.send(moment)
+    send(service_url, topic, (b"\x08", 0), (None, 0))
+    frame = load(spark, service_url, topic, mode="PERMISSIVE")
+    assert frame.schema.simpleString() == (
+        "struct<seconds:bigint,nanos:int,_corrupt_record:binary>"
+    )
+    found = [tuple(row) for row in frame.collect()]
+    assert found == [
+        *((moment.seconds, moment.nanos, None) for moment in sent),
+        (None, None, bytearray(b"\x08")),
+        (None, None, None),
     ]
 
 

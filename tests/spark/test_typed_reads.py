@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pulsar_spark import PulsarDataSource, SchemaError
+from pulsar_spark import PulsarDataSource, SchemaError, statistics
 from pulsar_spark.errors import CorruptEntryError, TopicNotFoundError
 from pulsar_spark.schemas.info import SchemaType, version_bytes
 from tests.support.scripted_broker import ScriptedBroker, batch, single
@@ -121,6 +121,23 @@ class TestColumns:
             "struct<id:bigint,mail:string,name:string,score:double,__key:binary>"
         )
         assert all(field.nullable for field in schema)
+
+    def test_of_protobuf_that_is_not_native(
+        self,
+        broker: ScriptedBroker,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Bytes, with a warning; without one where bytes were asked for."""
+        monkeypatch.setattr(statistics, "_warnings", set())
+        broker.add_schema(TOPIC, SchemaType.PROTOBUF, V1)
+        broker.append(TOPIC, sent(b"\x08\x01", 0))
+        with caplog.at_level(logging.WARNING):
+            columns = pa.field("value", pa.binary())
+            assert values(read(broker, columns)) == [b"\x08\x01"]
+            assert "PROTOBUF" not in caplog.text
+            assert values(read(broker)) == [b"\x08\x01"]
+        assert "PROTOBUF_NATIVE" in caplog.text
 
     @pytest.mark.parametrize("is_deleted", [True, False])
     def test_of_no_schema(self, broker: ScriptedBroker, is_deleted: bool) -> None:

@@ -31,7 +31,7 @@ where each value fits; text and bytes may become each other, and one value a lis
 one. An enum has the reader's names.
 
 A schema of type PROTOBUF holds a description in AVRO, which cannot decode a payload:
-numbers of fields are not in it. So its values stay bytes; see ``bytes_notice``.
+numbers of fields are not in it. So its values stay bytes.
 """
 
 from __future__ import annotations
@@ -93,16 +93,6 @@ def decoder(
     if writer.data != reader.data:
         written = parse_protobuf_native(writer.data)
     return _Messages(written, read_as, wanted)
-
-
-def bytes_notice(topic: str) -> str:
-    """Return the warning that values of a topic with a schema PROTOBUF stay bytes."""
-    return (
-        f"The schema of {topic} is of type PROTOBUF, whose registered text does not "
-        "say how payloads are encoded. Its column `value` has each message's bytes; "
-        "decode them with Spark's from_protobuf and the descriptor, or register the "
-        "schema as PROTOBUF_NATIVE."
-    )
 
 
 class _Bytes:
