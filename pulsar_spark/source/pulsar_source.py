@@ -60,11 +60,11 @@ class PulsarSource:
         tasks = plan_batch(pool, self.options, pruning)
         if self.columns is None:
             return tasks
-        from pulsar_spark.source.query_schema import find_schema, reader_schema
+        from pulsar_spark.source.query_schema import reader_schema, settled_schema
 
         # What is wrong with the topics themselves is said before.
         schema = reader_schema(
-            find_schema(pool, self.options) if self.found is None else self.found,
+            settled_schema(pool, self.options, self.found),
             self.columns,
             self.options,
             is_given=self.found is None,

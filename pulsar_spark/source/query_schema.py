@@ -35,10 +35,7 @@ from pulsar_spark.schemas.info import (
     version_bytes,
     version_number,
 )
-from pulsar_spark.source.discovery import (
-    existing_topic_partitions,
-    find_topic_partitions,
-)
+from pulsar_spark.source.discovery import existing_topic_partitions
 from pulsar_spark.source.value_decoders import value_columns, value_settings
 from pulsar_spark.statistics import warn_once
 
@@ -72,7 +69,7 @@ def find_schema(pool: ConnectionPool, options: ReadOptions) -> QuerySchema:
     """Return the schema of the topics that the options name.
 
     Asking creates nothing, registers nothing, and is no error for topics that do not
-    exist; with ``waitingForNonExistedTopic`` it waits for them.
+    exist, nor waits for them.
 
     Raises:
         SchemaError: Topics have different schemas, or not that of ``schemaVersion``.
@@ -107,14 +104,40 @@ def find_schema(pool: ConnectionPool, options: ReadOptions) -> QuerySchema:
     return min(known.items())[1]
 
 
+def settled_schema(
+    pool: ConnectionPool, options: ReadOptions, found: QuerySchema | None
+) -> QuerySchema:
+    """Return the schema of a query whose topics exist by now.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        found: That of the topics when the query was loaded; None where the user chose
+            the columns.
+
+    Raises:
+        SchemaError: As ``find_schema`` does, or topics that were waited for have a
+            schema, and the query does not have its columns.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    if found is None:
+        return find_schema(pool, options)
+    if found.info is None and options.waiting_for_non_existed_topic:
+        now = find_schema(pool, options)
+        if now.info is not None:
+            raise SchemaError(
+                f"{now.topic} was made after the query was loaded, which so has its "
+                f"values as bytes, and has {now}. Load the query again for its columns."
+            )
+    return found
+
+
 def _topics(pool: ConnectionPool, options: ReadOptions) -> list[str]:
     """Return the topics, by full name: all partitions have the schemas of their topic.
 
     Names need no answer of the cluster for that.
     """
-    if options.waiting_for_non_existed_topic:
-        topics = find_topic_partitions(TopicLookup(pool), options)
-    elif options.topics_pattern is not None:
+    if options.topics_pattern is not None:
         topics = existing_topic_partitions(TopicLookup(pool), options)
     else:
         topics = list(options.topics)

@@ -152,6 +152,16 @@ class TestColumns:
         for body in broker.bodies["SUBSCRIBE"]:
             assert not body.HasField("schema")
 
+    def test_of_a_topic_that_is_waited_for(self, broker: ScriptedBroker) -> None:
+        """Loading does not wait; a schema that it could not know of is an error."""
+        made, schema = load(broker, topic="u", waitingForNonExistedTopic="true")
+        assert schema.simpleString() == "struct<value:binary>"
+        broker.add_topic(OTHER)
+        assert made.reader(schema).partitions() == []
+        broker.add_schema(OTHER, SchemaType.AVRO, V1)
+        with pytest.raises(SchemaError, match="Load the query again"):
+            made.reader(schema).partitions()
+
     def test_of_an_absent_topic(self, broker: ScriptedBroker) -> None:
         """It is reported as ever, when the read is planned."""
         made, schema = load(broker, topic="none")

@@ -31,8 +31,8 @@ from pulsar_spark.schemas.info import SchemaInfo, version_bytes, version_number
 from pulsar_spark.source.query_schema import (
     QuerySchema,
     changes,
-    find_schema,
     reader_schema,
+    settled_schema,
     value_columns_of,
 )
 from pulsar_spark.source.stream.checkpoint import SchemaPin
@@ -85,8 +85,7 @@ class StreamSchema:
             SchemaError: The topics have no such columns.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        found = self._found
-        self._use(find_schema(self._pool, self._options) if found is None else found)
+        self._use(settled_schema(self._pool, self._options, self._found))
 
     def go_on(self, pin: SchemaPin | None) -> None:
         """Take the schema that a recorded offset names; without one as ``begin`` does.
