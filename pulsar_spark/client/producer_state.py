@@ -338,6 +338,12 @@ class TopicProducer:
     def broke(self, reason: PulsarSparkError) -> None:
         """Have the task's thread attach it again: any state -> BROKEN."""
         with self._shared.changed:
+            attachment = self.attachment
+            if attachment is not None and attachment.resending is not None:
+                # Others may still send again on the same connection.
+                under_way = sum(len(frame.data) for frame in self.pending)
+                attachment.resending.given_up(under_way)
+                attachment.resending = None
             self._shared.broken[self] = reason
             self._shared.resending.pop(self, None)
             self.state = State.BROKEN

@@ -50,3 +50,7 @@ class Resending:
         """
         self._under_way_bytes = max(0, self._under_way_bytes - size_bytes)
         self._window_bytes += size_bytes
+
+    def given_up(self, size_bytes: int) -> None:
+        """Take in that so many bytes get no receipt here: their producer has broken."""
+        self._under_way_bytes = max(0, self._under_way_bytes - size_bytes)

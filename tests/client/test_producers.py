@@ -1643,6 +1643,33 @@ class TestAnyFaults:
         """Attaches anew after a fifth of a second, but does not give up so soon."""
         monkeypatch.setattr(module, "_SILENCES", 300)
 
+    def test_one_breaks_alone_while_others_send_again(self) -> None:
+        """What it had under way is not waited for by those on the same connection."""
+        with ScriptedBroker() as broker:
+            broker.budgets.extend([3444, 4391, 321])
+            options = client_options(broker.address, memory_limit_bytes=5000)
+            pool = ConnectionPool(options)
+            producers = Producers(
+                pool, ProducerSettings(name="mine", send_timeout_s=60.0)
+            )
+            sizes = [4000, 300, 4, 300, 300, 4000]
+            topics = [OTHER, OTHER, OTHER, TOPIC, OTHER, TOPIC]
+            faults = ["usual then cut", "unheard", "unheard", "wrong receipt and deaf"]
+            try:
+                producers.open([TOPIC, OTHER])
+                broker.script("SEND", *[FAULTS[fault] for fault in faults])
+                broker.script("PRODUCER", cut, cut, usual_then_cut)
+                broker.script("LOOKUP", usual_then_cut)
+                for number, (topic, size) in enumerate(zip(topics, sizes, strict=True)):
+                    producer = producers.get(topic)
+                    for frame in frames(producer, b"." * size, first=number):
+                        producers.send(producer, frame)
+                producers.flush()
+                assert producers._shared.in_flight_bytes == 0
+            finally:
+                producers.close()
+                pool.close()
+
     @settings(
         max_examples=40,
         deadline=None,

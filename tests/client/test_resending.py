@@ -61,3 +61,13 @@ def test_receipts_of_new_entries() -> None:
     for _ in range(3):
         resending.stored(KIB)
     assert admitted(resending, KIB) == 67
+
+
+def test_what_a_producer_gives_up_makes_room_for_others() -> None:
+    """The window does not grow by it: nothing of it came through."""
+    resending = Resending(1)
+    assert admitted(resending, KIB) == 64
+    resending.given_up(16 * KIB)
+    assert admitted(resending, KIB) == 16
+    resending.given_up(1000 * KIB)
+    assert admitted(resending, KIB) == 64
