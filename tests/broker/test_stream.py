@@ -1104,8 +1104,8 @@ def test_progress(
     [
         ({"startingOffsets": "subscription"}, ["predefinedSubscription"]),
         (
-            {"endingOffsets": "latest", "maxRowsPerTrigger": "0", "ackOnCommit": "x"},
-            ["endingOffsets", "maxRowsPerTrigger", "ackOnCommit"],
+            {"startingOffsets": "x", "maxRowsPerTrigger": "0", "ackOnCommit": "x"},
+            ["startingOffsets"],
         ),
         ({"maxRowPerTrigger": "5"}, ["maxRowsPerTrigger?"]),
     ],
@@ -1120,6 +1120,15 @@ def test_wrong_options(
     nowhere = {"service.url": "pulsar://127.0.0.1:1"}
     text = stream(topic=topic, **nowhere, **options).failure()
     expect(text, "[PULSAR_OPTION]", *parts)
+
+
+def test_options_that_are_wrong_for_streams_alone(
+    stream: Callable[..., Stream], topic: str
+) -> None:
+    """They are named together, before the stream starts: loading may be for a batch."""
+    options = {"endingOffsets": "latest", "maxRowsPerTrigger": "0", "ackOnCommit": "x"}
+    text = stream(topic=topic, **options).failure()
+    expect(text, "[PULSAR_OPTION]", *options)
 
 
 def test_no_broker(stream: Callable[..., Stream], topic: str) -> None:
