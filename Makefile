@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything runs in a virtual environment that this file makes itself.
 # PYTHON=python3.12 make test    chooses the interpreter for it.
-# FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
+# MINUTES=60 FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
 # PROCESSES=4 make test  chooses how many share the tests; each has its own broker and Spark.
 # PYTHONS=python3.13 make test-matrix   names the other interpreters.
 # ARGS="-k frames -x" make test-fast    passes options to pytest, and to the others.
@@ -10,6 +10,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+MINUTES ?= 10
 FRAMES ?= 1000000
 SEED ?= 1
 PROCESSES ?= 3
@@ -20,10 +21,12 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 PROTO := proto/pulsar_api.proto
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
-CODE := pulsar_spark pyspark_pulsar.py setup.py tests examples docs/conf.py
+CODE := pulsar_spark pyspark_pulsar.py pyspark_pulsar_py.py setup.py tests examples docs/conf.py
 LONG := soak or matrix
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
+COVERAGE := $(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) \
+	--dist=worksteal -m 'not (broker or slow or $(LONG))'
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -80,22 +83,31 @@ test: lint types check-proto ## Everything that must pass, with a real broker an
 test-fast: $(STAMP) ## The tests that need no broker
 	$(PYTEST) -m 'not (broker or $(LONG))' $(ARGS)
 
-test-matrix: $(STAMP) ## Every combination, and make test-fast on the other Pythons at hand
-	$(PYTEST) -m matrix $(ARGS)
+test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (ARGS=--save)
+	$(PYTEST) -m matrix $(filter-out --save,$(ARGS))
+	PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.matrix $(ARGS)
 	@for python in $$(PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.support.pythons); do \
 		venv=build/venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
-		$(MAKE) test-fast PYTHON=$$python VENV=$$venv || exit 1; \
+		$(MAKE) test-fast PYTHON=$$python VENV=$$venv \
+			ARGS='$(filter-out --save,$(ARGS))' || exit 1; \
 	done
 
-soak: $(STAMP) ## Kills, long faults, a hostile broker's million frames (FRAMES=, SEED=)
+# The stream on the cluster has the machine for itself; what comes after runs if it fails, too.
+soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FRAMES=, SEED=)
+	@failed=0; \
+	PULSAR_SPARK_SOAK_MINUTES=$(MINUTES) PULSAR_SPARK_SOAK_SEED=$(SEED) \
+		$(BIN)/python -m pytest -m soak --capture=no --durations=0 \
+		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) tests/soak $(ARGS) || failed=1; \
 	PULSAR_SPARK_FUZZ_FRAMES=$(FRAMES) PULSAR_SPARK_FUZZ_SEED=$(SEED) \
-		$(PYTEST) -m soak $(ARGS)
+		$(PYTEST) -m soak --durations=0 --ignore=tests/soak $(ARGS) || failed=1; \
+	exit $$failed
 
+# Coverage cannot look into the compiled kernel, and the other one makes all the rest slow:
+# it runs in its own tests, and where others are about both.
 coverage: $(STAMP) ## How much of each package runs without a broker (ARGS=--save: into docs/)
 	rm -rf build/coverage
-	$(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) --dist=worksteal \
-		-p tests.support.python_kernel -m 'not (broker or slow or $(LONG))' \
-		--ignore=tests/bench
+	$(COVERAGE) --ignore=tests/bench --ignore=tests/loops
+	$(COVERAGE) -p tests.support.python_kernel -k 'not (compiled or checked)' tests/loops
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
 	$(BIN)/python -m tests.support.rooms build/coverage/report.json $(ARGS)

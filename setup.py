@@ -65,16 +65,18 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize
 
+    is_checked = KERNEL == "checked"
+    # What is checked is for tests, which wait for the compiler longer than for it.
+    level = "-O1" if is_checked else "-O3"
     kernel = [
         Extension(
             f"pulsar_spark.loops.{name}",
             [f"pulsar_spark/loops/{name}.py"],
-            extra_compile_args=["-O3", "-g0"],
+            extra_compile_args=[level, "-g0"],
             optional=not KERNEL,  # nothing that is missing is copied, either
         )
         for name in MODULES
     ]
-    is_checked = KERNEL == "checked"
     return cythonize(
         kernel,
         build_dir="build/kernel",

@@ -29,11 +29,14 @@ from pulsar_spark.errors import (
     BrokerError,
     CorruptEntryError,
     DataLossError,
+    EncryptionError,
     OptionError,
     ProtocolError,
     PulsarSparkError,
     ReadTimeoutError,
     SchemaError,
+    TlsError,
+    TopicMigratedError,
     TopicNotFoundError,
     TransportError,
 )
@@ -41,26 +44,33 @@ from pulsar_spark.logs import protect_loggers
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
-from pulsar_spark.spark.datasource import PulsarDataSource
+from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
 
 kernel = messages.KERNEL
 
 protect_loggers()
 
+# Where a jar has its name, this warns: an import may be all that Python sees of it.
+PulsarDataSource.name()
+
 __all__ = [
     "AuthError",
     "BrokerError",
     "CorruptEntryError",
     "DataLossError",
+    "EncryptionError",
     "MessageId",
     "OptionError",
     "ProtocolError",
     "PulsarDataSource",
     "PulsarLagListener",
+    "PulsarPyDataSource",
     "PulsarSparkError",
     "ReadTimeoutError",
     "SchemaError",
+    "TlsError",
+    "TopicMigratedError",
     "TopicNotFoundError",
     "TransportError",
     "__version__",

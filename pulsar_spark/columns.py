@@ -152,9 +152,9 @@ COLUMNS = (
         Read(ColumnType.TIMESTAMP, "NULL where none was set", default=True),
         Write(
             4,
-            (ColumnType.TIMESTAMP,),
-            "rounded down to the millisecond; NULL for none, which the first one of"
-            " 1970 is, too",
+            (ColumnType.TIMESTAMP, ColumnType.BIGINT),
+            "rounded down to the millisecond, or milliseconds since 1970; NULL for"
+            " none, which the first one of 1970 is, too",
         ),
     ),
     Column(
@@ -224,6 +224,9 @@ WRITE = dict(
         key=lambda pair: pair[1].order,
     )
 )
+
+#: What a read gives and a write cannot take: the broker or the producer says it.
+READ_ONLY = tuple(name for name in READ if name not in WRITE)
 
 #: Every metadata column that a read can give, and those that it gives by default.
 METADATA_COLUMNS_ALL = tuple(name for name in READ if name != VALUE)

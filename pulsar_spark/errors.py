@@ -8,11 +8,14 @@
     ├── SchemaError            [PULSAR_SCHEMA]           columns a topic does not have
     ├── BadRowError            [PULSAR_BAD_ROW]          values a message cannot hold
     ├── TransportError         [PULSAR_CONNECTION]       unreachable, cut or silent
+    │   └── TlsError           [PULSAR_TLS]              no connection that is safe
     ├── ProtocolError          [PULSAR_PROTOCOL]         bytes Pulsar would not send
     │   └── CorruptEntryError  [PULSAR_CORRUPT_MESSAGE]  one entry is unreadable
+    ├── EncryptionError        [PULSAR_ENCRYPTION]       no key opens a message
     ├── BrokerError            [PULSAR_BROKER]           the broker said no
     │   ├── TopicNotFoundError [PULSAR_TOPIC_NOT_FOUND]
     │   ├── AuthError          [PULSAR_AUTH]
+    │   ├── TopicMigratedError [PULSAR_TOPIC_MIGRATED]   to another cluster
     │   └── TransactionLostError [PULSAR_TRANSACTION_LOST] over before its commit
     ├── TransactionsOffError   [PULSAR_TRANSACTIONS_OFF] the cluster has none
     ├── CommitInDoubtError     [PULSAR_COMMIT_IN_DOUBT]  what of a write is visible
@@ -212,6 +215,29 @@ class TransportError(PulsarSparkError, ConnectionError):
         self.broker = broker
 
 
+class TlsError(TransportError):
+    """A connection could not be made safe: nothing was sent on it.
+
+    A certificate is not trusted, not valid, or for another host; the broker does not
+    take ours; a file with one of them is missing on a node or of no use; or one side
+    speaks TLS and the other does not.
+
+    Cure: The message says which. Files named by options must be on every node.
+
+    Attributes:
+        is_unheard: Whether the other side only closed the connection.
+    """
+
+    condition = "PULSAR_TLS"
+    retriable = False
+
+    def __init__(
+        self, message: str, *, broker: str = "", is_unheard: bool = False
+    ) -> None:
+        super().__init__(message, broker=broker, retriable=False)
+        self.is_unheard = is_unheard
+
+
 class ProtocolError(PulsarSparkError):
     """The other side sent bytes that the Pulsar protocol does not allow.
 
@@ -239,7 +265,7 @@ class ProtocolError(PulsarSparkError):
 class CorruptEntryError(ProtocolError):
     """One entry of a topic cannot be decoded.
 
-    Its checksum, codec or layout is wrong, it is encrypted, or it is too large.
+    Its checksum, codec or layout is wrong, or it is too large.
 
     Cure: The message id is named: read around it with offsets (a stream: with a new
     checkpoint), or raise ``pulsar.client.memoryLimitBytes``.
@@ -259,6 +285,35 @@ class CorruptEntryError(ProtocolError):
             f"Message {message_id} of {topic_partition} cannot be read: "
             if message_id
             else "An entry cannot be read: "
+        )
+        super().__init__(where + reason)
+        self.reason = reason
+        self.topic_partition = topic_partition
+        self.message_id = message_id
+
+
+class EncryptionError(PulsarSparkError):
+    """A message is encrypted, and no key of the read opens it.
+
+    Cure: Give the private key of one of the names that the message has, by
+    ``encryption.privateKeys``; or let ``pulsar.reader.cryptoFailureAction`` be
+    ``DISCARD`` or ``CONSUME``.
+
+    Attributes:
+        topic_partition: Full name of the topic partition, "" where it is not known yet.
+        message_id: ``ledger:entry`` of the entry, "" where it is not known yet.
+        reason: Why it cannot be opened.
+    """
+
+    condition = "PULSAR_ENCRYPTION"
+
+    def __init__(
+        self, reason: str, *, topic_partition: str = "", message_id: str = ""
+    ) -> None:
+        where = (
+            f"Message {message_id} of {topic_partition} cannot be decrypted: "
+            if message_id
+            else "An entry cannot be decrypted: "
         )
         super().__init__(where + reason)
         self.reason = reason
@@ -312,10 +367,38 @@ class TopicNotFoundError(BrokerError):
 class AuthError(BrokerError):
     """The broker did not accept who we are, or what we are allowed to do.
 
-    Cure: This version cannot authenticate.
+    Or there is no credential to show: a file that does not answer, an OAuth2 server
+    that gives no token.
+
+    Cure: The message names the method and what to check, or the role, the topic, what
+    is missing and the command that grants it.
     """
 
     condition = "PULSAR_AUTH"
+
+
+class TopicMigratedError(BrokerError):
+    """The topic was migrated to another cluster, where its positions mean nothing.
+
+    Nor do transactions, or what a broker knows of duplicates. Writes of the guarantees
+    ``none`` and ``at-least-once`` follow by themselves.
+
+    Cure: The message has the URL of the new cluster: set ``service.url`` to it, and
+    begin with a new checkpoint, a stream at ``earliest``.
+
+    Attributes:
+        service_url: URL of the new cluster, "" where it was not said.
+        service_url_tls: Its URL for TLS, likewise.
+    """
+
+    condition = "PULSAR_TOPIC_MIGRATED"
+
+    def __init__(
+        self, message: str, *, broker: str, service_url: str, service_url_tls: str
+    ) -> None:
+        super().__init__(message, code="TopicMigrated", broker=broker)
+        self.service_url = service_url
+        self.service_url_tls = service_url_tls
 
 
 class TransactionsOffError(PulsarSparkError):

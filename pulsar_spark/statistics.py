@@ -34,6 +34,8 @@ class Totals:
         broker_s: Of that, waiting for brokers.
         spark_s: Of that, waiting for Spark: to take rows, or to give some.
         duplicate_rows: Rows that the broker had already.
+        discarded_rows: Encrypted messages that were left out, because no key opens
+            them.
         reconnects: How often a connection had to be made again.
     """
 
@@ -43,6 +45,7 @@ class Totals:
     broker_s: float = 0.0
     spark_s: float = 0.0
     duplicate_rows: int = 0
+    discarded_rows: int = 0
     reconnects: int = 0
 
     def add(self, other: Totals) -> None:
@@ -69,11 +72,13 @@ class Kind:
         """Return the figures as a user reads them."""
         works_s = max(0.0, totals.total_s - totals.broker_s - totals.spark_s)
         duplicates = f"; {totals.duplicate_rows} rows were there already"
+        discarded = f"; {totals.discarded_rows} encrypted messages left out"
         return (
             f"{totals.rows} rows, {totals.size_bytes} bytes {self.did} in "
             f"{totals.total_s:.1f} s: {totals.broker_s:.1f} s waiting for the broker, "
             f"{totals.spark_s:.1f} s for Spark, {works_s:.1f} s {self.works}"
             f"{duplicates if totals.duplicate_rows else ''}"
+            f"{discarded if totals.discarded_rows else ''}"
             f"; {totals.reconnects} reconnects{self.note}"
         )
 

@@ -30,7 +30,16 @@ COMMIT_LOG_PREFIX = "spark-commits-"
 
 _SCHEME = "persistent://"
 _NON_PERSISTENT_SCHEME = "non-persistent://"
+#: Of scalable topics, which Pulsar 5 has, and of their parts.
+_SCALABLE_SCHEMES = ("topic://", "segment://")
 _NAMESPACE_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+# What means the same to Java, to RE2 and to Python, but that a dot may match less in
+# Java: plain characters, dots and classes without "^", each perhaps with one of * + ?
+# behind it, and groups without, which a broker might be at for ever.
+_IN_COMMON = re.compile(
+    r"(?:(?:[\w=:%~@/-]|\\\.|\.|\[[\w.=-]+\])[*+?]?(?![*+?])|\((?!\?)|\)(?![*+?])|\|)+",
+    re.ASCII,
+)
 # Canonical decimals only: "t-partition-01" is a plain topic, for the broker, too.
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
 _MAX_PARTITION = 2**31 - 1
@@ -151,6 +160,23 @@ class TopicsPattern:
     namespace_name: str
     regex: re.Pattern[str]
 
+    @property
+    def for_brokers(self) -> str:
+        """An expression by which a broker may shorten the list of topics, or "".
+
+        It is one for ``tenant/namespace/local_name``, in what Java, RE2 and Python have
+        in common, and matches partitions of all topics that this pattern matches, and
+        perhaps more. Brokers take no more than 50 characters unless told otherwise;
+        they list all topics then.
+        """
+        expression = self.regex.pattern.removeprefix("^").removesuffix("$")
+        if not _IN_COMMON.fullmatch(expression):
+            return ""
+        if "|" in expression:
+            expression = f"({expression})"
+        suffix = "" if expression.endswith(".*") else "(-p.*)?"
+        return f"(?s){self.namespace_name}/{expression}{suffix}"
+
     def matches(self, full_topic_name: str) -> bool:
         """Return whether the pattern covers a topic, or the topic of a partition.
 
@@ -240,6 +266,12 @@ def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
     if name.startswith(_NON_PERSISTENT_SCHEME):
         raise OptionError(
             f"{where}{name!r} is a non-persistent topic, which keeps nothing to read."
+            " Name a persistent topic."
+        )
+    if name.startswith(_SCALABLE_SCHEMES):
+        raise OptionError(
+            f"{where}{name!r} is a scalable topic of Pulsar 5, which this connector"
+            " cannot read or write yet: its parts are not those of a partitioned topic."
             " Name a persistent topic."
         )
     if name.startswith(_SCHEME):

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.options import METADATA_COLUMNS_ALL, OPTIONS, Support
+from pulsar_spark.cli.main import parser
+from pulsar_spark.options import METADATA_COLUMNS_ALL
 from tests.support import docs
 from tests.support.docs import DOCS, DOCUMENTS, REPOSITORY, ROOT
+from tests.support.key_pairs import rsa_pair
 from tests.test_examples import send
 
 if TYPE_CHECKING:
@@ -45,29 +48,6 @@ def test_every_condition_is_listed() -> None:
     for condition, error in docs.conditions().items():
         meaning, cure = docs.meaning_and_cure(error)
         assert f"| `{condition}`, `{error.__name__}` | {meaning} | {cure} |" in text
-
-
-# -- Moving from others --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["moving-from-scala", "moving-from-kafka"])
-def test_options_of_others(name: str) -> None:
-    """What such a page says of an option is what becomes of it."""
-    words = {
-        Support.HONOURED: "honoured",
-        Support.IGNORED: "ignored",
-        Support.REFUSED: "refused",
-    }
-    rows = re.findall(
-        r"^\| `([\w.]+)` \| (honoured|ignored|refused|unknown) \|",
-        (DOCS / f"{name}.md").read_text(),
-        re.MULTILINE,
-    )
-    assert len(rows) > 20
-    known = {name: spec for spec in OPTIONS for name in (spec.name, *spec.aliases)}
-    for option, word in rows:
-        spec = known.get(option)
-        assert word == (words[spec.support] if spec else "unknown"), option
 
 
 # -- Files and links -----------------------------------------------------------------
@@ -147,18 +127,53 @@ def test_prose_is_wrapped(document: Path) -> None:
     assert [line for line in lines if len(line) > 100] == []
 
 
+# -- Commands ------------------------------------------------------------------------
+
+
+def commands() -> list[list[str]]:
+    """Return the commands that documents show, as a shell would split them."""
+    found = {}
+    for document in DOCUMENTS:
+        for block in re.findall(
+            r"^```sh\n(.*?)^```", document.read_text(), re.M | re.S
+        ):
+            for line in block.splitlines():
+                if line.startswith("pulsar-spark "):
+                    found[line] = shlex.split(line)[1:]
+    return list(found.values())
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_command_is_understood(command: list[str]) -> None:
+    """Each command that is shown has arguments that there are."""
+    assert callable(parser().parse_args(command).run)
+
+
 # -- Snippets ------------------------------------------------------------------------
+
+
+#: Sections whose blocks need a broker of their own, and the test of these.
+ELSEWHERE = {
+    ("security", "Authentication"): "tests/broker/test_authentication.py",
+    ("security", "TLS"): "tests/broker/test_tls.py",
+    ("sql", "A pipeline"): "tests/broker/test_sql.py",
+}
 
 
 def snippets() -> list[Any]:
     """Return the Python blocks of all documents, each once, named by its heading."""
+    others = {
+        block
+        for name, section in ELSEWHERE
+        for block in docs.snippets_of(DOCS / f"{name}.md", section)
+    }
     found: dict[str, str] = {}
     pattern = re.compile(r"^#+ ([^\n]+)$|^```python\n(.*?)^```", re.M | re.S)
     for document in DOCUMENTS:
         heading = ""
         for match in pattern.finditer(document.read_text()):
             heading = match[1] or heading
-            if match[2]:
+            if match[2] and match[2] not in others:
                 name = re.sub(r"\W+", "-", f"{document.stem} {heading}".lower())
                 found.setdefault(match[2], f"{name}-{len(found)}")
     return [pytest.param(code, id=name) for code, name in found.items()]
@@ -196,6 +211,9 @@ def test_snippet_runs(
     code = code.replace("pulsar://localhost:6650", service_url)
     code = code.replace("public/default", namespace)
     code = code.replace('"/data/', f'"{tmp_path}/')
+    code = code.replace("file:/data/", f"file:{tmp_path}/")
+    (tmp_path / "keys").mkdir()
+    rsa_pair().save(tmp_path / "keys", "orders")
     try:
         exec(compile(code, "snippet", "exec"), {"spark": spark})  # noqa: S102
     finally:

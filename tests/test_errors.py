@@ -22,6 +22,7 @@ from pulsar_spark.errors import (
     CorruptEntryError,
     DataLossError,
     DeduplicationOffError,
+    EncryptionError,
     IdempotenceError,
     InDoubtError,
     MessageTooLargeError,
@@ -32,6 +33,8 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     SchemaError,
     SendTimeoutError,
+    TlsError,
+    TopicMigratedError,
     TopicNotFoundError,
     TransactionLostError,
     TransactionsOffError,
@@ -47,13 +50,18 @@ EXAMPLES: list[PulsarSparkError] = [
     QueryConflictError("Twice."),
     AskAgainError("It moved."),
     TransportError("Unreachable.", broker="h:6650"),
+    TlsError("Expired.", broker="h:6651", is_unheard=True),
     ProtocolError("Bytes."),
     CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2"),
+    EncryptionError("no key", topic_partition="t", message_id="1:2"),
     BrokerError("No.", code="ServiceNotReady", server_message="later", broker="h:1"),
     TopicNotFoundError("Absent.", code="TopicNotFound", broker="h:1"),
     AuthError("Refused.", code="AuthenticationError"),
     TransactionsOffError("None."),
     ReadTimeoutError("Silence.", topic_partition="t"),
+    TopicMigratedError(
+        "Gone.", broker="b:1", service_url="pulsar://c", service_url_tls=""
+    ),
     DataLossError("Gone.", topic_partition="t", wanted="1:2", available=""),
     SchemaError("Columns."),
     BadRowError("A time before 1970."),
@@ -197,6 +205,13 @@ def test_corrupt_entry_names_its_place_when_known() -> None:
     known = CorruptEntryError("bad checksum", topic_partition="t", message_id="1:2")
     assert known.message == "Message 1:2 of t cannot be read: bad checksum"
     assert CorruptEntryError("short").message == "An entry cannot be read: short"
+
+
+def test_encryption_errors_name_their_place_when_known() -> None:
+    """Likewise."""
+    known = EncryptionError("no key", topic_partition="t", message_id="1:2")
+    assert known.message == "Message 1:2 of t cannot be decrypted: no key"
+    assert EncryptionError("no").message == "An entry cannot be decrypted: no"
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)

@@ -129,6 +129,32 @@ def test_streaming_lag(
             assert ": 1000 rows, 500 entries behind in 2 of 2 topic" in lines[1]
 
 
+def test_table_of_changes(
+    run: Callable[..., str], spark: SparkSession, service_url: str, topic: str
+) -> None:
+    """Who was deleted is not there, others are as the last change left them."""
+    row = "STRUCT<id: INT, name: STRING>"
+    value = f"STRUCT<before: {row}, after: {row}, op: STRING, ts_ms: BIGINT>"
+    changes = spark.createDataFrame(
+        [
+            ((1,), (None, (1, "Ann"), "c", 1)),
+            ((2,), (None, (2, "Ben"), "c", 2)),
+            ((2,), ((2, "Ben"), (2, "Bea"), "u", 3)),
+            ((1,), ((1, "Ann"), None, "d", 4)),
+            ((1,), None),
+        ],
+        f"key STRUCT<id: INT>, value {value}",
+    )
+    to = {"service.url": service_url, "topic": topic, "schemaType": "key_value"}
+    writer = changes.write.format("pulsar").mode("append").options(**to)
+    writer.option("keyValueEncodingType", "SEPARATED").save()
+    printed = run("table_of_changes.py", topic)
+    assert " |-- key: struct" in printed
+    assert "| Bea|" in printed
+    assert "Ann" not in printed
+    assert f"1 rows by 5 messages of {topic}" in printed
+
+
 def test_write_topic(
     run: Callable[..., str], service_url: str, admin: Admin, topic: str
 ) -> None:

@@ -8,6 +8,7 @@ within functions count, and so do the ones for types alone.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,42 @@ LAYERS = {
     "options.given": Layer(
         ("errors", "options.spec", "options.values"), (), _NETWORK + _CLOCK
     ),
-    "options.security": Layer((), (), _NETWORK + _CLOCK),
+    "options.encryption": Layer(
+        (
+            "errors",
+            "options.given",
+            "options.secrets",
+            "options.spec",
+            "options.values",
+        ),
+        (),
+        _NETWORK + _CLOCK,
+    ),
+    "options.secrets": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "options.tls": Layer(
+        (
+            "errors",
+            "options.secrets",
+            "options.given",
+            "options.service_url",
+            "options.spec",
+            "options.values",
+        ),
+        (),
+        _NETWORK + _CLOCK,
+    ),
+    "options.authentication": Layer(
+        (
+            "errors",
+            "text",
+            "options.given",
+            "options.secrets",
+            "options.spec",
+            "options.values",
+        ),
+        (),
+        _NETWORK + _CLOCK,
+    ),
     "options.service_url": Layer(("errors",), (), _NETWORK + _CLOCK),
     # Schemas of topics as the registry holds them.
     "schemas": Layer(("text", "schemas.info"), ("google",), _NETWORK + _CLOCK),
@@ -92,6 +128,11 @@ LAYERS = {
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
         ("errors", "loops.messages"), ("lz4", "pyarrow"), _NETWORK + _CLOCK
+    ),
+    # Payloads that only who has a private key can read.
+    "encryption": Layer(("errors", "options", "loops", "wire"), (), _NETWORK),
+    "encryption.keys": Layer(
+        ("errors", "options"), ("cryptography",), _NETWORK + _CLOCK
     ),
     # Messages <-> columns.
     "arrow": Layer(
@@ -127,13 +168,53 @@ LAYERS = {
         ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.resending": Layer((), (), _NETWORK + _CLOCK),
-    "client.transport": Layer(("errors",)),
+    "client.transport": Layer(("errors", "client.tls")),
+    # The other one that knows how TLS is done.
+    "client.tls": Layer(("errors", "options", "client.key_stores", "client.settling")),
+    "client.settling": Layer(("errors",), (), _NETWORK),
+    "client.key_stores": Layer(
+        ("errors",), ("cryptography",), tuple({*_NETWORK, *_CLOCK} - {"ssl"})
+    ),
     # What would serve another protocol over TCP as well.
     "client.buffers": Layer(("loops.memory", "wire"), (), _NETWORK),
-    "client.credentials": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "client.credentials": Layer(("errors",), (), _NETWORK),
+    "client.access": Layer(("topics", "client.credentials"), (), _NETWORK + _CLOCK),
+    "client.authentication": Layer(
+        (
+            "errors",
+            "options.authentication",
+            "options.secrets",
+            "client.credentials",
+            "client.settling",
+        ),
+        (),
+        _NETWORK,
+    ),
+    "client.authentication.claims": Layer(("errors",), (), _NETWORK + _CLOCK),
+    # The other ends of a network beside the transport's: HTTP.
+    "client.admin": Layer(
+        (
+            "errors",
+            "topics",
+            "options",
+            "client.authentication",
+            "client.credentials",
+            "client.tls",
+        )
+    ),
+    "client.authentication.token_server": Layer(
+        ("errors", "options.authentication", "client.authentication", "client.tls"), ()
+    ),
     "client.retry": Layer(("errors",), (), _NETWORK),
     "client.connection": Layer(
-        ("errors", "loops", "wire", "client.transport", "client.credentials"),
+        (
+            "errors",
+            "loops",
+            "wire",
+            "client.transport",
+            "client.credentials",
+            "client.access",
+        ),
         (),
         _NETWORK,
     ),
@@ -141,6 +222,7 @@ LAYERS = {
     "source": Layer(
         (
             "errors",
+            "encryption",
             "message_id",
             "text",
             "topics",
@@ -223,6 +305,9 @@ LAYERS = {
         (),
         _NETWORK + _CLOCK,
     ),
+    "source.stream.lag": Layer(
+        ("message_id", "source.stream.checkpoint"), (), _NETWORK + _CLOCK
+    ),
     "source.task": Layer(
         ("statistics", "options", "loops", "wire", "client", "arrow", "source"),
         ("pyarrow",),
@@ -290,6 +375,8 @@ LAYERS = {
     "sink.schemas": Layer(
         (
             "errors",
+            "encryption",
+            "statistics",
             "topics",
             "columns",
             "options",
@@ -327,6 +414,7 @@ LAYERS = {
     "sink.task": Layer(
         (
             "errors",
+            "encryption",
             "message_id",
             "txn",
             "topics",
@@ -345,6 +433,7 @@ LAYERS = {
     "sink.driver": Layer(
         (
             "errors",
+            "encryption",
             "message_id",
             "txn",
             "topics",
@@ -380,19 +469,68 @@ LAYERS = {
         ("pyspark", "pyarrow"),
         _NETWORK,
     ),
+    # What is run from a command line, beside Spark and not in it.
+    "cli": Layer(
+        (
+            "errors",
+            "message_id",
+            "txn",
+            "topics",
+            "options",
+            "client",
+            "source",
+            "sink",
+            "wire",
+        ),
+        (),
+        _NETWORK,
+    ),
+    # The files of a checkpoint, wherever Arrow finds them, and Spark's event log.
+    "cli.spark_files": Layer(
+        ("errors", "source.stream"), ("pyarrow",), _NETWORK + _CLOCK[1:]
+    ),
+    "cli.event_log": Layer(
+        ("errors", "source.stream.lag"), ("pyarrow",), _NETWORK + _CLOCK
+    ),
+    "cli.output": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "cli.plot": Layer(
+        ("errors", "topics", "cli.event_log"), ("matplotlib",), _NETWORK + _CLOCK
+    ),
+    # It looks at what a job would start with.
+    "cli.doctor": Layer(
+        (
+            "errors",
+            "message_id",
+            "topics",
+            "options",
+            "schemas",
+            "loops.messages",
+            "client",
+            "wire",
+            "cli",
+        ),
+        ("pyspark",),
+        _NETWORK,
+    ),
+    "__main__": Layer(("cli",), (), _NETWORK + _CLOCK),
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
         ("errors", "logs", "message_id", "options", "loops.messages", "spark")
     ),
     "pyspark_pulsar": Layer(("__init__",)),
+    "pyspark_pulsar_py": Layer(("__init__",)),
 }
+
+
+#: Modules beside the package, by whose names Spark finds it.
+_BY_NAME = ("pyspark_pulsar", "pyspark_pulsar_py")
 
 
 def modules() -> list[str]:
     """Every module, by its dotted name without the package, ``__init__`` included."""
     root = ROOT / PACKAGE
     paths = sorted(p.relative_to(root) for p in root.rglob("*.py"))
-    return [".".join(p.with_suffix("").parts) for p in paths] + ["pyspark_pulsar"]
+    return [".".join(p.with_suffix("").parts) for p in paths] + list(_BY_NAME)
 
 
 def row(module: str) -> str | None:
@@ -404,6 +542,12 @@ def row(module: str) -> str | None:
     return None
 
 
+@functools.cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All of a module's syntax, parsed once."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def imported(source: str, module: str) -> list[tuple[int, str]]:
     """Line and absolute dotted name of everything that a source text imports.
 
@@ -411,7 +555,7 @@ def imported(source: str, module: str) -> list[tuple[int, str]]:
     """
     package = [PACKAGE, *module.split(".")][:-1]
     found: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -462,7 +606,7 @@ def _list(names: tuple[str, ...]) -> str:
 @pytest.mark.parametrize("module", modules())
 def test_imports(module: str) -> None:
     """A module imports only what its layer allows."""
-    folder = ROOT if module == "pyspark_pulsar" else ROOT / PACKAGE
+    folder = ROOT if module in _BY_NAME else ROOT / PACKAGE
     source = folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
     problems = violations(source, module)
     assert not problems, "\n".join(problems)
@@ -535,7 +679,7 @@ def runs_input(source: str, module: str) -> list[str]:
         for line, target in imported(source, module)
         if target.split(".")[0] in _RUNNERS
     ]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Name) and node.id in _RUNNING:
             found.append(f"{module}, line {node.lineno}, uses {node.id}.")
     return found
@@ -544,7 +688,7 @@ def runs_input(source: str, module: str) -> list[str]:
 @pytest.mark.parametrize("module", modules())
 def test_nothing_is_unpickled_or_evaluated(module: str) -> None:
     """As SECURITY.md says of what comes from a topic or a broker."""
-    folder = ROOT if module == "pyspark_pulsar" else ROOT / PACKAGE
+    folder = ROOT if module in _BY_NAME else ROOT / PACKAGE
     source = folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
     assert not runs_input(source, module)
 

@@ -178,3 +178,15 @@ def test_logging_that_was_set_up(
     log_summary("write: 3 rows", 60)
     assert capsys.readouterr().err == ""
     assert len(unset.handlers) == (by == "handler")
+
+
+def test_what_was_left_out_is_told(
+    clock: Clock, lines: Callable[[], list[str]]
+) -> None:
+    """Of encrypted messages that no key opens; where there was none, nothing."""
+    for left_out, told in ((0, False), (7, True)):
+        one = task(60.0, discarded_rows=left_out)
+        clock.now += 61
+        one.end()
+        (line,) = lines()
+        assert ("7 encrypted messages left out" in line) == told

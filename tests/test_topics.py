@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -332,3 +333,61 @@ def test_pattern_keeps_the_text() -> None:
     pattern = compile_topics_pattern("ev.*")
     assert isinstance(pattern, TopicsPattern)
     assert pattern.text == "ev.*"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "for_brokers"),
+    [
+        ("events-.*", "(?s)public/default/events-.*"),
+        ("^events-.*$", "(?s)public/default/events-.*"),
+        ("a/b.c/t", "(?s)a/b.c/t(-p.*)?"),
+        (r"t\.[a-z0-9]+", r"(?s)public/default/t\.[a-z0-9]+(-p.*)?"),
+        ("a|b", "(?s)public/default/(a|b)(-p.*)?"),
+        ("(a|b)-.*", "(?s)public/default/((a|b)-.*)(-p.*)?"),
+        ("a?b+c*.", "(?s)public/default/a?b+c*.(-p.*)?"),
+        # What brokers may take for something else, or be at for ever.
+        (r"\d+", ""),
+        (r"\w", ""),
+        ("(?i)events", ""),
+        ("(?P<n>a)", ""),
+        ("(a+)+", ""),
+        ("(a)*", ""),
+        ("a*?", ""),
+        ("[^a]", ""),
+        ("a{2}", ""),
+        ("größe", ""),
+        ("t\\$", ""),
+    ],
+)
+def test_patterns_for_brokers(pattern: str, for_brokers: str) -> None:
+    """What means the same to all: namespace, expression, and any partition."""
+    assert compile_topics_pattern(pattern).for_brokers == for_brokers
+
+
+_PIECES = st.sampled_from(
+    ["a", "b", "-", "x1", ".", ".*", "a+", "b?", "[ab]", "[a-z]*", "(", ")", "|", "^"]
+)
+
+
+@given(st.lists(_PIECES, max_size=6).map("".join), st.from_regex(r"[abx1\n-]{0,5}"))
+def test_brokers_leave_out_no_topic_that_matches(text: str, name: str) -> None:
+    """Nor any partition of it."""
+    try:
+        pattern = compile_topics_pattern(f"t/n/{text}")
+    except OptionError:
+        return
+    for local_name in name, f"{name}-partition-3":
+        topic = f"t/n/{local_name}"
+        if pattern.for_brokers and pattern.matches(f"persistent://{topic}"):
+            assert re.fullmatch(pattern.for_brokers, topic)
+
+
+@pytest.mark.parametrize("name", ["topic://public/default/t", "segment://a/b/t/0-1"])
+def test_scalable_topics(name: str) -> None:
+    """Those of Pulsar 5 are known by name, and a pattern does not match them."""
+    with pytest.raises(OptionError, match="is a scalable topic of Pulsar 5") as caught:
+        TopicName.parse(name)
+    assert name in str(caught.value)
+    with pytest.raises(OptionError, match=r"topicsPattern: .*scalable topic"):
+        compile_topics_pattern(name)
+    assert not compile_topics_pattern(".*").matches(name)

@@ -38,6 +38,9 @@ from pulsar_spark.wire.entries import Entry, EntryRun
 #: The most bytes of an entry's texts that each row may repeat without being counted.
 _SHORT_TEXTS_BYTES = 256
 
+#: Where runs of rows of one version are shorter than this, they are decoded together.
+_LONG_RUN = 512
+
 
 logger = logging.getLogger("pulsar_spark.arrow")
 
@@ -356,16 +359,28 @@ class _ValueColumns:
         bad_keys: list[int] = []
         if self._decoder.needs_keys:
             keys, bad_keys = decoded_keys(messages)
-        parts, start, reason = [], 0, ""
+        values = messages.null_with(IS_NULL, messages.binary("values"))
+        groups = self._groups(rows)
+        is_gathered = not isinstance(groups[0][0], range)
+        parts, reason = [], ""
         bad: list[int] = []
-        for run in self._split(rows, messages, keys):
-            decoded = self._decoder.decode(run)
-            if not bad and len(decoded.bad):
-                reason = decoded.reason
-            bad += [start + row for row in decoded.bad]
-            start += len(run.values)
+        for places, version in groups:
+            its_values, its_keys = _at(values, places), _at(keys, places)
+            decoded = self._decoder.decode(ValueRun(its_values, version, its_keys))
+            if len(decoded.bad):
+                found = [places[row] for row in decoded.bad]
+                if not bad or found[0] < bad[0]:
+                    reason = decoded.reason
+                    bad = found + bad
+                else:
+                    bad += found
             parts.append(decoded.columns)
+        bad.sort()
         columns = [joined(list(part)) for part in zip(*parts, strict=True)]
+        if is_gathered:
+            order = pa.concat_arrays([_indices(places) for places, _ in groups])
+            back = pc.array_sort_indices(order)
+            columns = [column.take(back) for column in columns]
         if bad_keys:
             if not bad or bad_keys[0] < bad[0]:
                 reason = "its key is said to be base64, and is not"
@@ -388,15 +403,42 @@ class _ValueColumns:
             records[row] = value.decode("utf-8", "replace") if is_text else value
         return pa.array(records, type_)
 
-    def _split(
-        self, rows: int, messages: Messages, keys: pa.BinaryArray | None
-    ) -> Iterator[ValueRun]:
-        values = messages.null_with(IS_NULL, messages.binary("values"))
-        start = 0
-        for count, version in self._runs or [(rows, b"")]:
-            its_keys = None if keys is None else keys.slice(start, count)
-            yield ValueRun(values.slice(start, count), version, its_keys)
-            start += count
+    def _groups(self, rows: int) -> list[tuple[Sequence[int], bytes]]:
+        """Return which rows to decode together, and their version.
+
+        Rows of versions that alternate are gathered by version, and each part of their
+        columns is put back afterwards; longer runs cost less where they are.
+        """
+        runs = self._runs or [(rows, b"")]
+        first = 0
+        groups: list[tuple[Sequence[int], bytes]] = []
+        gathered: dict[bytes, array[int]] = {}
+        is_gathered = len(runs) * _LONG_RUN > rows and (
+            len(runs) > len({version for _, version in runs})
+        )
+        for count, version in runs:
+            places = range(first, first + count)
+            first += count
+            if is_gathered:
+                gathered.setdefault(version, array("q")).extend(places)
+            else:
+                groups.append((places, version))
+        if is_gathered:
+            return [(places, version) for version, places in gathered.items()]
+        return groups
+
+
+def _at(values: pa.Array | None, places: Sequence[int]) -> pa.Array | None:
+    """Return the values of these rows."""
+    if values is None:
+        return None
+    if isinstance(places, range):
+        return values.slice(places.start, len(places))
+    return values.take(_indices(places))
+
+
+def _indices(places: Sequence[int]) -> pa.Int64Array:
+    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
 
 
 def _mask(rows: Sequence[int], length: int) -> pa.BooleanArray:

@@ -274,17 +274,19 @@ def _check_utf8(name: str, texts: pa.Array) -> None:
 
 
 def _milliseconds(name: str, column: pa.Array | None) -> pa.Int64Array | None:
-    """Since 1970, rounded down."""
+    """Since 1970, rounded down; integers are that already."""
     if column is None:
         return None
-    us = column.cast(pa.int64())
-    first = pc.min(us).as_py()
+    units = column.cast(pa.int64())
+    first = pc.min(units).as_py()
+    is_ms = pa.types.is_integer(column.type)
     if first is not None and first < 0:
+        time = pa.scalar(first, pa.timestamp("ms" if is_ms else "us"))
         raise BadRowError(
-            f"{name} is {pa.scalar(first, pa.timestamp('us')).cast(pa.string())}, but "
-            "Pulsar's times begin in 1970. Write NULL for none."
+            f"{name} is {time.cast(pa.string())}, but Pulsar's times begin in 1970."
+            " Write NULL for none."
         )
-    return pc.divide(us, _int(1000))
+    return units if is_ms else pc.divide(units, _int(1000))
 
 
 def _partitions(column: pa.Array | None) -> pa.Int32Array | None:

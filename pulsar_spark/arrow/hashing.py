@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java's hashes of keys: of one, and of a whole column by Arrow's arithmetic."""
+"""Hashes of keys as clients have them: of one key, and of a column by Arrow."""
 
 from __future__ import annotations
 
@@ -44,6 +44,37 @@ def _murmur_word(word: int) -> int:
 
 def _rotate(number: int, bits: int) -> int:
     return (number << bits | number >> 32 - bits) & _MASK
+
+
+def boost_hash(data: bytes) -> int:
+    """``BoostHash`` of the C++ client, and of those around it: Python's, Node's.
+
+    That is ``boost::hash<std::string>`` of Boost 1.82 and later on 64 bits, which C++
+    clients have since version 3.5, without the sign of an ``int32_t``. Earlier ones
+    have another function by the same name.
+
+    Args:
+        data: The UTF-8 of a key.
+    """
+    step = number = _mulx(_BOOST_Q)
+    number ^= len(data)
+    for place in range(0, len(data) - len(data) % 8 + 1, 8):
+        step = step + _BOOST_Q & _MASK_64
+        word = int.from_bytes(data[place : place + 8], "little")
+        number ^= _mulx(word + step & _MASK_64)
+    return _mulx(number + step & _MASK_64) & 0x7FFF_FFFF
+
+
+_MASK_64 = 2**64 - 1
+
+#: The golden ratio, as Boost begins and steps with it, and its square.
+_BOOST_Q = 0x9E3779B97F4A7C15
+_BOOST_K = 0xDF442D22CE4859B9
+
+
+def _mulx(number: int) -> int:
+    product = number * _BOOST_K
+    return product >> 64 ^ product & _MASK_64
 
 
 # -- hashes of a column ----------------------------------------------------------------
@@ -177,6 +208,83 @@ def _xor_shifted(numbers: pa.UInt32Array, bits: int) -> pa.UInt32Array:
     return pc.bit_wise_xor(numbers, pc.shift_right(numbers, _uint32(bits)))
 
 
+def boost_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
+    """Return `boost_hash` of each key. No key may be NULL.
+
+    Eight bytes of all keys after the other. About 0.15 us for a key of 8 characters.
+    """
+    sizes = pc.binary_length(keys)
+    places = _with_zero(pc.cumulative_sum(sizes))[:-1]
+    words = _long_words(_data(keys))
+    step = _mulx(_BOOST_Q)
+    hashes = pc.bit_wise_xor(sizes.cast(_UINT64), _uint64(step))
+    largest = pc.max(sizes).as_py() or 0
+    steps = pa.repeat(_uint64(step), len(keys))
+    for start in range(0, min(largest - 7, 8 * _LONG_WORDS), 8):
+        step = step + _BOOST_Q & _MASK_64
+        is_there = pc.greater_equal(sizes, _int64(start + 8))
+        at = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
+        mixed = _mulx_all(pc.add(words.take(at), _uint64(step)))
+        hashes = pc.coalesce(pc.bit_wise_xor(hashes, mixed), hashes)
+        steps = pc.if_else(is_there, _uint64(step), steps)
+    steps = pc.add(steps, _uint64(_BOOST_Q))
+    rest = pc.bit_wise_and(sizes, _int64(7))
+    last = words.take(pc.subtract(pc.add(places, sizes), rest))
+    last = pc.bit_wise_and(last, _LONG_REST_MASKS.take(rest))
+    hashes = pc.bit_wise_xor(hashes, _mulx_all(pc.add(last, steps)))
+    hashes = _mulx_all(pc.add(hashes, steps))
+    hashes = pc.bit_wise_and(hashes, _uint64(0x7FFF_FFFF)).cast(_UINT32)
+    if largest < 8 * _LONG_WORDS + 8:
+        return hashes
+    is_long = pc.greater_equal(sizes, _int64(8 * _LONG_WORDS + 8))
+    long = keys.filter(is_long).cast(pa.large_binary()).to_pylist()
+    own = pa.array([boost_hash(key) for key in long], _UINT32)
+    return pc.replace_with_mask(hashes, is_long, own)
+
+
+_UINT64 = pa.uint64()
+
+#: As `_WORDS`, of words of eight bytes.
+_LONG_WORDS = 16
+
+_LONG_REST_MASKS = pa.array([(1 << 8 * size) - 1 for size in range(8)], _UINT64)
+
+
+def _uint64(number: int) -> pa.UInt64Scalar:
+    return pa.scalar(number, _UINT64)
+
+
+def _long_words(data: memoryview) -> pa.UInt64Array:
+    """Return the little-endian word of 8 bytes that begins at each offset."""
+    words = pa.concat_arrays([_words(data), pa.repeat(_uint32(0), 4)]).cast(_UINT64)
+    return pc.bit_wise_or(words[:-4], pc.shift_left(words[4:], _uint64(32)))
+
+
+def _mulx_all(numbers: pa.UInt64Array) -> pa.UInt64Array:
+    """Return `_mulx` of each number, of halves: Arrow has no product of 128 bits.
+
+    ::
+
+        (a 2^32 + b) (c 2^32 + d) = ac 2^64 + (ad + bc) 2^32 + bd
+    """
+    high, low = pc.shift_right(numbers, _HALF), pc.bit_wise_and(numbers, _LOW)
+    ad, bc = pc.multiply(high, _K_LOW), pc.multiply(low, _K_HIGH)
+    carried = pc.add(
+        pc.shift_right(pc.multiply(low, _K_LOW), _HALF),
+        pc.add(pc.bit_wise_and(ad, _LOW), pc.bit_wise_and(bc, _LOW)),
+    )
+    above = pc.add(
+        pc.add(pc.multiply(high, _K_HIGH), pc.shift_right(carried, _HALF)),
+        pc.add(pc.shift_right(ad, _HALF), pc.shift_right(bc, _HALF)),
+    )
+    return pc.bit_wise_xor(above, pc.multiply(numbers, _K))
+
+
+_HALF, _LOW = _uint64(32), _uint64(_MASK)
+_K = _uint64(_BOOST_K)
+_K_HIGH, _K_LOW = _uint64(_BOOST_K >> 32), _uint64(_BOOST_K & _MASK)
+
+
 def _data(keys: pa.LargeStringArray) -> memoryview:
     """Return the bytes of all keys, one after the other."""
     _, offsets, data = keys.buffers()
@@ -199,4 +307,5 @@ def _with_zero(numbers: pa.Int64Array) -> pa.Int64Array:
 HASHES = {
     "JavaStringHash": java_string_hashes,
     "Murmur3_32Hash": murmur3_32_hashes,
+    "BoostHash": boost_hashes,
 }

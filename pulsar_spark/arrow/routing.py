@@ -21,7 +21,7 @@ class Router:
 
     Args:
         partitions: How many there are; 1 for a topic that is not partitioned.
-        hashing_scheme: ``JavaStringHash`` or ``Murmur3_32Hash``, for rows with a key.
+        hashing_scheme: A key of ``hashing.HASHES``, for rows with a key.
         routing_mode: ``RoundRobinPartition`` or ``SinglePartition``, for rows without.
         first: Where round robin begins, or the single partition; modulo ``partitions``.
         run_length: Rows that go to one partition before it is the next one's turn.

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import os
 
+from pulsar_spark.client.access import AUTHENTICATION
 from pulsar_spark.client.buffers import BufferPool
 from pulsar_spark.client.connection import CLIENT_VERSION, Connection
 from pulsar_spark.client.credentials import CredentialProvider, obtain
-from pulsar_spark.client.transport import open_transport
+from pulsar_spark.client.tls import Tls, is_ip_address, needs_name, needs_tls
+from pulsar_spark.client.transport import Transport, open_transport, speaks_tls
+from pulsar_spark.errors import AuthError, TlsError, TransportError
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.protocol import ClientProtocol
 
+#: Longest wait for an answer when looking whether a server speaks TLS, in seconds.
+_PROBE_S = 2.0
+
+#: Addresses kept of those that were connected to once, each with whether it was by TLS.
+_KEPT = 10_000
+
 _buffers = BufferPool()
 os.register_at_fork(after_in_child=_buffers.start_anew)
+
+#: Whom a connection was opened to: if one ends at once, it is not for its kind of port.
+_reached: set[tuple[str, bool]] = set()
 
 
 def connect(
@@ -34,27 +46,97 @@ def connect(
 
     Raises:
         TransportError: It cannot be reached, or the handshake is not over in time.
+        TlsError: The connection cannot be made safe.
         ProtocolError: What answered is not a Pulsar broker.
         AuthError: It does not want us, or there are no credentials.
         BrokerError: It refused for another reason.
     """
+    if credentials is None:
+        return _greet(address, options, proxied_broker, None, None)
+    broker, limit_s = proxied_broker or address, options.operation_timeout_s
+    data = obtain(credentials.data, broker, limit_s)
+    try:
+        return _greet(address, options, proxied_broker, credentials, data)
+    except AuthError as error:
+        if error.code != AUTHENTICATION:
+            raise
+        # It may have been renewed, or have come to its end, at this moment.
+        credentials.refused(data)
+        fresh = obtain(credentials.data, broker, limit_s)
+        if fresh == data:
+            raise
+    return _greet(address, options, proxied_broker, credentials, fresh)
+
+
+def _open(address: str, options: ClientOptions) -> Transport:
+    """Open a connection on which nothing has been said."""
+    tls = None
+    if options.service_url.uses_tls:
+        tls = Tls(options.tls, _host(address))
+        if options.tls.proxy is not None and is_ip_address(tls.server_name):
+            raise needs_name(address, options.tls.proxy)
+    try:
+        return open_transport(
+            address,
+            options.connection_timeout_s,
+            tls,
+            proxy=None if tls is None else options.tls.proxy,
+        )
+    except TlsError as error:
+        # One that was connected to before goes down, or comes up.
+        if error.is_unheard and (address, True) in _reached:
+            raise error.saying(error.message, retriable=True) from None
+        raise
+
+
+def _greet(
+    address: str,
+    options: ClientOptions,
+    proxied_broker: str | None,
+    credentials: CredentialProvider | None,
+    data: bytes | None,
+) -> Connection:
+    """Open a connection, say on it who connects, and wait for the broker's answer."""
     broker = proxied_broker or address
+    uses_tls = options.service_url.uses_tls
+    # Nothing is sent before it is known who is there.
+    transport = _open(address, options)
     protocol = ClientProtocol(
         commands.connect(
             client_version=CLIENT_VERSION,
             auth_method_name="none" if credentials is None else credentials.method,
-            auth_data=None if credentials is None else obtain(credentials.data, broker),
+            auth_data=data,
             proxy_to_broker_url=proxied_broker or "",
         ),
         _buffers.take,
         options.memory_limit_bytes,
     )
     connection = Connection(
-        open_transport(address, options.connection_timeout_s),
+        transport,
         protocol,
         broker=broker,
         keep_alive_s=options.keep_alive_interval_s,
         credentials=credentials,
+        credentials_timeout_s=options.operation_timeout_s,
+        max_idle_s=options.connection_max_idle_s,
     )
-    connection.start(options.connection_timeout_s)
+    try:
+        connection.start(options.connection_timeout_s)
+    except TransportError:
+        if (
+            not uses_tls
+            and not transport.is_heard
+            and (address, False) not in _reached
+            and speaks_tls(address, min(_PROBE_S, options.connection_timeout_s))
+        ):
+            raise needs_tls(broker) from None
+        raise
+    if len(_reached) >= _KEPT:
+        _reached.clear()
+    _reached.add((address, uses_tls))
     return connection
+
+
+def _host(address: str) -> str:
+    """Return the host of ``host:port`` as certificates name it."""
+    return address.rpartition(":")[0].strip("[]").partition("%")[0]

@@ -20,6 +20,7 @@ from concurrent import futures
 from typing import Any, Protocol, TypeVar, cast
 
 from pulsar_spark._version import __version__
+from pulsar_spark.client import access
 from pulsar_spark.client.credentials import CredentialProvider, obtain
 from pulsar_spark.client.transport import Transport
 from pulsar_spark.errors import (
@@ -27,6 +28,8 @@ from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
     PulsarSparkError,
+    TlsError,
+    TopicMigratedError,
     TopicNotFoundError,
     TransportError,
     foreign_text,
@@ -34,7 +37,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.commands import Attached, ReplyT, Request
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
@@ -48,7 +51,9 @@ from pulsar_spark.wire.protocol import (
     Refusal,
     Reply,
     SendRefused,
+    TopicMigrated,
 )
+from pulsar_spark.wire.refusals import names_scalable_topic
 
 T = TypeVar("T")
 
@@ -72,7 +77,7 @@ _ANSWERS_KEPT = 4
 #: What brokers show of us.
 CLIENT_VERSION = f"pulsar-spark-{__version__}"
 
-_AUTH_CODES = frozenset({"AuthenticationError", "AuthorizationError"})
+_AUTH_CODES = frozenset({access.AUTHENTICATION, access.AUTHORIZATION})
 
 
 class Inbox(Protocol):
@@ -132,16 +137,26 @@ class Pending(futures.Future[T]):
         name: The protocol's name of the request, for messages.
         request_id: Its number there.
         reply_type: What answers it.
+        subject: The topic or the namespace that it is about, "" for none.
+        attaches: What it attaches to a topic, None if that is nothing.
     """
 
     def __init__(
-        self, connection: Connection, name: str, request_id: int, reply_type: type[T]
+        self,
+        connection: Connection,
+        name: str,
+        request_id: int,
+        reply_type: type[T],
+        subject: str = "",
+        attaches: Attached | None = None,
     ) -> None:
         super().__init__()
+        self.subject = subject
         self.connection = connection
         self.name = name
         self.request_id = request_id
         self.reply_type = reply_type
+        self.attaches = attaches
 
     def outcome(self) -> T | PulsarSparkError:
         """Return the reply or the error of a request that is done."""
@@ -162,6 +177,8 @@ class Connection:
         keep_alive_s: Seconds of silence after which the broker is probed; after as many
             without an answer it is given up.
         credentials: Answer what the broker asks in between; None: nothing does.
+        credentials_timeout_s: Longest wait for such an answer.
+        max_idle_s: Seconds after which it ends if nothing needs it; none from 0 down.
 
     Attributes:
         broker: The same.
@@ -177,6 +194,8 @@ class Connection:
         broker: str,
         keep_alive_s: float,
         credentials: CredentialProvider | None = None,
+        credentials_timeout_s: float = 30.0,
+        max_idle_s: float = 0.0,
     ) -> None:
         self.broker = broker
         self.max_message_size_bytes = 0
@@ -185,6 +204,10 @@ class Connection:
         self._protocol = protocol
         self._keep_alive_s = keep_alive_s
         self._credentials = credentials
+        self._credentials_timeout_s = credentials_timeout_s
+        self._is_answering = False  # a challenge, in a thread of its own
+        self._max_idle_s = max_idle_s
+        self._used_at = time.monotonic()
         self._requests: dict[int, Pending[Any]] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._due: dict[int, int] = {}  # entries that may come, for each inbox
@@ -204,6 +227,7 @@ class Connection:
 
         Raises:
             TransportError: It is not over within ``timeout_s`` seconds.
+            TlsError: The broker does not take our certificate.
             ProtocolError: What answered is not a Pulsar broker.
             AuthError: The broker does not want us.
             BrokerError: It refused for another reason.
@@ -215,7 +239,7 @@ class Connection:
             answer = self.wait(connected, timeout_s)
         except BaseException as error:  # an interrupt must not leave the thread behind
             self.close()
-            if not isinstance(error, TransportError):
+            if not isinstance(error, TransportError) or isinstance(error, TlsError):
                 raise
             raise TransportError(
                 f"{error.message} Is this the binary port of a Pulsar broker (usually "
@@ -243,7 +267,17 @@ class Connection:
     def is_idle(self) -> bool:
         """Return whether nothing waits for it: no request, no consumer, no producer."""
         with self._lock:
-            return not (self._requests or self._inboxes or self._outboxes)
+            return self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        return not (self._requests or self._inboxes or self._outboxes)
+
+    def wanted(self) -> bool:
+        """Return whether it can be used; if so, it does not end for being idle now."""
+        with self._lock:
+            self._used_at = time.monotonic()
+            return self._error is None
 
     def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
         """Send a request without waiting for its reply; many may be under way."""
@@ -264,7 +298,12 @@ class Connection:
                 request_id = next(self._request_ids)
                 frames.append(request.encode(request_id))
                 some[request_id] = Pending(
-                    self, request.name, request_id, request.reply_type
+                    self,
+                    request.name,
+                    request_id,
+                    request.reply_type,
+                    request.subject,
+                    request.attaches,
                 )
             sent += some.values()
             with self._lock:
@@ -464,6 +503,8 @@ class Connection:
         while self._error is None:
             size = self._transport.receive(self._protocol.buffer(), _TICK_S)
             now = time.monotonic()
+            if not size and self._rests(now):
+                return
             if size:
                 self._dispatch_all(self._protocol.received(size))
                 self._flush()
@@ -480,6 +521,23 @@ class Connection:
                     f"{now - last_heard:.0f} s and did not answer a probe.",
                     broker=self.broker,
                 )
+
+    def _rests(self, now: float) -> bool:
+        """End it if nothing has used it for too long; return whether it ended."""
+        with self._lock:
+            if not self._is_idle:
+                self._used_at = now
+            is_over = 0 < self._max_idle_s <= now - self._used_at
+        if is_over:
+            self._fail(
+                TransportError(
+                    f"The connection to the broker {self.broker} was closed by this "
+                    f"side after {self._max_idle_s:g} s without use "
+                    "(`pulsar.client.connectionMaxIdleSeconds`).",
+                    broker=self.broker,
+                )
+            )
+        return is_over
 
     def _flush(self) -> None:
         data = self._protocol.data_to_send()
@@ -537,14 +595,11 @@ class Connection:
             case Refusal():
                 self._refused(event)
             case ConsumerClosed():
-                with self._lock:
-                    inbox = self._inboxes.pop(event.consumer_id, None)
-                    self._due.pop(event.consumer_id, None)
-                    self._protocol.in_bulk.discard(event.consumer_id)
-                if inbox is not None:
-                    inbox.closed(None)
+                self._consumer_closed(event.consumer_id)
             case SendRefused() | ProducerClosed():
                 self._tell_producer(event)
+            case TopicMigrated():
+                self._migrated(event)
             case Connected():
                 future = self._take(_CONNECT)
                 if future is not None:
@@ -552,24 +607,65 @@ class Connection:
             case AuthChallenged():
                 self._challenged(event)
 
+    def _consumer_closed(self, consumer_id: int) -> None:
+        with self._lock:
+            inbox = self._inboxes.get(consumer_id)
+        self.detach(consumer_id)
+        if inbox is not None:
+            inbox.closed(None)
+
+    def _migrated(self, event: TopicMigrated) -> None:
+        """Answer the request to attach, where there is one: nothing else does."""
+        with self._lock:
+            waiting = [
+                request
+                for request in self._requests.values()
+                if request.attaches == event.attached
+            ]
+            for request in waiting:
+                del self._requests[request.request_id]
+        for request in waiting:
+            request.set_exception(migration_error(event, self.broker))
+
     def _challenged(self, challenge: AuthChallenged) -> None:
         credentials = self._credentials
         if credentials is None or challenge.method not in ("", credentials.method):
-            why = "which this version does not support"
-            if credentials is not None:
-                why = f"but the credentials are for {credentials.method}"
+            why = "but the credentials are for "
+            why += "none" if credentials is None else credentials.method
             raise AuthError(
                 f"The broker {self.broker} asks for "
-                f"{foreign_text(challenge.method) or 'some'} authentication, {why}.",
-                code="AuthenticationError",
+                f"{foreign_text(challenge.method) or 'some'} authentication, {why}. "
+                "Correct `pulsar.client.authPluginClassName`.",
+                code=access.AUTHENTICATION,
                 broker=self.broker,
             )
-        data = obtain(lambda: credentials.answer(challenge.data), self.broker)
-        self._protocol.answer(
-            commands.auth_response(
-                CLIENT_VERSION, auth_method_name=credentials.method, auth_data=data
+        if self._is_answering:
+            return  # a fresh credential is on its way
+        self._is_answering = True
+        # Not here: until it is had, entries and receipts, probes and ends go on.
+        threading.Thread(
+            target=self._answer,
+            args=(credentials, challenge.data),
+            name=f"pulsar-answer-{self.broker}",
+            daemon=True,
+        ).start()
+
+    def _answer(self, credentials: CredentialProvider, challenge: bytes) -> None:
+        try:
+            data = obtain(
+                lambda: credentials.answer(challenge),
+                self.broker,
+                self._credentials_timeout_s,
             )
-        )
+            self._answers.append(
+                commands.auth_response(
+                    CLIENT_VERSION, auth_method_name=credentials.method, auth_data=data
+                )
+            )
+            self._is_answering = False
+            self._send_answers()
+        except PulsarSparkError as error:
+            self._fail(error)
 
     def _replied(self, reply: Reply) -> None:
         with self._lock:
@@ -606,17 +702,29 @@ class Connection:
         if outbox is None:
             return
         if isinstance(event, SendRefused):
-            outbox.refused(event, refusal_error(event, self.broker))
+            error = refusal_error(event, self.broker, self._credentials)
+            outbox.refused(event, error)
         else:  # receipts of what was on its way may still follow
             outbox.closed(None)
 
     def _refused(self, refusal: Refusal) -> None:
-        error = refusal_error(refusal, self.broker)
         if refusal.request_id is None:
+            error = refusal_error(refusal, self.broker, self._credentials)
+            if error.code == access.AUTHENTICATION and _CONNECT not in self._requests:
+                # What was good at first is not now: a new connection asks for another.
+                error = error.saying(error.message, retriable=True)
             raise error
         future = self._take(refusal.request_id)
         if future is not None:
-            future.set_exception(error)
+            future.set_exception(
+                refusal_error(
+                    refusal,
+                    self.broker,
+                    self._credentials,
+                    request=future.name,
+                    subject=future.subject,
+                )
+            )
 
     def _take(self, request_id: int) -> Pending[Any] | None:
         with self._lock:
@@ -651,22 +759,58 @@ def new_producer_id() -> int:
     return next(_producer_ids)
 
 
-def refusal_error(refusal: Refusal | SendRefused, broker: str) -> BrokerError:
-    """Return what the broker refused, as the error to raise."""
+def migration_error(event: TopicMigrated, broker: str) -> TopicMigratedError:
+    """Return where the topic went, as the error to raise."""
+    url = foreign_text(event.service_url)
+    url_tls = foreign_text(event.service_url_tls)
+    where = " or ".join(filter(None, (url, url_tls))) or "it does not say which"
+    return TopicMigratedError(
+        f"The broker {broker} says that the topic was migrated to another cluster, "
+        f"{where}. Message ids differ there, so that no read can go on there by "
+        "itself: set `service.url` to it, and read from `earliest`.",
+        broker=broker,
+        service_url=url,
+        service_url_tls=url_tls,
+    )
+
+
+def refusal_error(
+    refusal: Refusal | SendRefused,
+    broker: str,
+    credentials: CredentialProvider | None = None,
+    *,
+    request: str = "",
+    subject: str = "",
+) -> BrokerError:
+    """Return what the broker refused, as the error to raise.
+
+    Args:
+        refusal: What it says.
+        broker: ``host:port`` of it.
+        credentials: What it was shown.
+        request: The protocol's name of what it refused, "" for the connection.
+        subject: The topic or the namespace that this is about, "" for none.
+    """
     kind = BrokerError
     sentence = foreign_text(refusal.message)
     text = f"The broker {broker} answered {refusal.code}: {sentence}"
-    if refusal.code == "TopicNotFound":
+    retriable = None
+    if names_scalable_topic(sentence):
+        text = (
+            f"{text.rstrip('. ')}. The topic has become a scalable one, of Pulsar 5,"
+            " which this connector cannot read or write yet."
+        )
+        retriable = False
+    elif refusal.code == "TopicNotFound":
         kind = TopicNotFoundError
     elif refusal.code in _AUTH_CODES:
         kind = AuthError
-        text += (
-            ". This version does not authenticate: the cluster must allow this to "
-            "clients without a role (`anonymousUserRole`)."
-        )
+        cure = access.cure(refusal.code, sentence, credentials, request, subject)
+        text = f"{text.rstrip('. ')}. {cure}"
     return kind(
         text,
         code=refusal.code,
         server_message=sentence,
         broker=broker,
+        retriable=retriable,
     )

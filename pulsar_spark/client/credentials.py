@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTimeError
 from typing import Protocol
 
 from pulsar_spark.errors import AuthError, PulsarSparkError
@@ -17,42 +20,70 @@ class CredentialProvider(Protocol):
 
     Attributes:
         method: The protocol's name of the authentication method, such as ``token``.
+        advice: What to do where a broker does not take the credential, as a sentence.
     """
 
     method: str
+    advice: str
 
     def data(self) -> bytes:
-        """Return the credential that CONNECT carries. Asked once for a connection."""
+        """Return the credential that CONNECT carries."""
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the answer to a broker's challenge. Must not take long.
+        """Return the answer to a broker's challenge.
 
         Args:
             challenge: What the broker asks; ``commands.AUTH_REFRESH_CHALLENGE`` where
                 it only wants a fresh credential.
         """
 
+    def refused(self, data: bytes) -> None:
+        """Learn that a broker did not take a credential: it is not to be given again.
 
-def obtain(get: Callable[[], bytes], broker: str) -> bytes:
+        Args:
+            data: What was given.
+        """
+
+    def role(self) -> str:
+        """Return, at once, whom it proves; "" where that cannot be told."""
+
+
+def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:
     """Return what a provider gives.
 
     Args:
         get: Asks it.
         broker: ``host:port`` of the broker, for messages.
+        timeout_s: Longest wait: a file may be on a disk that does not answer.
 
     Raises:
-        AuthError: It fails.
+        AuthError: It fails, or takes too long.
         PulsarSparkError: It fails by an error of this kind.
     """
+    # In a thread of its own, because nothing else ends a call that hangs.
+    given: Future[bytes] = Future()
+
+    def ask() -> None:
+        try:
+            given.set_result(get())
+        except BaseException as error:
+            given.set_exception(error)
+
+    threading.Thread(target=ask, name="pulsar-credentials", daemon=True).start()
+    is_late = False
     try:
-        return get()
+        return given.result(timeout_s)
     except PulsarSparkError:
         raise
+    except NotInTimeError:
+        is_late = True  # it may come in time when asked again
+        reason = f"they did not come within {timeout_s:g} s"
     except Exception as error:
         # Its text, and what it shows of the call, may hold the secret.
-        raise AuthError(
-            f"The credentials for the broker {broker} could not be obtained: "
-            f"{type(error).__name__}.",
-            code="AuthenticationError",
-            broker=broker,
-        ) from None
+        reason = type(error).__name__
+    raise AuthError(
+        f"The credentials for the broker {broker} could not be obtained: {reason}.",
+        code="AuthenticationError",
+        broker=broker,
+        retriable=is_late,
+    )

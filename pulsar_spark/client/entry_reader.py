@@ -81,6 +81,7 @@ class ReaderSettings:
         receiver_queue_messages: Most messages under way or waiting to be taken.
         read_compacted: Whether to read the compacted topic.
         poll_timeout_s: Longest time without an entry, reconnecting included.
+        properties: Of the consumer, as the broker shows them.
     """
 
     subscription_prefix: str
@@ -88,6 +89,7 @@ class ReaderSettings:
     receiver_queue_messages: int
     read_compacted: bool
     poll_timeout_s: float
+    properties: tuple[tuple[str, str], ...] = ()
 
 
 class EntryReader:
@@ -455,6 +457,7 @@ class EntryReader:
             start=EARLIEST if by_time else start,
             read_compacted=self._settings.read_compacted,
             consumer_name=self._settings.consumer_name,
+            properties=self._settings.properties,
             start_message_rollback_duration_s=self._rollback_s if by_time else None,
         )
         return _Opening(consumer, None if by_time else start, consumer.request(request))

@@ -7,9 +7,11 @@ that a thousand partitions cost a few round trips.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -21,8 +23,8 @@ from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
     PulsarSparkError,
+    TlsError,
     TopicNotFoundError,
-    TransportError,
     foreign_text,
 )
 from pulsar_spark.topics import TopicName
@@ -53,7 +55,9 @@ class TopicLookup:
     ) -> None:
         self._pool = pool
         self._options = pool.options
+        self._uses_tls = pool.options.service_url.uses_tls
         self._patience_s = patience_s
+        self._lists: dict[tuple[str, str], _TopicList] = {}
 
     def partition_counts(
         self, topics: Iterable[str], *, auto_creation: bool = False
@@ -104,19 +108,26 @@ class TopicLookup:
         )
         return {topic: _partition_count(topic, a) for topic, a in answers.items()}
 
-    def topics_of_namespace(self, namespace: str) -> list[str]:
+    def topics_of_namespace(self, namespace: str, pattern: str = "") -> list[str]:
         """Return the topics in ``tenant/namespace`` by full name, each partition apart.
+
+        A list that is asked for again comes only where it has changed.
+
+        Args:
+            namespace: Its name.
+            pattern: As ``TopicsPattern.for_brokers`` has it: the broker may leave out
+                what does not match.
 
         Raises:
             ProtocolError: There are too many for one answer.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
+        known = self._lists.get((namespace, pattern), _NO_LIST)
+        request = commands.topics_of_namespace(namespace, pattern, known.hash)
         try:
             answers = ask_all(
                 [namespace],
-                lambda names: self._ask_service(
-                    {name: commands.topics_of_namespace(name) for name in names}
-                ),
+                lambda names: self._ask_service(dict.fromkeys(names, request)),
                 self._retry(),
             )
         except BrokerError as error:
@@ -131,30 +142,47 @@ class TopicLookup:
                 "topics in a namespace, or, up to 16 MiB, raise `maxMessageSize` of "
                 "the brokers and `pulsar.client.memoryLimitBytes`."
             ) from error
-        return list(answers[namespace].topics)
+        answer = answers[namespace]
+        if answer.changed or known is _NO_LIST:
+            known = _TopicList(answer.topics_hash, tuple(answer.topics))
+            self._lists[namespace, pattern] = known
+        return list(known.topics)
 
     def brokers(
-        self, topic_partitions: Iterable[str]
+        self,
+        topic_partitions: Iterable[str],
+        migrated: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
         """Return who serves each topic partition now; this makes a broker take it on.
 
         One try: an answer or an error for each, for the caller to try again.
+
+        Args:
+            topic_partitions: Full names.
+            migrated: ``host:port`` of another cluster, for those that were migrated.
         """
         opened: set[BrokerAddress] = set()
-        found = self._brokers(topic_partitions, opened)
+        asking = {topic: _Question() for topic in topic_partitions}
+        for topic, host in migrated.items():
+            if topic in asking:
+                asking[topic] = _Question(BrokerAddress(host), service=host)
+        found = self._brokers(asking, opened)
         # What only redirected us, or failed, is of no use to anybody.
         self._pool.release(opened.difference(_addresses(found.values())))
         self._pool.remember_brokers(
-            {name: one for name, one in found.items() if isinstance(one, BrokerAddress)}
+            {
+                name: one
+                for name, one in found.items()
+                if isinstance(one, BrokerAddress) and name not in migrated
+            }
         )
         return found
 
     def _brokers(
-        self, topic_partitions: Iterable[str], opened: set[BrokerAddress]
+        self, asking: dict[str, _Question], opened: set[BrokerAddress]
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
         """Do as ``brokers``, and note the connections that this opens."""
         found: dict[str, BrokerAddress | PulsarSparkError] = {}
-        asking = {topic: _Question() for topic in topic_partitions}
         for _ in range(self._options.max_lookup_redirects + 1):
             if not asking:
                 return found
@@ -163,7 +191,7 @@ class TopicLookup:
             answers = self._ask_brokers(asking)
             redirected = {}
             for topic, answer in answers.items():
-                result = self._broker(topic, answer)
+                result = self._broker(topic, answer, asking[topic].service)
                 if isinstance(result, _Question):
                     redirected[topic] = result
                 else:
@@ -197,17 +225,23 @@ class TopicLookup:
             )
             for topic, question in asking.items()
         }
-        return fan_out(connections, requests, self._options.lookup_timeout_s)
+        return self._ask(connections, requests)
 
     def _broker(
-        self, topic: str, answer: pb.CommandLookupTopicResponse | PulsarSparkError
+        self,
+        topic: str,
+        answer: pb.CommandLookupTopicResponse | PulsarSparkError,
+        other_service: str | None,
     ) -> BrokerAddress | _Question | PulsarSparkError:
         if isinstance(answer, BrokerError):
             return answer.about(topic)
         if isinstance(answer, PulsarSparkError):
             return answer
-        url = answer.brokerServiceUrl or answer.brokerServiceUrlTls
         failed = pb.CommandLookupTopicResponse.Failed
+        urls = [answer.brokerServiceUrl, answer.brokerServiceUrlTls]
+        if self._uses_tls:
+            urls.reverse()
+        url = urls[0] or urls[1]
         if not url or not answer.HasField("response") or answer.response == failed:
             return AskAgainError(
                 f"{topic}: The broker's answer to LOOKUP names no broker."
@@ -217,20 +251,41 @@ class TopicLookup:
             return _no_address(url)
         address = BrokerAddress(broker)
         if answer.proxy_through_service_url:
-            service = self._pool.service_address()
+            service = other_service or self._pool.service_address()
             if service != broker:
                 address = BrokerAddress(service, broker)
-        if address.proxied is None and url.lower().startswith(_TLS_SCHEME):
-            return _needs_tls(broker)
+        # Whom a proxy connects to, and how, is its own matter: to the proxy we keep to
+        # the scheme of the service URL.
+        is_tls = url.lower().startswith(_TLS_SCHEME)
+        if not answer.proxy_through_service_url and is_tls != self._uses_tls:
+            return _wrong_scheme(topic, broker, is_tls=is_tls)
         if answer.response == pb.CommandLookupTopicResponse.Redirect:
-            return _Question(address, answer.authoritative)
+            return _Question(address, answer.authoritative, other_service)
         return address
 
     def _ask_service(
         self, requests: Mapping[K, Request[ReplyT]]
     ) -> dict[K, ReplyT | PulsarSparkError]:
-        connections = dict.fromkeys(requests, self._service())
-        return fan_out(connections, requests, self._options.lookup_timeout_s)
+        return self._ask(dict.fromkeys(requests, self._service()), requests)
+
+    def _ask(
+        self,
+        connections: Mapping[K, Connection | PulsarSparkError],
+        requests: Mapping[K, Request[ReplyT]],
+    ) -> dict[K, ReplyT | PulsarSparkError]:
+        """Ask no broker, nor all of them together, more at a time than they should."""
+        answers: dict[K, ReplyT | PulsarSparkError] = {}
+        for some in in_turns(
+            connections,
+            self._options.concurrent_lookup_request,
+            self._options.max_lookup_request,
+        ):
+            answers |= fan_out(
+                {key: connections[key] for key in some},
+                requests,
+                self._options.lookup_timeout_s,
+            )
+        return answers
 
     def _service(self) -> Connection | PulsarSparkError:
         try:
@@ -243,11 +298,55 @@ class TopicLookup:
 
 
 @dataclass(frozen=True)
+class _TopicList:
+    """Topics of a namespace.
+
+    Attributes:
+        hash: By which the broker knows this list; "" where it gives none.
+        topics: Their full names.
+    """
+
+    hash: str
+    topics: tuple[str, ...]
+
+
+_NO_LIST = _TopicList("", ())
+
+
+@dataclass(frozen=True)
 class _Question:
-    """A lookup to ask: of whom (None: the service URL), and with what authority."""
+    """A lookup to ask.
+
+    Attributes:
+        address: Whom, None for a host of the service URL.
+        authoritative: With what authority.
+        service: ``host:port`` of another cluster that it is about, None for ours.
+    """
 
     address: BrokerAddress | None = None
     authoritative: bool = False
+    service: str | None = None
+
+
+def in_turns(keys: Mapping[K, object], most_each: int, most: int) -> Iterator[list[K]]:
+    """Yield all keys, some at a time.
+
+    Args:
+        keys: What each of them goes to.
+        most_each: How many may go to the same at a time.
+        most: How many to all together.
+    """
+    queues: dict[object, deque[K]] = {}
+    for key, goes_to in keys.items():
+        queues.setdefault(goes_to, deque()).append(key)
+    while queues:
+        turn: list[K] = []
+        for goes_to, queue in list(queues.items()):
+            count = min(len(queue), most_each, most - len(turn))
+            turn += [queue.popleft() for _ in range(count)]
+            if not queue:
+                del queues[goes_to]
+        yield turn
 
 
 def _partition_count(
@@ -288,10 +387,16 @@ def _no_address(url: str) -> ProtocolError:
     )
 
 
-def _needs_tls(broker: str) -> TransportError:
-    return TransportError(
-        f"The broker {broker} serves this topic, and is to be spoken to by TLS only "
-        f"({_TLS_SCHEME}), which is not supported yet by this version.",
+def _wrong_scheme(topic: str, broker: str, *, is_tls: bool) -> TlsError:
+    if is_tls:
+        return TlsError(
+            f"{topic}: its broker {broker} is to be spoken to by TLS only. Begin "
+            f"`service.url` with {_TLS_SCHEME}.",
+            broker=broker,
+        )
+    return TlsError(
+        f"{topic}: its broker has no address for TLS, but {_SCHEME}{broker} only, "
+        f"which is not used where `service.url` begins with {_TLS_SCHEME}. Set "
+        "`brokerServicePortTls` on it, or give the listener an address for TLS.",
         broker=broker,
-        retriable=False,
     )

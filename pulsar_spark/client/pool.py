@@ -5,20 +5,29 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import random
 import re
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from pulsar_spark.client.authentication import credential_provider, forget_parent
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.credentials import CredentialProvider
 from pulsar_spark.client.retry import Retry
-from pulsar_spark.errors import PulsarSparkError, TransportError
+from pulsar_spark.errors import (
+    AuthError,
+    OptionError,
+    PulsarSparkError,
+    TopicMigratedError,
+    TransportError,
+)
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire.permits import Learnt
 
 K = TypeVar("K")
@@ -99,14 +108,14 @@ class ConnectionPool:
 
     Args:
         options: Where the cluster is, and time limits.
-        credentials: Prove to each broker who connects; None where brokers do not ask.
+        credentials: Prove to each broker who connects; by default what the options say.
     """
 
     def __init__(
         self, options: ClientOptions, credentials: CredentialProvider | None = None
     ) -> None:
         self.options = options
-        self._credentials = credentials
+        self._credentials = credentials or credential_provider(options.authentication)
         self._hosts = [normal_address(url) or url for url in options.service_url.hosts]
         self._slots: dict[BrokerAddress, _Slot] = {}
         self._lock = threading.Lock()  # guards the map, never for long
@@ -138,7 +147,7 @@ class ConnectionPool:
             with slot.lock:
                 if slot.is_gone:
                     continue
-                if slot.connection is None or not slot.connection.is_open:
+                if slot.connection is None or not slot.connection.wanted():
                     self._open(address, slot)
                 assert slot.connection is not None
                 return slot.connection
@@ -249,6 +258,26 @@ class ConnectionPool:
         except PulsarSparkError as error:
             return error
 
+    def migrated_hosts(
+        self, error: TopicMigratedError
+    ) -> tuple[str, ...] | PulsarSparkError:
+        """Return the hosts of the cluster that a topic was migrated to, or why not.
+
+        Args:
+            error: What the broker said of it.
+        """
+        is_tls = self.options.service_url.scheme != "pulsar"
+        url = error.service_url_tls if is_tls else error.service_url
+        try:
+            return parse_service_url(url, "The URL of the other cluster").hosts
+        except OptionError as problem:
+            return error.saying(f"{error.message} It cannot be used: {problem.message}")
+
+    def any_of(self, hosts: Sequence[str]) -> str:
+        """Return one of some hosts, if there is one, that was not out of reach."""
+        tried = [host for host in hosts if self.is_unreachable(BrokerAddress(host))]
+        return random.choice([host for host in hosts if host not in tried] or hosts)
+
     def service_address(self) -> str:
         """Return ``host:port`` of the service URL's host in use."""
         return self._hosts[self._service]
@@ -257,6 +286,7 @@ class ConnectionPool:
         """Return a connection to the first host of the service URL that answers.
 
         Raises:
+            AuthError: None of them does, and one because of who we are.
             TransportError: None of them does; says why for each.
         """
         hosts = self._hosts
@@ -272,10 +302,15 @@ class ConnectionPool:
                 return connection
         if len(errors) == 1:
             raise errors[0]
-        raise TransportError(
-            "No host of `service.url` answers. "
-            + " ".join(error.message for error in errors)
+        for refusal in errors:
+            if isinstance(refusal, AuthError) and not refusal.retriable:
+                raise refusal  # another try would not change it
+        says = "No host of `service.url` answers. " + " ".join(
+            error.message for error in errors
         )
+        if not any(error.retriable for error in errors):
+            raise errors[0].saying(says)
+        raise TransportError(says)
 
     def retry(self, timeout_s: float, option: str = "") -> Retry:
         """Return a budget of ``timeout_s`` seconds, with the pauses of the options.
@@ -333,8 +368,8 @@ def shared_pool(options: ClientOptions) -> ConnectionPool:
     """Return the pool of this process for these options.
 
     Which options may share one is said by ``ClientOptions.pool_key``: where the cluster
-    is, who connects, and what else a connection depends on. A credential is no part of
-    it. A forked child starts with an empty pool: sockets and threads are its parent's.
+    is, who connects, and what else a connection depends on. A forked child starts with
+    an empty pool: sockets and threads are its parent's.
     """
     with _pools_lock:
         pool = _pools.get(options.pool_key)
@@ -351,6 +386,7 @@ def _forget_parent() -> None:
     for pool in list(_all_pools):
         pool.forget()
     _pools.clear()
+    forget_parent()
 
 
 os.register_at_fork(after_in_child=_forget_parent)

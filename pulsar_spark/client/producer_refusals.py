@@ -7,11 +7,17 @@ The codes are those of Pulsar 4.0.7.
 from __future__ import annotations
 
 from pulsar_spark.errors import BrokerError
-from pulsar_spark.wire.refusals import has_broken_schema, has_exclusive_producer
+from pulsar_spark.wire.refusals import (
+    demands_encryption,
+    has_broken_schema,
+    has_exclusive_producer,
+)
 
 #: The code for an entry that arrived damaged. Attaching again may cure it, although the
 #: code is a final one: the bytes we keep are right.
 DAMAGED = "ChecksumError"
+#: The code for a topic that has ended, or whose cluster is just being migrated.
+TERMINATED = "TopicTerminatedError"
 
 #: Another producer holds the name, or has the topic to itself: its sentence tells.
 _BUSY = "ProducerBusy"
@@ -23,6 +29,12 @@ _FENCED = "ProducerFenced"
 _QUOTA = (
     "The rows that its subscriptions have not acknowledged have reached the backlog "
     "quota: let these catch up, or raise the quota."
+)
+
+_ENCRYPTION = (
+    "It takes encrypted messages only: set `encryption.keys` and "
+    "`encryption.publicKeys`. The log of an exactly-once stream is never encrypted: "
+    "let `commitTopic` name a topic of a namespace that does not demand it."
 )
 
 #: What to do about a refusal, by its code.
@@ -47,6 +59,10 @@ def explained(error: BrokerError, name: str) -> BrokerError:
     """
     if has_broken_schema(error):
         return error.saying(error.message, retriable=False)
+    if demands_encryption(error):
+        return error.saying(
+            f"{error.message.rstrip('. ')}. {_ENCRYPTION}", retriable=False
+        )
     cure = _CURES.get(error.code)
     if has_exclusive_producer(error):
         cure = _CURES[_FENCED]

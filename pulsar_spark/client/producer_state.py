@@ -29,12 +29,13 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 from pulsar_spark.client.connection import Connection, new_producer_id
-from pulsar_spark.client.producer_refusals import DAMAGED, explained
+from pulsar_spark.client.producer_refusals import DAMAGED, TERMINATED, explained
 from pulsar_spark.client.resending import Resending
 from pulsar_spark.errors import (
     BrokerError,
@@ -47,11 +48,15 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType
-from pulsar_spark.wire.outgoing import EntryEncoder
+from pulsar_spark.wire.outgoing import Encryption, EntryEncoder
 from pulsar_spark.wire.protocol import SendRefused
 
 #: An entry may arrive damaged this many times in a row.
 _MAX_DAMAGED = 3
+
+#: How long a broker must go on saying that a topic has ended before that counts, in
+#: seconds.
+_ENDING_S = 15.0
 
 #: An attachment that lasted this long, in seconds, worked: its end is a new problem,
 #: not the last one again.
@@ -76,6 +81,7 @@ class Trouble:
         silences: How often it attached again because no receipts came.
         tries: How often it attached again for any reason.
         damages: How often it attached again because an entry arrived damaged.
+        ended_at: When the broker first said that the topic has ended.
         began: When the problem that it tries to get over was new.
     """
 
@@ -83,6 +89,7 @@ class Trouble:
     silences: int = 0
     tries: int = 0
     damages: int = 0
+    ended_at: float | None = None
     began: float = field(default=0.0, compare=False)
 
 
@@ -168,6 +175,8 @@ class TopicProducer:
         name: Name to attach by; "" for one that the broker makes up.
         shared: What all producers of the task share.
         schema: Of the values; None for none.
+        new_encryption: Makes what encrypts its payloads; None where they stay as they
+            are.
 
     Attributes:
         topic: Full name of the topic partition.
@@ -195,7 +204,12 @@ class TopicProducer:
     """
 
     def __init__(
-        self, topic: str, name: str, shared: Shared, schema: pb.Schema | None = None
+        self,
+        topic: str,
+        name: str,
+        shared: Shared,
+        schema: pb.Schema | None = None,
+        new_encryption: Callable[[], Encryption] | None = None,
     ) -> None:
         self.topic = topic
         self.schema = schema
@@ -219,6 +233,12 @@ class TopicProducer:
         self.topic_epoch: int | None = None
         self.queued_at: float | None = None
         self._shared = shared
+        self._new_encryption = new_encryption
+
+    @cached_property
+    def _encryption(self) -> Encryption | None:
+        """What has its data key: made when the first entry is."""
+        return None if self._new_encryption is None else self._new_encryption()
 
     @property
     def connection(self) -> Connection | None:
@@ -267,6 +287,7 @@ class TopicProducer:
             txn,
             chunk_bytes,
             self.schema_version,
+            self._encryption,
         )
 
     def plain_entry(
@@ -276,7 +297,7 @@ class TopicProducer:
         metadata: pb.MessageMetadata | None = None,
         txn: TxnId | None = None,
     ) -> SendFrame:
-        """Make an entry of one message, the bytes as they are: no codec, no chunks.
+        """Make an entry of one message, not compressed, and in no chunks.
 
         Args:
             message: The bytes.
@@ -327,6 +348,16 @@ class TopicProducer:
                 self.topic_epoch = success.topic_epoch
             if self.state is State.ATTACHING:
                 self.state = State.ATTACHED
+
+    def doubted_end(self, error: BrokerError) -> BrokerError:
+        """Return the refusal of a topic that has ended, to be tried again at first.
+
+        A broker whose cluster is being migrated ends a topic a moment before it says,
+        to those that attach, where it went.
+        """
+        since = self.trouble.ended_at
+        is_new = since is not None and time.monotonic() - since < _ENDING_S
+        return error.saying(error.message, retriable=is_new)
 
     def not_attached(self) -> None:
         """Take in that PRODUCER failed: the attachment never was, so this is NEW."""
@@ -499,6 +530,10 @@ class Attachment:
                 producer.damaged[refusal.sequence_id] = error
                 is_bearable = producer.trouble.damages <= _MAX_DAMAGED
                 error = error.saying(error.message, retriable=is_bearable)
+            elif refusal.code == TERMINATED:
+                if producer.trouble.ended_at is None:
+                    producer.trouble.ended_at = time.monotonic()
+                error = producer.doubted_end(error)
             if error.retriable:
                 self._broke(error)
             else:

@@ -33,18 +33,20 @@ from typing import Any
 from pulsar_spark.client.connection import Connection, Pending
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producer_refusals import explained
+from pulsar_spark.client.producer_refusals import TERMINATED, explained
 from pulsar_spark.client.producer_state import Attachment, Shared, TopicProducer
 from pulsar_spark.client.requests import fan_out, gather, send_all
 from pulsar_spark.client.resending import Resending
 from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.client.schemas import schema_message
 from pulsar_spark.errors import (
+    AskAgainError,
     BrokerError,
     InDoubtError,
     PulsarSparkError,
     SchemaError,
     SendTimeoutError,
+    TopicMigratedError,
     TransportError,
 )
 from pulsar_spark.loops.sends import SendFrame
@@ -52,6 +54,7 @@ from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
+from pulsar_spark.wire.outgoing import Encryption
 from pulsar_spark.wire.refusals import has_exclusive_producer
 
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
@@ -110,11 +113,15 @@ class ProducerSettings:
             for no limit; None: as long as the answer to a request may take.
         resend: What to do after a connection broke.
         transactional: Whether they send in a transaction.
+        follows_migration: Whether they go along with a topic that is migrated to
+            another cluster: that knows nothing of transactions and duplicates of here.
         waits: Whether they try for as long as a turn may take to come where others have
             a topic to themselves.
         before_send: Called before entries are sent, and before each wait for room;
             raises where it is too late.
         before_resend: The same where they are sent again.
+        new_encryption: Makes what encrypts the payloads of one producer; None where
+            they stay as they are.
     """
 
     name: str = ""
@@ -123,9 +130,11 @@ class ProducerSettings:
     send_timeout_s: float | None = None
     resend: Resend = Resend.ALWAYS
     transactional: bool = False
+    follows_migration: bool = False
     waits: bool = False
     before_send: Callable[[], None] = lambda: None
     before_resend: Callable[[], None] = lambda: None
+    new_encryption: Callable[[], Encryption] | None = None
 
 
 class Producers:
@@ -150,6 +159,8 @@ class Producers:
         self._lookup = TopicLookup(pool)
         self._shared = Shared()
         self._producers: dict[str, TopicProducer] = {}
+        # Hosts of another cluster, by topic.
+        self._migrated: dict[str, tuple[str, ...]] = {}
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
             self._send_timeout_s = self._options.operation_timeout_s
@@ -192,7 +203,13 @@ class Producers:
 
     def _open(self, topics: Iterable[str], schema: pb.Schema | None) -> None:
         new = {
-            topic: TopicProducer(topic, self._settings.name, self._shared, schema)
+            topic: TopicProducer(
+                topic,
+                self._settings.name,
+                self._shared,
+                schema,
+                self._settings.new_encryption,
+            )
             for topic in topics
             if topic not in self._producers
         }
@@ -564,7 +581,15 @@ class Producers:
         meanwhile, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
-        connections = self._pool.get_all(self._lookup.brokers(by_topic))
+        brokers = self._lookup.brokers(
+            by_topic,
+            {
+                topic: self._pool.any_of(hosts)
+                for topic, hosts in self._migrated.items()
+                if topic in by_topic
+            },
+        )
+        connections = self._pool.get_all(brokers)
         requests = {
             topic: self._request(by_topic[topic], connection)
             for topic, connection in connections.items()
@@ -640,6 +665,7 @@ class Producers:
             txn_enabled=settings.transactional,
             properties=settings.properties,
             schema=producer.schema,
+            encrypted=settings.new_encryption is not None,
         )
 
     def _not_attached(
@@ -650,9 +676,41 @@ class Producers:
             connection.tell(commands.close_producer(producer.producer_id))
         connection.detach_producer(producer.producer_id)
         producer.not_attached()
-        if isinstance(error, BrokerError):
-            return explained(error.about(producer.topic), producer.name)
-        return error
+        if isinstance(error, TopicMigratedError):
+            return self._follow(producer, error)
+        if not isinstance(error, BrokerError):
+            return error
+        error = explained(error.about(producer.topic), producer.name)
+        return producer.doubted_end(error) if error.code == TERMINATED else error
+
+    def _follow(
+        self, producer: TopicProducer, error: TopicMigratedError
+    ) -> PulsarSparkError:
+        """Note where a topic went; the error says whether to attach there."""
+        topic = producer.topic
+        if not self._settings.follows_migration:
+            return error.saying(
+                f"{topic}: the topic was migrated to another cluster, "
+                f"{error.service_url or error.service_url_tls}. It knows nothing of "
+                "what was written here, so rows could be there twice: set "
+                "`service.url` to it, and begin with a new checkpoint or another "
+                "`idempotenceId`. Only `deliveryGuarantee` none and at-least-once "
+                "follow by themselves."
+            )
+        hosts = self._pool.migrated_hosts(error)
+        if isinstance(hosts, PulsarSparkError):
+            return hosts.about(topic)
+        there = ",".join(hosts)
+        if self._migrated.get(topic) != hosts:
+            self._migrated[topic] = hosts
+            logger.warning(
+                "%s was migrated to another cluster, %s: rows go there from now on. "
+                "Set `service.url` to it before this one ends.",
+                topic,
+                there,
+            )
+        producer.topic_epoch = None  # it was of here
+        return AskAgainError(f"{topic} moves on to another cluster, {there}.")
 
 
 def _check_version(producer: TopicProducer, schema_version: bytes) -> None:

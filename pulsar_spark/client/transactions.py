@@ -192,6 +192,17 @@ class TransactionClient:
             }
         )
 
+    def ask(self, txns: Iterable[TxnId]) -> dict[TxnId, PulsarSparkError | None]:
+        """Ask about transactions whose topic partitions are not known.
+
+        Returns:
+            As ``confirm``.
+        """
+        # There is no question: but what adds nothing is refused where they are over.
+        return self._outcomes(
+            {txn: commands.add_partitions_to_txn(txn, []) for txn in txns}
+        )
+
     def _outcomes(
         self, requests: Mapping[TxnId, Request[Any]]
     ) -> dict[TxnId, PulsarSparkError | None]:

@@ -2,7 +2,13 @@
 # The types of avro.py, for Cython.
 
 cimport cython
+from cpython.object cimport PyObject
 from libc.string cimport memcmp, memcpy
+
+from pulsar_spark.loops.memory cimport _is_utf8_text
+
+cdef extern from "Python.h":
+    PyObject* PyList_GET_ITEM(list readers, Py_ssize_t number)
 
 cdef bint _IS_COMPILED
 cdef int _ENDS
@@ -23,97 +29,6 @@ cdef Py_ssize_t _MAX_INT32
 cdef Py_ssize_t _MAX_COMPARED
 cdef Py_ssize_t _MAX_ADVANCE
 
-cdef inline int _memcpy(
-    unsigned char[::1] data,
-    Py_ssize_t at,
-    const unsigned char[::1] source,
-    Py_ssize_t start,
-    Py_ssize_t size,
-) except -1:
-    if size > 0:
-        data[at + size - 1] = source[start + size - 1]  # for the bounds checks
-        memcpy(&data[at], &source[start], size)
-    return 0
-
-cdef inline double _float_at(const unsigned char[::1] data, Py_ssize_t at) except? -1:
-    cdef float value
-    data[at + 3]  # for the bounds checks
-    memcpy(&value, &data[at], 4)
-    return value
-
-cdef inline int _store_float(
-    unsigned char[::1] data, Py_ssize_t at, Py_ssize_t width, double value
-) except -1:
-    cdef float small
-    data[at + width - 1] = 0  # for the bounds checks
-    if width == 4:
-        small = <float>value
-        memcpy(&data[at], &small, 4)
-    else:
-        memcpy(&data[at], &value, 8)
-    return 0
-
-cdef inline bint _is_same(
-    const unsigned char[::1] data, const int[::1] offsets, Py_ssize_t one, Py_ssize_t other
-) except? False:
-    cdef Py_ssize_t size = offsets[one + 1] - offsets[one]
-    if offsets[other + 1] - offsets[other] != size:
-        return False
-    if size == 0:
-        return True
-    data[offsets[one] + size - 1]  # for the bounds checks
-    return memcmp(&data[offsets[one]], &data[offsets[other]], size) == 0
-
-# As the Unicode Standard says in table 3-7, "Well-Formed UTF-8 Byte Sequences".
-cdef inline bint _is_well_formed(
-    const unsigned char* one, const unsigned char* end
-) noexcept:
-    cdef unsigned char first, second
-    while one < end:
-        first = one[0]
-        if first < 0x80:
-            one += 1
-            continue
-        if first < 0xC2 or first > 0xF4 or end - one < 2:
-            return False
-        second = one[1]
-        if second & 0xC0 != 0x80:
-            return False
-        if first < 0xE0:
-            one += 2
-            continue
-        if end - one < 3 or one[2] & 0xC0 != 0x80:
-            return False
-        if first < 0xF0:
-            if first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F:
-                return False
-            one += 3
-            continue
-        if end - one < 4 or one[3] & 0xC0 != 0x80:
-            return False
-        if first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F:
-            return False
-        one += 4
-    return True
-
-cdef inline bint _is_utf8(
-    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
-) except? False:
-    cdef const unsigned char* one
-    cdef const unsigned char* end
-    cdef unsigned long long word
-    if size == 0:
-        return True
-    data[at + size - 1]  # for the bounds checks
-    one = &data[at]
-    end = one + size
-    while end - one >= 8:
-        memcpy(&word, one, 8)
-        if word & 0x8080808080808080ULL:
-            break
-        one += 8
-    return _is_well_formed(one, end)
-
 @cython.final
 cdef class Source:
     cdef const unsigned char[::1] data
@@ -127,8 +42,12 @@ cdef class Source:
 
     cdef load(self, data)
 
+    # What stands for an error is not 0, which is common.
     @cython.locals(value=cython.ulonglong, shift=cython.uint, byte=cython.ulonglong)
-    cdef inline long long number(self, Py_ssize_t at) except? 0
+    cdef long long _long_number(self, Py_ssize_t at) except? 0x7FFFFFFFFFFFFFFF
+
+    @cython.locals(byte=cython.ulonglong)
+    cdef inline long long number(self, Py_ssize_t at) except? 0x7FFFFFFFFFFFFFFF
 
     cdef inline Py_ssize_t fail(self, int error) noexcept
 
@@ -195,13 +114,80 @@ cdef class ListColumn(Column):
     cdef readonly int[::1] offsets
     cdef readonly bint has_twins
 
+# Memory of columns and values is reached through what has it: a memoryview as an argument
+# would be some hundred bytes, copied and cleared for each value.
+
+cdef inline double _float_at(Source source, Py_ssize_t at) except? -1:
+    cdef float value
+    source.data[at + 3]  # for the bounds checks
+    memcpy(&value, &source.data[at], 4)
+    return value
+
+cdef inline int _store_float(FixedColumn column, Py_ssize_t at, double value) except -1:
+    cdef float small
+    column.data[at + column.width - 1] = 0  # for the bounds checks
+    if column.width == 4:
+        small = <float>value
+        memcpy(&column.data[at], &small, 4)
+    else:
+        memcpy(&column.data[at], &value, 8)
+    return 0
+
+cdef inline int _copy_fixed(
+    FixedColumn column, Py_ssize_t begin, Source source, Py_ssize_t at
+) except -1:
+    column.data[begin + column.width - 1] = source.data[at + column.width - 1]
+    if column.width == 8:  # so that it is a single instruction
+        memcpy(&column.data[begin], &source.data[at], 8)
+    else:
+        memcpy(&column.data[begin], &source.data[at], column.width)
+    return 0
+
+cdef inline int _copy_bytes(
+    BytesColumn column, Py_ssize_t begin, Source source, Py_ssize_t at, Py_ssize_t size
+) except -1:
+    if size == 0:
+        return 0
+    column.data[begin + size - 1] = source.data[at + size - 1]  # for the bounds checks
+    if (
+        size <= 16
+        and column.data.shape[0] - begin >= 16
+        and source.data.shape[0] - at >= 16
+    ):  # faster than as many as there are: what follows is written later, or unused
+        memcpy(&column.data[begin], &source.data[at], 16)
+    else:
+        memcpy(&column.data[begin], &source.data[at], size)
+    return 0
+
+cdef inline bint _is_same(
+    BytesColumn column, Py_ssize_t one, Py_ssize_t other
+) except? False:
+    cdef Py_ssize_t first = column.offsets[one]
+    cdef Py_ssize_t second = column.offsets[other]
+    cdef Py_ssize_t size = column.offsets[one + 1] - first
+    if column.offsets[other + 1] - second != size:
+        return False
+    if size == 0:
+        return True
+    column.data[first + size - 1]  # for the bounds checks
+    return memcmp(&column.data[first], &column.data[second], size) == 0
+
+cdef inline bint _is_utf8(Source source, Py_ssize_t at, Py_ssize_t size) except? False:
+    if size == 0:
+        return True
+    source.data[at + size - 1]  # for the bounds checks
+    return _is_utf8_text(&source.data[at], size)
+
 cdef class Reader:
     cdef readonly Py_ssize_t smallest
 
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
 
-cdef inline Reader _reader(object one):
-    return <Reader>one
+# Not a copy of the reference, and no check of its type.
+cdef inline Py_ssize_t _read(
+    list readers, Py_ssize_t number, Source source, Py_ssize_t at
+) except? -1:
+    return (<Reader>PyList_GET_ITEM(readers, number)).read(source, at)
 
 cdef class Fail(Reader):
     cdef int _error
@@ -270,7 +256,7 @@ cdef class ReadFixed(Reader):
 cdef class ReadEnum(Reader):
     cdef BytesColumn _column
     cdef Py_ssize_t _count
-    cdef const unsigned char[::1] _texts
+    cdef Source _texts
     cdef int[::1] _ends
     cdef unsigned char[::1] _is_known
 
@@ -294,7 +280,7 @@ cdef class ReadUnion(Reader):
     cdef list _branches
     cdef Py_ssize_t _count
 
-    @cython.locals(index=cython.longlong, one=object, branch=Reader)
+    @cython.locals(index=cython.longlong)
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
 
 cdef class ReadMember(Reader):
@@ -308,8 +294,9 @@ cdef class ReadMember(Reader):
 cdef class ReadRecord(Reader):
     cdef StructColumn _column
     cdef list _readers
+    cdef Py_ssize_t _count
 
-    @cython.locals(one=object, reader=Reader)
+    @cython.locals(number=Py_ssize_t)
     cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
 
 cdef class ReadItems(Reader):
@@ -378,7 +365,7 @@ cdef bint _has_twins(BytesColumn keys, Py_ssize_t first) except? False
 
 @cython.locals(row=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
 cdef bint _put_bytes(
-    BytesColumn column, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
+    BytesColumn column, Source source, Py_ssize_t at, Py_ssize_t size
 ) except? False
 
 @cython.locals(start=Py_ssize_t)

@@ -132,6 +132,15 @@ class Source:
 
     def number(self, at: int) -> int:
         """Read an int or a long; sets ``next``."""
+        if at < self.end:
+            byte = self.data[at]
+            if byte < 0x80:
+                self.next = at + 1
+                return byte >> 1 ^ -(byte & 1)
+        return self._long_number(at)
+
+    def _long_number(self, at: int) -> int:
+        """Read one of more than a byte."""
         value = shift = 0
         if self.end - at > 1 and self.data[at] > 0x7F > self.data[at + 1]:
             value = self.data[at] & 0x7F | self.data[at + 1] << 7
@@ -424,15 +433,10 @@ class ReadLong(Reader):
     def read(self, source: Source, at: int) -> int:
         """Append a number."""
         column = self._column
-        if at < source.end and source.data[at] < 0x80:
-            value = source.data[at]
-            value = value >> 1 ^ -(value & 1)
-            at += 1
-        else:
-            value = source.number(at)
-            at = source.next
-            if at < 0:
-                return -1
+        value = source.number(at)
+        at = source.next
+        if at < 0:
+            return -1
         row = column.rows
         column.values[row] = value
         column.rows = row + 1
@@ -470,17 +474,12 @@ class ReadNumber(Reader):
     def read(self, source: Source, at: int) -> int:
         """Append a number."""
         column = self._column
-        if at < source.end and source.data[at] < 0x80:
-            value = source.data[at]
-            value = value >> 1 ^ -(value & 1)
-            at += 1
-        else:
-            value = source.number(at)
-            if source.next - at > self._most_bytes:
-                return source.fail(_TOO_LONG)
-            at = source.next
-            if at < 0:
-                return -1
+        value = source.number(at)
+        if source.next - at > self._most_bytes:
+            return source.fail(_TOO_LONG)
+        at = source.next
+        if at < 0:
+            return -1
         if value < self._minimum or value > self._maximum:
             return source.fail(_NO_ROOM)
         value = value * self._factor
@@ -538,7 +537,7 @@ class ReadFloatAsDouble(Reader):
         if source.end - at < 4:
             return source.fail(_ENDS)
         if _IS_COMPILED:
-            value = _float_at(source.data, at)  # type: ignore[name-defined]  # noqa: F821
+            value = _float_at(source, at)  # type: ignore[name-defined]  # noqa: F821
         else:
             (value,) = struct.unpack_from("<f", source.data, at)
         _put_float(self._column, value)
@@ -560,9 +559,9 @@ class ReadWidth(Reader):
             return source.fail(_ENDS)
         start = column.rows * column.width
         if _IS_COMPILED:
-            _memcpy(column.data, start, source.data, at, column.width)  # type: ignore[name-defined]  # noqa: F821
+            _copy_fixed(column, start, source, at)  # type: ignore[name-defined]  # noqa: F821
         else:
-            column.data[start : start + column.width] = source.data[at:end]
+            _copy(column, start, source, at, column.width)
         column.rows += 1
         return end
 
@@ -602,15 +601,10 @@ class ReadBytes(Reader):
     def read(self, source: Source, at: int) -> int:
         """Append the bytes."""
         column = self._column
-        if at < source.end and source.data[at] < 0x80:
-            size = source.data[at]
-            size = size >> 1 ^ -(size & 1)
-            at += 1
-        else:
-            size = source.number(at)
-            at = source.next
-            if at < 0:
-                return -1
+        size = source.number(at)
+        at = source.next
+        if at < 0:
+            return -1
         if size < 0:
             return source.fail(_NEGATIVE)
         if size > source.end - at:
@@ -621,14 +615,13 @@ class ReadBytes(Reader):
         if end > column.data_room and not column.make_room(end):
             return source.fail(_TOO_LARGE)
         if _IS_COMPILED:
-            if self._is_text and not _is_utf8(source.data, at, size):  # type: ignore[name-defined]  # noqa: F821
+            if self._is_text and not _is_utf8(source, at, size):  # type: ignore[name-defined]  # noqa: F821
                 return source.fail(_NOT_UTF8)
-            _memcpy(column.data, begin, source.data, at, size)  # type: ignore[name-defined]  # noqa: F821
+            _copy_bytes(column, begin, source, at, size)  # type: ignore[name-defined]  # noqa: F821
         else:
-            part = source.data[at : at + size]
-            if self._is_text and not (part.isascii() or _is_text(part)):  # type: ignore[union-attr]
+            if self._is_text and not _is_text(source, at, size):
                 return source.fail(_NOT_UTF8)
-            column.data[begin:end] = part
+            _copy(column, begin, source, at, size)
         column.offsets[row + 1] = end
         column.rows = row + 1
         return at + size
@@ -646,7 +639,7 @@ class ReadFixed(Reader):
         """Append the bytes."""
         if self._size > source.end - at:
             return source.fail(_ENDS)
-        if not _put_bytes(self._column, source.data, at, self._size):
+        if not _put_bytes(self._column, source, at, self._size):
             return source.fail(_TOO_LARGE)
         return at + self._size
 
@@ -663,7 +656,8 @@ class ReadEnum(Reader):
         super().__init__(1)
         self._column = column
         self._count = len(symbols)
-        self._texts = b"".join(one or b"" for one in symbols)
+        self._texts = Source()
+        self._texts.load(b"".join(one or b"" for one in symbols))
         self._ends = _column("i", self._count + 1)
         self._is_known = _column("B", self._count)
         for at, one in enumerate(symbols):
@@ -762,20 +756,15 @@ class ReadUnion(Reader):
 
     def read(self, source: Source, at: int) -> int:
         """Read the branch."""
-        if at < source.end and source.data[at] < 0x80:
-            index = source.data[at]
-            index = index >> 1 ^ -(index & 1)
-            at += 1
-        else:
-            index = source.number(at)
-            at = source.next
-            if at < 0:
-                return -1
+        index = source.number(at)
+        at = source.next
+        if at < 0:
+            return -1
         if index < 0 or index >= self._count:
             return source.fail(_NO_BRANCH)
-        one = self._branches[index]
-        branch: Reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
-        return branch.read(source, at)
+        if _IS_COMPILED:
+            return _read(self._branches, index, source, at)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+        return self._branches[index].read(source, at)
 
 
 class ReadMember(Reader):
@@ -819,15 +808,17 @@ class ReadRecord(Reader):
         super().__init__(sum(reader.smallest for reader in readers))
         self._column = column
         self._readers = readers
+        self._count = len(readers)
 
     def read(self, source: Source, at: int) -> int:
         """Append a struct."""
-        for one in self._readers:
-            # The compiler would look up each time whether it is a reader.
-            reader: Reader = _reader(one) if _IS_COMPILED else one  # type: ignore[name-defined]  # noqa: F821
-            at = reader.read(source, at)
+        for number in range(self._count):
+            if _IS_COMPILED:
+                at = _read(self._readers, number, source, at)  # type: ignore[name-defined]  # noqa: F821
+            else:
+                at = self._readers[number].read(source, at)
             if at < 0:
-                source.field = self._readers.index(one)  # the root has the last word
+                source.field = number  # the root has the last word
                 return -1
         self._column.rows += 1
         return at
@@ -1136,14 +1127,12 @@ def _has_twins(keys: BytesColumn, first: int) -> bool:
         return len(found) < count
     for one in range(first + 1, keys.rows):
         for other in range(first, one):
-            if _is_same(keys.data, keys.offsets, one, other):  # type: ignore[name-defined]  # noqa: F821
+            if _is_same(keys, one, other):  # type: ignore[name-defined]  # noqa: F821
                 return True
     return False
 
 
-def _put_bytes(
-    column: BytesColumn, data: memoryview | bytes, at: int, size: int
-) -> bool:
+def _put_bytes(column: BytesColumn, source: Source, at: int, size: int) -> bool:
     """Append bytes; return whether the column can have as many."""
     row = column.rows
     begin = column.offsets[row]
@@ -1151,9 +1140,9 @@ def _put_bytes(
     if end > column.data_room and not column.make_room(end):
         return False
     if _IS_COMPILED:
-        _memcpy(column.data, begin, data, at, size)  # type: ignore[name-defined]  # noqa: F821
+        _copy_bytes(column, begin, source, at, size)  # type: ignore[name-defined]  # noqa: F821
     else:
-        column.data[begin:end] = data[at : at + size]
+        _copy(column, begin, source, at, size)
     column.offsets[row + 1] = end
     column.rows = row + 1
     return True
@@ -1162,7 +1151,7 @@ def _put_bytes(
 def _put_float(column: FixedColumn, value: float) -> None:
     start = column.rows * column.width
     if _IS_COMPILED:
-        _store_float(column.data, start, column.width, value)  # type: ignore[name-defined]  # noqa: F821
+        _store_float(column, start, value)  # type: ignore[name-defined]  # noqa: F821
     else:
         struct.pack_into("<f" if column.width == 4 else "<d", column.data, start, value)
     column.rows += 1
@@ -1193,10 +1182,23 @@ def _integer(data: memoryview | bytes, at: int, end: int) -> int:
     return int.from_bytes(part, "big", signed=True)
 
 
-def _is_text(data: memoryview | bytes) -> bool:
-    """Return whether it is UTF-8."""
+# What is done in C where it is compiled. Not where it is used: a function that has a
+# slice of memory anywhere is slower in C, each time that it is called.
+
+
+def _copy(
+    column: BytesColumn | FixedColumn, begin: int, source: Source, at: int, size: int
+) -> None:
+    column.data[begin : begin + size] = source.data[at : at + size]
+
+
+def _is_text(source: Source, at: int, size: int) -> bool:
+    """Return whether bytes are UTF-8."""
+    part = bytes(source.data[at : at + size])
+    if part.isascii():
+        return True
     try:
-        str(data, "utf-8")
+        part.decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -18,18 +18,6 @@ cdef long long _UNFIT
 cdef Py_ssize_t _LONG_ROOM
 cdef Py_ssize_t _DECIMAL
 
-cdef inline int _memcpy(
-    unsigned char[::1] data,
-    Py_ssize_t at,
-    const unsigned char[::1] source,
-    Py_ssize_t start,
-    Py_ssize_t size,
-) except -1:
-    if size > 0:
-        data[at + size - 1] = source[start + size - 1]  # for the bounds checks
-        memcpy(&data[at], &source[start], size)
-    return 0
-
 cdef inline unsigned long long _folded(long long number) noexcept:
     return (<unsigned long long>number << 1) ^ <unsigned long long>(
         -<long long>(number < 0)
@@ -51,6 +39,7 @@ cdef class Part:
     cdef const long long[::1] numbers
     cdef const long long[::1] offsets
     cdef const unsigned char[::1] data
+    cdef Py_ssize_t data_bytes
 
 @cython.final
 cdef class AvroWriter:
@@ -81,8 +70,7 @@ cdef class AvroWriter:
     cdef int _items(self, Part part, Py_ssize_t row) except -1
 
     @cython.locals(
-        data="const unsigned char[::1]", begin=Py_ssize_t, size=Py_ssize_t,
-        sign=cython.uint, at=Py_ssize_t,
+        begin=Py_ssize_t, size=Py_ssize_t, sign=cython.uint, at=Py_ssize_t
     )
     cdef int _decimal(self, Part part, Py_ssize_t row) except -1
 
@@ -91,9 +79,16 @@ cdef class AvroWriter:
 
     cdef inline int _byte(self, unsigned char byte) except -1
 
-    @cython.locals(at=Py_ssize_t)
-    cdef inline int _copy(
-        self, const unsigned char[::1] data, Py_ssize_t begin, Py_ssize_t size
-    ) except -1
+    cdef inline int _copy(self, Part part, Py_ssize_t begin, Py_ssize_t size) except -1
 
     cdef int _grow(self, Py_ssize_t size) except -1
+
+# A memoryview as an argument would be some hundred bytes, copied and cleared each time.
+cdef inline int _copy_bytes(
+    AvroWriter writer, Part part, Py_ssize_t begin, Py_ssize_t size
+) except -1:
+    if size > 0:
+        # For the bounds checks.
+        writer._out[writer._at + size - 1] = part.data[begin + size - 1]
+        memcpy(&writer._out[writer._at], &part.data[begin], size)
+    return 0

@@ -45,7 +45,7 @@ _DECIMAL = 16
 #: Which form of this file runs, as ``messages.KERNEL``.
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
 
-#: Whether ``_memcpy`` of avro_write.pxd is there.
+#: Whether the functions in C of avro_write.pxd are there.
 _IS_COMPILED = KERNEL == "compiled"
 
 _NO_BYTES = memoryview(b"")
@@ -115,6 +115,7 @@ class Part:
         self.numbers = numbers
         self.offsets = offsets
         self.data = data
+        self.data_bytes = len(data)
 
 
 class AvroWriter:
@@ -194,9 +195,9 @@ class AvroWriter:
                 raise UnfitValueError(
                     self._row, part.where, f"has {size} bytes, not {part.size}"
                 )
-            self._copy(part.data, begin, size)
+            self._copy(part, begin, size)
         elif kind == _FIXED:
-            self._copy(part.data, row * part.size, part.size)
+            self._copy(part, row * part.size, part.size)
         elif kind == _BOOLEAN:
             bit = part.first_bit + row
             self._byte(part.data[bit >> 3] >> (bit & 7) & 1)
@@ -204,7 +205,7 @@ class AvroWriter:
             for child in part.children:
                 self._write(child, row)
         elif kind == _CONSTANT:
-            self._copy(part.data, 0, len(part.data))
+            self._copy(part, 0, part.data_bytes)
         elif kind in (_ARRAY, _MAP):
             self._items(part, row)
         else:
@@ -232,21 +233,20 @@ class AvroWriter:
         All that is cut off must be its sign: in a fixed because its schema has room for
         the digits, in bytes because no more is cut off.
         """
-        data = part.data
         begin = row * _DECIMAL
         size = part.size
-        sign = 0xFF if data[begin + _DECIMAL - 1] & 0x80 else 0
+        sign = 0xFF if part.data[begin + _DECIMAL - 1] & 0x80 else 0
         if part.kind == _DECIMAL_BYTES:
             size = _DECIMAL
             while (
                 size > 1
-                and data[begin + size - 1] == sign
-                and (data[begin + size - 2] ^ sign) < 0x80
+                and part.data[begin + size - 1] == sign
+                and (part.data[begin + size - 2] ^ sign) < 0x80
             ):
                 size -= 1
             self._long(size)
         for at in range(size - 1, -1, -1):
-            self._byte(data[begin + at] if at < _DECIMAL else sign)
+            self._byte(part.data[begin + at] if at < _DECIMAL else sign)
 
     # -- bytes -------------------------------------------------------------------------
 
@@ -255,12 +255,11 @@ class AvroWriter:
             self._grow(_LONG_ROOM)
         left = _zigzag(number)
         at = self._at
-        out = self._out
         while left >= 0x80:
-            out[at] = left & 0x7F | 0x80
+            self._out[at] = left & 0x7F | 0x80
             left = left >> 7
             at += 1
-        out[at] = left
+        self._out[at] = left
         self._at = at + 1
 
     def _byte(self, byte: int) -> None:
@@ -269,15 +268,15 @@ class AvroWriter:
         self._out[self._at] = byte
         self._at += 1
 
-    def _copy(self, data: memoryview, begin: int, size: int) -> None:
+    def _copy(self, part: Part, begin: int, size: int) -> None:
+        """Write bytes of the part's data."""
         if self._room - self._at < size:
             self._grow(size)
-        at = self._at
         if _IS_COMPILED:
-            _memcpy(self._out, at, data, begin, size)  # type: ignore[name-defined]  # noqa: F821
+            _copy_bytes(self, part, begin, size)  # type: ignore[name-defined]  # noqa: F821
         else:
-            self._out[at : at + size] = data[begin : begin + size]
-        self._at = at + size
+            _copy_slice(self, part, begin, size)
+        self._at += size
 
     def _grow(self, size: int) -> None:
         """Make room for so many more bytes, and for as many as there are."""
@@ -287,6 +286,12 @@ class AvroWriter:
         larger[: self._at] = memoryview(self._bytes)[: self._at]
         self._bytes = larger
         self._out = memoryview(larger)
+
+
+def _copy_slice(writer: AvroWriter, part: Part, begin: int, size: int) -> None:
+    # A function that has a slice of memory anywhere is slower in C each time.
+    at = writer._at
+    writer._out[at : at + size] = part.data[begin : begin + size]
 
 
 def _zigzag(number: int) -> int:

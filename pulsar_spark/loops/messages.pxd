@@ -3,9 +3,9 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.string cimport memcpy
 
 from pulsar_spark.loops cimport fact
+from pulsar_spark.loops.memory cimport _memcpy
 
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _MAX_VARINT_BYTES
@@ -16,6 +16,7 @@ cdef unsigned int _HAS_ORDERING_KEY
 cdef unsigned int _HAS_EVENT_TIME
 cdef unsigned int _IS_NULL
 cdef Py_ssize_t _MIN_MESSAGE_BYTES
+cdef Py_ssize_t _MOST_ENCRYPTION_KEYS
 cdef Py_ssize_t _MAX_ID_BYTES
 cdef unsigned long long _MASK_32
 cdef unsigned long long _MASK_64
@@ -76,18 +77,6 @@ cdef class BinaryColumn:
         Py_ssize_t count,
     )
 
-cdef inline int _memcpy(
-    unsigned char[::1] data,
-    Py_ssize_t at,
-    const unsigned char[::1] payload,
-    Py_ssize_t start,
-    Py_ssize_t size,
-) except -1:
-    if size > 0:
-        data[at + size - 1] = payload[start + size - 1]  # for the bounds checks
-        memcpy(&data[at], &payload[start], size)
-    return 0
-
 cdef inline bytes _bytes(
     const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end
 ):
@@ -105,7 +94,7 @@ cdef bytes _name(const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t 
 @cython.locals(
     size=Py_ssize_t, others=cython.uchar[::1], properties=cython.uchar[::1],
     others_end=Py_ssize_t, properties_end=Py_ssize_t, position=Py_ssize_t,
-    start=Py_ssize_t, content=Py_ssize_t, has_key=bint, tag=cython.ulonglong,
+    start=Py_ssize_t, content=Py_ssize_t, keys=Py_ssize_t, tag=cython.ulonglong,
     length=cython.ulonglong, byte=cython.ulonglong, shift=cython.uint,
     kind=cython.uint,
 )

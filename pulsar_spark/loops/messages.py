@@ -51,6 +51,10 @@ BINARY_COLUMNS = ("values", "keys", "ordering_keys", "properties")
 MIN_MESSAGE_BYTES = 6
 _MIN_MESSAGE_BYTES = MIN_MESSAGE_BYTES
 
+#: Keys of encryption of one entry that are looked at.
+MOST_ENCRYPTION_KEYS = 100
+_MOST_ENCRYPTION_KEYS = MOST_ENCRYPTION_KEYS
+
 #: Up to this many properties of a message, names are compared one by one; the names of
 #: more are looked up in a dict.
 _MAX_COMPARED = 16
@@ -64,7 +68,7 @@ _MAX_ADVANCE = 8 * 1024 * 1024
 #: Bytes of a value of the types of columns, by their names in ``struct``.
 _WIDTHS = {"B": 1, "i": 4, "q": 8, "Q": 8}
 
-#: Whether ``_memcpy`` and ``_bytes`` of messages.pxd are there. Slices do the same, but
+#: Whether ``_memcpy`` and ``_bytes`` of its .pxd are there. Slices do the same, but
 #: in C they cost more than all the rest of a message.
 _IS_COMPILED = KERNEL == "compiled"
 _MAX_VARINT_BYTES = 5  # of an int32 from 0 on
@@ -884,16 +888,16 @@ def split_metadata(  # noqa: C901 - as above
     """Read the fields of MessageMetadata, without an object for each of its fields.
 
     Returns:
-        All of it but the properties, the clusters to replicate to, and all keys of
-        encryption but the first; and the properties, as SingleMessageMetadata has them.
+        All of it but the properties, the clusters to replicate to, and keys of
+        encryption after as many as are looked at; and the properties, as
+        SingleMessageMetadata has them.
 
     Raises:
         CorruptEntryError: It is not metadata.
     """
     size = len(data)
     others, properties = new_bytes(size), new_bytes(size)
-    others_end = properties_end = position = 0
-    has_key = False
+    others_end = properties_end = position = keys = 0
     while position < size:
         start = position
         tag = length = shift = 0
@@ -937,10 +941,10 @@ def split_metadata(  # noqa: C901 - as above
                     content:position
                 ]
             properties_end += length
-        elif tag == 0x3A or (tag == 0x6A and has_key):  # replicate_to, encryption_keys
-            continue
+        elif tag == 0x3A or (tag == 0x6A and keys == _MOST_ENCRYPTION_KEYS):
+            continue  # replicate_to, encryption_keys
         else:
-            has_key = has_key or tag == 0x6A
+            keys += tag == 0x6A
             length = position - start
             if _IS_COMPILED:
                 _memcpy(others, others_end, data, start, length)  # type: ignore[name-defined]  # noqa: F821

@@ -2,9 +2,9 @@
 # The types of protobuf_values.py, for Cython.
 
 cimport cython
-from libc.string cimport memcpy
 
 from pulsar_spark.loops cimport protobuf_op as op
+from pulsar_spark.loops.memory cimport _is_text_at, _memcpy
 
 cdef bint _IS_COMPILED
 cdef long long _MAX_BYTES_PER_BYTE
@@ -13,18 +13,6 @@ cdef Py_ssize_t _FIRST_ROOM
 cdef unsigned long long _MASK_32
 cdef unsigned long long _MASK_64
 cdef unsigned long long _SIGN_32
-
-cdef inline int _memcpy(
-    unsigned char[::1] data,
-    Py_ssize_t at,
-    const unsigned char[::1] source,
-    Py_ssize_t start,
-    Py_ssize_t size,
-) except -1:
-    if size > 0:
-        data[at + size - 1] = source[start + size - 1]  # for the bounds checks
-        memcpy(&data[at], &source[start], size)
-    return 0
 
 @cython.final
 cdef class Column:
@@ -212,10 +200,6 @@ cdef inline unsigned long long _fixed(
     const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t size
 ) except? 0
 
-@cython.locals(
-    bits=cython.uint, number=Py_ssize_t, byte=cython.uint, low=cython.uint,
-    high=cython.uint, following=Py_ssize_t,
-)
-cdef bint _is_utf8(
+cdef inline bint _is_utf8(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
-) except -1
+) except? False

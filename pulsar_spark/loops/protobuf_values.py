@@ -654,7 +654,7 @@ class Table:
 def _fixed(data: memoryview, position: int, size: int) -> int:
     """Return a number of so many bytes, the least one first."""
     if not _IS_COMPILED:
-        return int.from_bytes(data[position : position + size], "little")
+        return _int(data, position, size)
     value = data[position]
     for number in range(1, size):
         byte = data[position + number]
@@ -662,49 +662,26 @@ def _fixed(data: memoryview, position: int, size: int) -> int:
     return value
 
 
-def _is_utf8(data: memoryview, start: int, end: int) -> bool:  # noqa: C901 - as above
+def _is_utf8(data: memoryview, start: int, end: int) -> bool:
     """Return whether bytes are a text in UTF-8."""
-    if not _IS_COMPILED:
-        try:
-            str(data[start:end], "utf-8")
-        except UnicodeDecodeError:
-            return False
-        return True
-    bits = 0
-    for number in range(start, end):
-        bits |= data[number]
-    if bits < 0x80:
-        return True
-    while start < end:
-        byte = data[start]
-        start += 1
-        if byte < 0x80:
-            continue
-        # How many bytes follow, and between what the first of them must be: no longer
-        # than need be, no surrogates, nothing above 10FFFF.
-        low, high = 0x80, 0xBF
-        if 0xC2 <= byte <= 0xDF:
-            following = 1
-        elif 0xE0 <= byte <= 0xEF:
-            following = 2
-            if byte == 0xE0:
-                low = 0xA0
-            elif byte == 0xED:
-                high = 0x9F
-        elif 0xF0 <= byte <= 0xF4:
-            following = 3
-            if byte == 0xF0:
-                low = 0x90
-            elif byte == 0xF4:
-                high = 0x8F
-        else:
-            return False
-        if following > end - start or not low <= data[start] <= high:
-            return False
-        for number in range(start + 1, start + following):
-            if data[number] & 0xC0 != 0x80:
-                return False
-        start += following
+    if _IS_COMPILED:
+        return _is_text_at(data, start, end - start)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+    return _is_text(data, start, end)
+
+
+# What is done in C where it is compiled. Not where it is used: a function that has a
+# slice of memory anywhere is slower in C, each time that it is called.
+
+
+def _int(data: memoryview, position: int, size: int) -> int:
+    return int.from_bytes(data[position : position + size], "little")
+
+
+def _is_text(data: memoryview, start: int, end: int) -> bool:
+    try:
+        str(data[start:end], "utf-8")
+    except UnicodeDecodeError:
+        return False
     return True
 
 

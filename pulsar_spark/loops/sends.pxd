@@ -2,23 +2,12 @@
 # The types of sends.py, for Cython.
 
 cimport cython
-from libc.string cimport memcpy
+
+from pulsar_spark.loops.memory cimport _memcpy
 
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _FIXED_BYTES
 cdef Py_ssize_t _MAX_RECEIPT_BYTES
-
-cdef inline int _memcpy(
-    unsigned char[::1] data,
-    Py_ssize_t at,
-    const unsigned char[::1] source,
-    Py_ssize_t start,
-    Py_ssize_t size,
-) except -1:
-    if size > 0:
-        data[at + size - 1] = source[start + size - 1]  # for the bounds checks
-        memcpy(&data[at], &source[start], size)
-    return 0
 
 @cython.final
 cdef class Cursor:
@@ -50,6 +39,8 @@ cdef class Packer:
     cdef unsigned int _codec
     cdef object _compress
     cdef object _now_ms
+    cdef object _encrypt
+    cdef const unsigned char[::1] _encryption
     cdef bint _is_numbered
     cdef unsigned long long _first_number
     cdef list _parts

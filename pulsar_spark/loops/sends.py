@@ -12,10 +12,11 @@ or it is an entry by itself, what its own metadata says moved to the entry's::
     size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1] [50 1]
             [22 n pair]* [32 n key]    [60 t] [88 1 1] [92 1 n order] [C8 1 1] [F0 1 1]
 
-An entry of either kind may have [82 1 n version] behind the time, which says with what
-schema payloads were written. Both are laid out here byte by byte. A row that does not
-fit, or is not as ``arrow.encode`` writes it, is left to the caller, who can cut it into
-chunks or say what is wrong with it.
+An entry of either kind may have [6A n key]* [7A n nonce] behind the time, which say how
+its payload is encrypted, and [82 1 n version], with what schema payloads were written.
+Both are laid out here byte by byte. A row that does not fit, or is not as
+``arrow.encode`` writes it, is left to the caller, who can cut it into chunks or say
+what is wrong with it.
 
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``sends.pxd``, which gives the types.
@@ -82,7 +83,7 @@ class OddRow(NamedTuple):
 #: Which form of this file runs, as ``messages.KERNEL``.
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
 
-#: Whether ``_memcpy`` of sends.pxd is there.
+#: Whether ``_memcpy`` of memory.pxd is there.
 _IS_COMPILED = KERNEL == "compiled"
 
 #: Makes a tuple with names without asking for the names.
@@ -181,6 +182,8 @@ class Packer:
         first_number: What is added to numbers of rows to make sequence ids; None where
             these just go up, from ``next_sequence_id``.
         schema_version: Of the schema that payloads were written with; empty for none.
+        encrypt: Encrypts a payload, compressed or not: returns the fields of metadata
+            that say how, and the encrypted payload. None where it stays as it is.
 
     Attributes:
         next_sequence_id: See above.
@@ -204,6 +207,7 @@ class Packer:
         now_ms: Callable[[], int],
         first_number: int | None = None,
         schema_version: bytes = b"",
+        encrypt: Callable[[bytes | memoryview], tuple[bytes, bytes]] | None = None,
     ) -> None:
         self.next_sequence_id = 0
         self.rows = 0
@@ -214,6 +218,8 @@ class Packer:
         self._codec = codec
         self._compress = compress
         self._now_ms = now_ms
+        self._encrypt = encrypt
+        self._encryption = b""  # of the entry at hand
         self.odd_row: OddRow | None = None
         self._is_numbered = first_number is not None
         self._first_number = first_number or 0
@@ -371,7 +377,9 @@ class Packer:
         body = payload
         if self._codec:
             body = self._compress(payload)
-        self._make_room(self._head_bytes)
+        if self._encrypt is not None:
+            self._encryption, body = self._encrypt(body)
+        self._make_room(self._head_bytes + len(self._encryption))
         at = self._command(lowest, highest, rows)
         metadata_at = at + 10
         at = self._describe(metadata_at, lowest)
@@ -401,7 +409,9 @@ class Packer:
             body = self._compress(payload)
         if len(body) > self._max_alone_bytes:
             return None
-        self._make_room(self._head_bytes)
+        if self._encrypt is not None:
+            self._encryption, body = self._encrypt(body)
+        self._make_room(self._head_bytes + len(self._encryption))
         at = self._command(sequence_id, sequence_id, 0)
         metadata_at = at + 10
         at = self._describe(metadata_at, sequence_id)
@@ -514,7 +524,9 @@ class Packer:
         return at
 
     def _keys(self, at: int, source: Cursor) -> int:
-        """Write the version, and the fields about keys that come after the key."""
+        """Write how it is encrypted, the version, and what else there is about keys."""
+        if len(self._encryption):
+            at = self._copy(at, self._encryption, 0, len(self._encryption))
         if len(self._schema):
             at = self._copy(at, self._schema, 0, len(self._schema))
         if self._is_base64:

@@ -14,6 +14,9 @@ from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.document import options_table_markdown
 from pulsar_spark.options.parse import (
     OPTIONS,
+    CommonOptions,
+    is_option,
+    parse_common_options,
     parse_read_options,
     parse_write_options,
 )
@@ -23,6 +26,7 @@ from pulsar_spark.options.read import (
 )
 from pulsar_spark.options.service_url import ServiceUrl
 from pulsar_spark.options.spec import OptionSpec, Scope, Support
+from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.options.write import DeliveryGuarantee, WriteOptions
 
 __all__ = [
@@ -30,6 +34,7 @@ __all__ = [
     "METADATA_COLUMNS_DEFAULT",
     "OPTIONS",
     "ClientOptions",
+    "CommonOptions",
     "DeliveryGuarantee",
     "FilterPushdown",
     "OptionSpec",
@@ -37,8 +42,11 @@ __all__ = [
     "Scope",
     "ServiceUrl",
     "Support",
+    "TlsOptions",
     "WriteOptions",
+    "is_option",
     "options_table_markdown",
+    "parse_common_options",
     "parse_read_options",
     "parse_write_options",
 ]

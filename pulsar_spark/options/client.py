@@ -4,17 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from pulsar_spark.options import names
+from pulsar_spark.options.authentication import (
+    AuthenticationOptions,
+    ClientCertificate,
+    ClientKeyStore,
+    Credential,
+    authentication_options,
+)
 from pulsar_spark.options.given import Given
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
 from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
+from pulsar_spark.options.tls import TlsOptions, tls_options
 from pulsar_spark.options.values import (
     DAY_S,
+    MAX_INT,
     MILLI,
     NANO,
     integer,
+    limit,
     plain_text,
     seconds,
     size,
@@ -30,15 +40,29 @@ TOPIC = OptionSpec(
     " `__topic`, and is needed without that column.",
 )
 
+SUBSCRIPTION_PREFIX = OptionSpec(
+    "subscriptionPrefix",
+    "spark-pulsar",
+    names.subscription,
+    Scope.CLIENT,
+    "Prefix of the names of all subscriptions, as topic statistics show them; also of"
+    " the one that keeps the log of an exactly-once stream, which must not change"
+    " while that stream lives.",
+)
+
 _SERVICE_URL = OptionSpec(
     "service.url",
     None,
     parse_service_url,
     Scope.CLIENT,
-    "Required. `pulsar://host:port`, several hosts by comma; the port is 6650 unless"
-    " given.",
+    "Required. `pulsar://host:port`, or `pulsar+ssl://host:port` for TLS; several hosts"
+    " by comma. The port is 6650 unless given, with TLS 6651.",
     ("serviceUrl", "pulsar.client.serviceUrl"),
 )
+
+
+#: More than any worker has.
+_MEMORY = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -97,12 +121,36 @@ class ClientOptions:
         Scope.CLIENT,
         "Most redirects of one lookup.",
     )
+    connection_max_idle_s: float = option(
+        "pulsar.client.connectionMaxIdleSeconds",
+        "60",
+        seconds(1, DAY_S, minimum=-1),
+        Scope.CLIENT,
+        "Seconds after which a connection is closed that nothing uses: no request, no"
+        " reader, no producer; 0 or -1 for never. Where it is wanted again, it is"
+        " opened anew.",
+    )
+    concurrent_lookup_request: int = option(
+        "pulsar.client.concurrentLookupRequest",
+        "5000",
+        integer(1, MAX_INT),
+        Scope.CLIENT,
+        "Most questions about topics that one broker is asked at a time; more of them"
+        " wait for these to be answered.",
+    )
+    max_lookup_request: int = option(
+        "pulsar.client.maxLookupRequest",
+        "50000",
+        integer(1, MAX_INT),
+        Scope.CLIENT,
+        "The same for all brokers together.",
+    )
     memory_limit_bytes: int = option(
         "pulsar.client.memoryLimitBytes",
         "64m",
-        size(1 << 20, 1 << 40),
+        limit(size(1 << 20, _MEMORY), _MEMORY),
         Scope.CLIENT,
-        "Bytes of messages that one Python worker may hold.",
+        "Bytes of messages that one Python worker may hold; 0 for no limit.",
     )
     stats_interval_s: float = option(
         "pulsar.client.statsIntervalSeconds",
@@ -119,20 +167,20 @@ class ClientOptions:
         Scope.CLIENT,
         "Advertised listener whose addresses brokers are asked for.",
     )
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
 
     @property
     def pool_key(self) -> tuple[Hashable, ...]:
         """Return a key: options with equal keys may share one pool of connections.
 
-        It is all that a connection, or a request on it, depends on. Whatever proves
-        who connects must come in by the name that it proves, never by its secret: a
+        It is all that a connection, or a request on it, depends on. What proves who
+        connects comes in by what it is, never readably, nor by what a file has now: a
         token that is renewed does not make another pool.
         """
-        return tuple(
-            getattr(self, field.name)
-            for field in fields(self)
-            if field.name != "stats_interval_s"  # only tasks ask for it
-        )
+        others = ("stats_interval_s", "authentication")  # only tasks ask for the first
+        values = [getattr(self, f.name) for f in fields(self) if f.name not in others]
+        return self.authentication.identity, *values
 
 
 # Instead of an address that is missing or has a problem, while others are looked for.
@@ -145,10 +193,61 @@ def client_options(given: Given) -> ClientOptions:
         given.problems.append(
             "service.url is required, such as pulsar://localhost:6650."
         )
-    client = given.fill(ClientOptions, service_url=given["service.url"] or _NOWHERE)
+    service_url = given["service.url"]
+    # Where it is missing or wrong, options of TLS are no further problem.
+    uses_tls = service_url is None or service_url.uses_tls
+    authentication = authentication_options(given)
+    client = given.fill(
+        ClientOptions,
+        service_url=service_url or _NOWHERE,
+        authentication=authentication,
+        tls=_showing(
+            given, authentication.credential, tls_options(given, uses_tls=uses_tls)
+        ),
+    )
     if client.initial_backoff_s > client.max_backoff_s:
         given.problems.append(
             "pulsar.client.initialBackoffIntervalNanos must not be above"
             " pulsar.client.maxBackoffIntervalNanos."
         )
     return client
+
+
+def _showing(
+    given: Given, credential: Credential | None, tls: TlsOptions
+) -> TlsOptions:
+    """Have TLS show the certificate that a client is to be known by.
+
+    Args:
+        given: Where to add problems.
+        credential: Who connects.
+        tls: As its own options say.
+    """
+    if isinstance(credential, ClientCertificate):
+        tls = replace(
+            tls,
+            certificate_path=credential.certificate_path or tls.certificate_path,
+            key_path=credential.key_path or tls.key_path,
+        )
+    elif isinstance(credential, ClientKeyStore):
+        if credential.path:
+            tls = replace(
+                tls,
+                key_store_path=credential.path,
+                key_store_password=credential.password,
+            )
+    else:
+        return tls
+    method = "pulsar.client.authPluginClassName"
+    service_url = given["service.url"]
+    if service_url is not None and not service_url.uses_tls:
+        given.problems.append(
+            f"{method} asks for a client certificate, which only TLS can show: begin"
+            " service.url with pulsar+ssl://."
+        )
+    elif not (tls.certificate_path or tls.key_store_path):
+        given.problems.append(
+            f"{method} asks for a client certificate, and there is none: name it in"
+            " pulsar.client.authParams, or by pulsar.client.tlsCertificateFilePath."
+        )
+    return tls

@@ -8,7 +8,7 @@ of options that may hold a secret are not kept, printed or logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import OptionError
@@ -19,6 +19,13 @@ _ModelT = TypeVar("_ModelT", bound=Model)
 
 logger = logging.getLogger("pulsar_spark.options")
 
+#: Spark 4.3 hands sources in Python an empty map for a table in its catalog.
+_NOTHING_CAME = (
+    "(Of a table in Spark's catalog a source in Python is not given the OPTIONS: name"
+    " them in the query, by WITH (...) or .options(...).table(...), or use CREATE"
+    " TEMPORARY VIEW ... USING, which keeps them.)"
+)
+
 
 class KnownOptions:
     """Every option that a protocol knows.
@@ -26,10 +33,16 @@ class KnownOptions:
     Args:
         specs: The options, no two with a name in common.
         ignored_prefix: Beginning of further names, which are accepted without effect.
+        problem_of_other: Says what to do about a name that is no option, where other
+            sources have it; else "".
     """
 
     def __init__(
-        self, specs: Iterable[OptionSpec[Any]], *, ignored_prefix: str | None = None
+        self,
+        specs: Iterable[OptionSpec[Any]],
+        *,
+        ignored_prefix: str | None = None,
+        problem_of_other: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._names: dict[str, str] = {}  # as documents spell them, by plain key
         self._by_key: dict[str, OptionSpec[Any]] = {}
@@ -39,6 +52,7 @@ class KnownOptions:
                 assert self._by_key.get(key, spec) is spec, key
                 self._by_key[key] = spec
         self._ignored_prefix = ignored_prefix and _plain(ignored_prefix)
+        self._problem_of_other = problem_of_other
 
     def __getitem__(self, key: str) -> OptionSpec[Any]:
         return self._by_key[_plain(key)]
@@ -52,9 +66,11 @@ class KnownOptions:
         prefix = self._ignored_prefix
         return prefix is not None and _plain(key).startswith(prefix)
 
-    def nearest(self, key: str) -> str:
-        """Return a question after the option whose name is most similar, or ""."""
-        return nearest(_plain(key), self._names)
+    def problem_of_unknown(self, key: str) -> str:
+        """Return a sentence about a name that is no option."""
+        return self._problem_of_other(key) or (
+            f"There is no option {key!r}.{nearest(_plain(key), self._names)}"
+        )
 
 
 def _plain(key: str) -> str:
@@ -74,6 +90,9 @@ class Given:
         use: What they are given for.
         problems: What is wrong, in sentences. Checks of values that depend on each
             other add theirs.
+        warnings: What differs from what the user may expect, likewise.
+        path: What Spark gives as ``path``, which is no option of ours: ``load(...)``
+            and ``save(...)`` set it, and tables of Spark's catalog have one.
     """
 
     def __init__(
@@ -81,7 +100,10 @@ class Given:
     ) -> None:
         self.use = use
         self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self.path: str | None = None
         self._known = known
+        self._came = bool(options)
         self._ignored: list[str] = []
         self._keys: dict[str, tuple[str, str]] = {}  # key and text, by name
         # By name. None where there is a problem, so that it does not count as missing.
@@ -92,8 +114,11 @@ class Given:
                 self._admit(spec, key, text)
             elif known.ignores(key):
                 self._ignored.append(key)
+            elif key.lower() in ("path", "paths"):
+                self.path = text
+                self._ignored.append(key)
             else:
-                self.problems.append(self._unknown(key))
+                self.problems.append(known.problem_of_unknown(key))
 
     def __contains__(self, name: str) -> bool:
         """Return whether an option was given, be it with a problem."""
@@ -120,6 +145,15 @@ class Given:
                 chosen.setdefault(field, value)
         return model(**chosen)
 
+    def key_of(self, name: str) -> str:
+        """Return by which of its names an option was given, "" where it was not."""
+        return self._keys.get(self._known[name].name, ("", ""))[0]
+
+    def has_no_effect(self, name: str) -> None:
+        """Say of an option, if it was given, that it changes nothing beside others."""
+        if name in self:
+            self._ignored.append(self._known[name].name)
+
     def leave_out(self, name: str) -> None:
         """Ignore an option that has no effect beside others."""
         if name in self:
@@ -136,9 +170,10 @@ class Given:
             OptionError: With every problem found.
         """
         if self.problems:
-            raise OptionError(*self.problems)
+            raise OptionError(*self.problems, *(() if self._came else (_NOTHING_CAME,)))
         if not quiet:
             _warn_ignored(self._ignored, "write" if self._is_write else "read")
+            _warn(self.warnings)
 
     @property
     def _is_write(self) -> bool:
@@ -177,30 +212,29 @@ class Given:
             return None
 
     def _misplaced(self, spec: OptionSpec[Any]) -> None:
-        if spec.scope in Scope.WRITE and not self._is_write:
-            self.problems.append(
-                f"{spec.name} is an option of writing: leave it out of a read."
-            )
-        elif spec.scope in Scope.READ and self._is_write:
+        if self._is_write and spec.in_writes:
             self.problems.append(
                 f"{spec.name} is an option of reading: {spec.in_writes}."
             )
-        elif spec.scope is Scope.BATCH:
+        elif self.use is Scope.STREAM and spec.in_streams:
             self.problems.append(
-                f"{spec.name} is an option of batch reads: a stream has no end."
+                f"{spec.name} is an option of batch reads: {spec.in_streams}."
             )
         else:
-            # One set of options often serves a stream and its backfill.
+            # One set of options often serves a read and a write, or a stream and its
+            # backfill.
             self._ignored.append(spec.name)
-
-    def _unknown(self, key: str) -> str:
-        if key.lower() in ("path", "paths"):
-            calls = "save() or start()" if self._is_write else "load()"
-            return f"Topics are no paths: use .option('topic', ...) and {calls}."
-        return f"There is no option {key!r}.{self._known.nearest(key)}"
 
 
 _warned: set[tuple[str, str]] = set()
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    """Warn once a process, as below."""
+    for sentence in sentences:
+        if ("", sentence) not in _warned:
+            _warned.add(("", sentence))
+            logger.warning("%s", sentence)
 
 
 def _warn_ignored(names: Iterable[str], use: str) -> None:

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.options.client import ClientOptions
+from pulsar_spark.options.authentication import AuthenticationOptions
+from pulsar_spark.options.client import ClientOptions, client_options
+from pulsar_spark.options.encryption import DecryptionOptions, EncryptionOptions
 from pulsar_spark.options.given import Given, KnownOptions
+from pulsar_spark.options.others import problem_of_other
 from pulsar_spark.options.read import ReadOptions, read_options
 from pulsar_spark.options.spec import OptionSpec, Scope, specs_of
+from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.options.unsupported import ADMIN_PREFIX, UNSUPPORTED
 from pulsar_spark.options.write import OF_SPARK, WriteOptions, write_options
+from pulsar_spark.topics import TopicName, TopicsPattern
 
 _service_url, *_limits = specs_of(ClientOptions)
 
@@ -20,11 +26,16 @@ OPTIONS: tuple[OptionSpec[Any], ...] = (
     _service_url,
     *specs_of(ReadOptions, WriteOptions),
     *OF_SPARK,
+    *specs_of(AuthenticationOptions),
+    *specs_of(DecryptionOptions, EncryptionOptions),
     *_limits,
+    *specs_of(TlsOptions),
     *UNSUPPORTED,
 )
 
-_KNOWN = KnownOptions(OPTIONS, ignored_prefix=ADMIN_PREFIX)
+_KNOWN = KnownOptions(
+    OPTIONS, ignored_prefix=ADMIN_PREFIX, problem_of_other=problem_of_other
+)
 
 
 def parse_read_options(
@@ -64,3 +75,49 @@ def parse_write_options(
     write = write_options(given)
     given.finish(quiet=quiet)
     return write
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What is the same whether a job reads or writes.
+
+    Attributes:
+        client: How to reach the cluster.
+        subscription_prefix: How the names of its subscriptions begin.
+        topics: Topics and single partitions named, none with a pattern.
+        topics_pattern: Which topics of a namespace, None for none.
+        commit_topic: Where an exactly-once stream keeps its log; None for the default.
+    """
+
+    client: ClientOptions
+    subscription_prefix: str
+    topics: tuple[TopicName, ...]
+    topics_pattern: TopicsPattern | None
+    commit_topic: TopicName | None
+
+
+def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
+    """Read, of all options of a job, what does not depend on what it does.
+
+    Args:
+        options: Those of a read or a write, keys in any case.
+
+    Raises:
+        OptionError: With every problem found.
+    """
+    given = Given(options, _KNOWN, Scope.CLIENT)
+    client = client_options(given)
+    common = CommonOptions(
+        client,
+        given["subscriptionPrefix"],
+        given["topic"] or given["topics"] or (),
+        given["topicsPattern"],
+        given["commitTopic"],
+    )
+    given.finish(quiet=True)
+    return common
+
+
+def is_option(name: str) -> bool:
+    """Return whether there is an option of this name, case and dots apart."""
+    return _KNOWN.get(name) is not None or _KNOWN.ignores(name)

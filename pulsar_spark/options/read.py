@@ -13,7 +13,13 @@ from pulsar_spark.columns import (
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import names
-from pulsar_spark.options.client import TOPIC, ClientOptions, client_options
+from pulsar_spark.options.client import (
+    SUBSCRIPTION_PREFIX,
+    TOPIC,
+    ClientOptions,
+    client_options,
+)
+from pulsar_spark.options.encryption import DecryptionOptions
 from pulsar_spark.options.given import Given
 from pulsar_spark.options.offsets import (
     Edge,
@@ -31,8 +37,10 @@ from pulsar_spark.options.values import (
     boolean,
     duration,
     integer,
+    limit,
     nearest,
     plain_text,
+    properties,
     seconds,
     size,
     word,
@@ -139,6 +147,8 @@ def _starting_offsets(text: str, option: str) -> OffsetsSpec:
     return parse_offsets(text, option)
 
 
+_NO_END = "a stream has no end"
+
 _TOPICS = OptionSpec(
     "topics",
     None,
@@ -188,6 +198,7 @@ class ReadOptions:
         Scope.BATCH,
         "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`."
         " `latest` is looked up once, when the read is planned.",
+        in_streams=_NO_END,
     )
     starting_times: TimesSpec | None = option(
         "startingTime",
@@ -205,6 +216,7 @@ class ReadOptions:
         Scope.BATCH,
         "Last publish time, instead of `endingOffsets`; written as `startingTime`.",
         "endingTimestamp",
+        in_streams=_NO_END,
     )
     starting_time_strategy: str = option(
         "startingTimeStrategy",
@@ -265,9 +277,10 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         None,
-        size(1, MAX_LONG),
+        limit(size(1, MAX_LONG), None),
         Scope.STREAM,
-        "Most bytes of a micro-batch, as stored, likewise; such as `512m`.",
+        "Most bytes of a micro-batch, as stored, likewise; such as `512m`. 0 for no"
+        " limit.",
     )
     min_rows_per_trigger: int | None = option(
         "minRowsPerTrigger",
@@ -314,7 +327,7 @@ class ReadOptions:
         "filterPushdown",
         "false",
         _filter_pushdown,
-        Scope.READ,
+        Scope.BATCH,
         "Whether filters on `__partition`, `__topic` and `__publishTime` prune the"
         " plan of a batch read, one query for each `load()`: see"
         " [Filters](reading.md#filters-that-prune-the-plan). `true,10m` is for publish"
@@ -392,12 +405,8 @@ class ReadOptions:
         Scope.READ,
         "Bytes after which rows are handed to Spark.",
     )
-    subscription_prefix: str = option(
-        "subscriptionPrefix",
-        "spark-pulsar",
-        names.subscription,
-        Scope.READ,
-        "Prefix of the names of subscriptions, as topic statistics show them.",
+    subscription_prefix: str = field(
+        default="spark-pulsar", metadata=set_by(SUBSCRIPTION_PREFIX)
     )
     predefined_subscription: str | None = option(
         "predefinedSubscription",
@@ -439,6 +448,30 @@ class ReadOptions:
         "Whether to read only the last message of each key, where a topic is"
         " compacted.",
     )
+    replicate_subscription_state: bool = option(
+        "pulsar.consumer.replicateSubscriptionState",
+        "false",
+        boolean,
+        Scope.STREAM,
+        "Whether brokers replicate the state of the stream's subscription to other"
+        " clusters, where its topics are geo-replicated.",
+    )
+    subscription_properties: tuple[tuple[str, str], ...] = option(
+        "pulsar.consumer.subscriptionProperties",
+        "{}",
+        properties,
+        Scope.STREAM,
+        "Properties of the stream's subscription, a JSON object of strings; kept from"
+        " the moment that it is made, and not changed later.",
+    )
+    consumer_properties: tuple[tuple[str, str], ...] = option(
+        "pulsar.consumer.properties",
+        "{}",
+        properties,
+        Scope.READ,
+        "Properties of readers and consumers in topic statistics, a JSON object of"
+        " strings.",
+    )
     reader_name: str | None = option(
         "pulsar.reader.readerName",
         None,
@@ -457,9 +490,10 @@ class ReadOptions:
     max_pending_chunked_message: int = option(
         "pulsar.reader.maxPendingChunkedMessage",
         "10",
-        integer(1, 10_000),
+        limit(integer(1, 10_000), MAX_INT),
         Scope.READ,
-        "Most chunked messages put together at a time, for each topic partition.",
+        "Most chunked messages put together at a time, for each topic partition; 0 for"
+        " no limit.",
     )
     expire_incomplete_chunk_s: float = option(
         "pulsar.reader.expireTimeOfIncompleteChunkedMessageMillis",
@@ -469,6 +503,8 @@ class ReadOptions:
         "Age at which an incomplete chunked message is given up, in milliseconds; 0"
         " for never.",
     )
+
+    decryption: DecryptionOptions = field(default_factory=DecryptionOptions)
 
     @property
     def patience_s(self) -> float:
@@ -499,10 +535,13 @@ def read_options(given: Given) -> ReadOptions:
     read = given.fill(
         ReadOptions,
         client=client,
+        decryption=given.fill(DecryptionOptions),
         starting_offsets=starting_offsets,
         start_at_subscription=start is _AT_SUBSCRIPTION,
     )
     _check_topics(given)
+    _check_effects(given, read)
+    _check_names_of_kafka(given)
     _check_range(given, read)
     _check_subscription(given, read)
     _check_trigger(given, read)
@@ -515,9 +554,44 @@ def read_options(given: Given) -> ReadOptions:
     return read
 
 
+def _check_effects(given: Given, read: ReadOptions) -> None:
+    """Say what has no effect beside the other options."""
+    if read.starting_times is None:
+        given.has_no_effect("startingTimeStrategy")
+    if not read.waiting_for_non_existed_topic:
+        given.has_no_effect("topicWaitTimeoutMs")
+    if read.min_rows_per_trigger is None:
+        given.has_no_effect("maxTriggerDelay")
+    if read.mode != "PERMISSIVE":
+        given.has_no_effect("columnNameOfCorruptRecord")
+
+
+def _check_names_of_kafka(given: Given) -> None:
+    """Say where the meaning differs from that of a name in Spark's Kafka source."""
+    strategy = "startingTimeStrategy"
+    if given.key_of("startingTime").lower() == "startingtimestamp" and (
+        strategy not in given
+    ):
+        given.warnings.append(
+            "startingTimestamp is read as startingTime: where nothing was published"
+            " since, nothing is read. Spark's Kafka source fails there, as"
+            f" {strategy}=error does."
+        )
+    if given.key_of("endingTime").lower() == "endingtimestamp":
+        given.warnings.append(
+            "endingTimestamp is read as endingTime, which is inclusive: what was"
+            " published in that very millisecond is read. Spark's Kafka source leaves"
+            " it out."
+        )
+
+
 def _check_topics(given: Given) -> None:
     ways = [name for name in ("topic", "topics", "topicsPattern") if name in given]
-    if not ways:
+    if not ways and given.path is not None:
+        given.problems.append(
+            "Topics are no paths: use .option('topic', ...) and load()."
+        )
+    elif not ways:
         given.problems.append("One of topic, topics and topicsPattern is required.")
     elif len(ways) > 1:
         given.problems.append(

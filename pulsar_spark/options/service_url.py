@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pulsar_spark.errors import OptionError
 
-_DEFAULT_PORT = 6650
+#: The port of a host that names none, by the scheme.
+_DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 @dataclass(frozen=True)
@@ -16,26 +17,31 @@ class ServiceUrl:
     """Where a cluster is, and how to speak to it.
 
     Attributes:
-        scheme: ``pulsar``: without TLS.
+        scheme: ``pulsar``: without TLS; ``pulsar+ssl``: with TLS.
         hosts: ``host:port`` of each host, tried in turn. IPv6 hosts stand in brackets.
     """
 
     scheme: str
     hosts: tuple[str, ...]
 
+    @property
+    def uses_tls(self) -> bool:
+        """Return whether every connection is to be by TLS."""
+        return self.scheme == "pulsar+ssl"
+
     def __str__(self) -> str:
         return f"{self.scheme}://{','.join(self.hosts)}"
 
 
 def parse_service_url(text: str, option: str) -> ServiceUrl:
-    """Read ``pulsar://host[:port][,host[:port]]...``.
+    """Read ``pulsar://host[:port][,host[:port]]...``, or the same with ``pulsar+ssl``.
 
     Args:
         text: The URL.
         option: The option that errors name.
 
     Raises:
-        OptionError: It is none, or needs what this version does not support.
+        OptionError: It is none.
     """
     url = text.strip()
     if "@" in url:
@@ -44,13 +50,19 @@ def parse_service_url(text: str, option: str) -> ServiceUrl:
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise OptionError(
-            f"{option} must begin with pulsar://, such as pulsar://localhost:6650."
+            f"{option} must begin with pulsar:// or pulsar+ssl://, such as"
+            " pulsar://localhost:6650."
         )
     scheme = scheme.lower()
     _check_scheme(scheme, option)
     hosts: dict[str, None] = {}
     for part in rest.removesuffix("/").split(","):
-        hosts[_host_and_port(part.strip().removeprefix("pulsar://"), option)] = None
+        host = part.strip().removeprefix(f"{scheme}://")
+        if "://" in host:
+            raise OptionError(
+                f"{option} must begin each of its hosts with {scheme}://."
+            )
+        hosts[_host_and_port(host, _DEFAULT_PORTS[scheme], option)] = None
     return ServiceUrl(scheme, tuple(hosts))
 
 
@@ -60,26 +72,21 @@ def _check_scheme(scheme: str, option: str) -> None:
             f"{option} begins with {scheme}://, which is the form of the admin URL. The"
             " broker's own URL begins with pulsar://, and its port is usually 6650."
         )
-    if scheme == "pulsar+ssl":
-        raise OptionError(
-            f"{option} begins with pulsar+ssl://, but TLS is not supported yet by this"
-            " version."
-        )
-    if scheme != "pulsar":
-        raise OptionError(f"{option} must begin with pulsar://.")
+    if scheme not in _DEFAULT_PORTS:
+        raise OptionError(f"{option} must begin with pulsar:// or pulsar+ssl://.")
 
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[-.\w]+)(?::([0-9]{1,5}))?", re.ASCII)
 
 
-def _host_and_port(text: str, option: str) -> str:
+def _host_and_port(text: str, default_port: int, option: str) -> str:
     match = _HOST.fullmatch(text)
     if match is None:
         raise OptionError(
             f"{option} must be hosts with optional ports, such as"
             " pulsar://broker-1:6650,broker-2:6650."
         )
-    port = int(match[2] or _DEFAULT_PORT)
+    port = int(match[2] or default_port)
     if not 1 <= port <= 65535:
         raise OptionError(f"{option}: {match[1]} cannot have the port {port}.")
     return f"{match[1]}:{port}"

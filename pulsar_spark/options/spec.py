@@ -62,7 +62,9 @@ class OptionSpec(Generic[_T_co]):
         support: What this version does with it.
         harmless: Lower-case values of a refused option that ask for nothing.
         hint: What to do instead of setting a refused option, as a sentence.
-        in_writes: What to do in a write instead of setting an option of reading.
+        in_writes: What to do in a write instead of setting an option of reading; ""
+            where leaving it out changes nothing, as for the next one.
+        in_streams: Why a stream cannot have an option of batch reads.
     """
 
     name: str
@@ -74,7 +76,8 @@ class OptionSpec(Generic[_T_co]):
     support: Support = Support.HONOURED
     harmless: frozenset[str] = frozenset()
     hint: str = ""
-    in_writes: str = "leave it out of a write"
+    in_writes: str = ""
+    in_streams: str = ""
 
     @property
     def available(self) -> bool:
@@ -104,13 +107,25 @@ _SCOPE_TEXTS = {
 
 @overload
 def option(
-    name: str, default: None, parse: Parse[_T], scope: Scope, doc: str, *aliases: str
+    name: str,
+    default: None,
+    parse: Parse[_T],
+    scope: Scope,
+    doc: str,
+    *aliases: str,
+    in_streams: str = "",
 ) -> _T | None: ...
 
 
 @overload
 def option(
-    name: str, default: str, parse: Parse[_T], scope: Scope, doc: str, *aliases: str
+    name: str,
+    default: str,
+    parse: Parse[_T],
+    scope: Scope,
+    doc: str,
+    *aliases: str,
+    in_streams: str = "",
 ) -> _T: ...
 
 
@@ -121,6 +136,7 @@ def option(
     scope: Scope,
     doc: str,
     *aliases: str,
+    in_streams: str = "",
 ) -> _T | None:
     """Declare a field of a model that one option sets.
 
@@ -131,8 +147,9 @@ def option(
         scope: Where the option has a meaning.
         doc: One line of meaning.
         aliases: Other names.
+        in_streams: Why a stream cannot have it.
     """
-    spec = OptionSpec(name, default, parse, scope, doc, aliases)
+    spec = OptionSpec(name, default, parse, scope, doc, aliases, in_streams=in_streams)
     return field(default=spec.default_value, metadata=set_by(spec))
 
 

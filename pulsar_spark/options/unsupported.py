@@ -63,15 +63,21 @@ _PRODUCER = "pulsar.producer."
 _CLIENT = "pulsar.client."
 
 UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
-    *_refused(Scope.READ, "encryption.privateKeys"),
     # On a read these are a mistake in any version. Names below `pulsar.producer` are
-    # those of Java's ProducerConfigurationData 4.0.
-    *_refused(Scope.WRITE, "encryption.publicKeys encryption.keys"),
-    *_refused(Scope.WRITE, "cryptoFailureAction", "fail", below=_PRODUCER),
+    # those of Java's ProducerConfigurationData 4.0, and of its builder.
     *_refused(
         Scope.WRITE,
-        "cryptoKeyReader messageCrypto encryptionKeys initialSubscriptionName",
+        "messageCrypto initialSubscriptionName isReplProducer"
+        " isNonPartitionedTopicExpected",
+        "false",
         below=_PRODUCER,
+    ),
+    *_refused(
+        Scope.WRITE,
+        "cryptoKeyReader defaultCryptoKeyReader defaultCryptoKeyReaderPublicKey"
+        " defaultCryptoKeyReaderPublicKeys encryptionKeys",
+        below=_PRODUCER,
+        hint="Use encryption.keys and encryption.publicKeys.",
     ),
     *_refused(Scope.WRITE, "topicName", below=_PRODUCER, hint="Use topic."),
     *_refused(
@@ -89,12 +95,17 @@ UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
         below=_PRODUCER,
     ),
     # Java's ReaderConfigurationData 4.0.
-    *_refused(Scope.READ, "cryptoFailureAction", "fail", below=_READER),
     *_refused(
         Scope.READ,
-        "cryptoKeyReader messageCrypto keyHashRanges subscriptionMode"
-        " subscriptionInitialPosition",
+        "messageCrypto keyHashRanges subscriptionMode subscriptionInitialPosition",
         below=_READER,
+    ),
+    *_refused(
+        Scope.READ,
+        "cryptoKeyReader defaultCryptoKeyReader defaultCryptoKeyReaderPrivateKey"
+        " defaultCryptoKeyReaderPrivateKeys",
+        below=_READER,
+        hint="Use encryption.privateKeys.",
     ),
     *_refused(Scope.READ, "topicNames", below=_READER, hint="Use topics."),
     *_refused(
@@ -113,30 +124,23 @@ UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
     # Java's ClientConfigurationData 4.0. Those refused may hold secrets.
     *_refused(
         Scope.CLIENT,
-        "authPluginClassName authParams authParamMap authentication originalPrincipal"
-        " tlsKeyFilePath tlsCertificateFilePath tlsTrustCertsFilePath sslProvider"
-        " sslFactoryPlugin sslFactoryPluginParams tlsKeyStoreType tlsKeyStorePath"
-        " tlsKeyStorePassword tlsTrustStoreType tlsTrustStorePath tlsTrustStorePassword"
-        " tlsCiphers tlsProtocols proxyServiceUrl proxyProtocol socks5ProxyAddress"
-        " socks5ProxyUsername socks5ProxyPassword serviceUrlProvider",
+        "authentication originalPrincipal"
+        " sslFactoryPlugin sslFactoryPluginParams"
+        " socks5ProxyAddress socks5ProxyUsername socks5ProxyPassword",
         below=_CLIENT,
     ),
     *_refused(
         Scope.CLIENT,
-        "useTls useKeyStoreTls tlsAllowInsecureConnection",
-        "false",
+        "serviceUrlProvider",
         below=_CLIENT,
-    ),
-    # Says how to check a certificate that no broker shows without TLS.
-    *_refused(
-        Scope.CLIENT, "tlsHostnameVerificationEnable", "true", "false", below=_CLIENT
+        hint="Positions, transactions and what is known of duplicates mean nothing on"
+        " another cluster: end the query, and start it with the other service.url.",
     ),
     *_ignored(
         Scope.CLIENT,
-        "numIoThreads numListenerThreads connectionsPerBroker connectionMaxIdleSeconds"
-        " useTcpNoDelay concurrentLookupRequest maxLookupRequest"
+        "numIoThreads numListenerThreads connectionsPerBroker useTcpNoDelay"
         " maxNumberOfRejectedRequestPerConnection requestTimeoutMs readTimeoutMs"
-        " autoCertRefreshSeconds enableBusyWait enableTransaction clock"
+        " autoCertRefreshSeconds sslProvider enableBusyWait enableTransaction clock"
         " dnsLookupBindAddress dnsLookupBindPort dnsServerAddresses description"
         " lookupProperties openTelemetry",
         below=_CLIENT,

@@ -73,6 +73,20 @@ def size(minimum: int, maximum: int) -> Parse[int]:
     return parse
 
 
+def limit(parse: Parse[int], unlimited: _T) -> Parse[int | _T]:
+    """Return a parser of limits, for which 0 stands for none, as in Java.
+
+    Args:
+        parse: Reads any other number.
+        unlimited: What 0 becomes.
+    """
+
+    def parse_limit(text: str, option: str) -> int | _T:
+        return unlimited if text.strip() == "0" else parse(text, option)
+
+    return parse_limit
+
+
 def _in_range(number: int, minimum: int, maximum: int, option: str) -> int:
     if not minimum <= number <= maximum:
         raise OptionError(

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import names
-from pulsar_spark.options.client import TOPIC, ClientOptions, client_options
+from pulsar_spark.options.client import (
+    SUBSCRIPTION_PREFIX,
+    TOPIC,
+    ClientOptions,
+    client_options,
+)
+from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
 from pulsar_spark.options.given import Given
 from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
 from pulsar_spark.options.values import (
@@ -20,6 +26,7 @@ from pulsar_spark.options.values import (
     boolean,
     choice,
     integer,
+    limit,
     plain_text,
     properties,
     seconds,
@@ -127,6 +134,9 @@ class WriteOptions:
         "Age at which brokers abort an open transaction of an `exactly-once` write, in"
         " milliseconds.",
     )
+    subscription_prefix: str = field(
+        default="spark-pulsar", metadata=set_by(SUBSCRIPTION_PREFIX)
+    )
     commit_topic: TopicName | None = option(
         "commitTopic",
         None,
@@ -178,16 +188,17 @@ class WriteOptions:
     batching_max_messages: int = option(
         "pulsar.producer.batchingMaxMessages",
         "1000",
-        integer(1, MAX_INT),
+        limit(integer(1, MAX_INT), MAX_INT),
         Scope.WRITE,
-        "Most messages of an entry.",
+        "Most messages of an entry; 0 for no limit.",
     )
     batching_max_bytes: int = option(
         "pulsar.producer.batchingMaxBytes",
         "131072",
-        size(1, MAX_INT),
+        limit(size(1, MAX_INT), MAX_INT),
         Scope.WRITE,
-        "Bytes of messages, uncompressed, after which an entry takes no more.",
+        "Bytes of messages, uncompressed, after which an entry takes no more; 0 for as"
+        " many as the broker accepts.",
     )
     key_based_batching: bool = option(
         "pulsar.producer.batcherBuilder",
@@ -230,10 +241,11 @@ class WriteOptions:
     hashing_scheme: str = option(
         "pulsar.producer.hashingScheme",
         "JavaStringHash",
-        word("JavaStringHash", "Murmur3_32Hash"),
+        word("JavaStringHash", "Murmur3_32Hash", "BoostHash"),
         Scope.WRITE,
-        "`JavaStringHash` or `Murmur3_32Hash`: what chooses the partition of a row"
-        " that has a key.",
+        "`JavaStringHash`, `Murmur3_32Hash` or `BoostHash`: what chooses the partition"
+        " of a row that has a key. `BoostHash` is the default of the C++, Python and"
+        " Node.js clients (C++ 3.5 and newer, as 64-bit machines have it).",
     )
     message_routing_mode: str = option(
         "pulsar.producer.messageRoutingMode",
@@ -283,6 +295,7 @@ class WriteOptions:
         "How the key of a string column is sent: `text` as it is; `bytes` as base64 of"
         " its UTF-8 bytes, as the Scala connector does.",
     )
+    encryption: EncryptionOptions = field(default_factory=EncryptionOptions)
 
 
 #: Options that Spark itself adds to those of a stream; no field is set by them alone.
@@ -320,14 +333,35 @@ def write_options(given: Given) -> WriteOptions:
         if given["deliveryGuarantee"] not in guarantees:
             given.leave_out(name)
     topics: tuple[TopicName, ...] | None = given["topic"]
-    write = given.fill(WriteOptions, client=client, topic=topics[0] if topics else None)
+    write = given.fill(
+        WriteOptions,
+        client=client,
+        topic=topics[0] if topics else None,
+        encryption=given.fill(EncryptionOptions),
+    )
     # Tasks know the id of their query, which is better: a new checkpoint has a new one.
     # But the driver, which keeps the log of an exactly-once stream, does not.
     if write.guarantee is DeliveryGuarantee.EXACTLY_ONCE and not write.idempotence_id:
         write = replace(write, idempotence_id=given["checkpointLocation"])
+    _check_effects(given, write)
     _check_commit_log(given, write)
     _check_idempotence(given, write)
+    check_encryption(given, write.encryption)
     return write
+
+
+def _check_effects(given: Given, write: WriteOptions) -> None:
+    """Say what has no effect beside the other options."""
+    if not write.batching_enabled:
+        for name in (
+            "batchingMaxPublishDelayMicros",
+            "batchingMaxMessages",
+            "batchingMaxBytes",
+            "batcherBuilder",
+        ):
+            given.has_no_effect(f"pulsar.producer.{name}")
+    if not write.chunking_enabled:
+        given.has_no_effect("pulsar.producer.chunkMaxMessageSize")
 
 
 def _check_commit_log(given: Given, write: WriteOptions) -> None:

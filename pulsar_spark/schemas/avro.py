@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -22,6 +23,9 @@ from pulsar_spark.text import shorten
 _MAX_TYPES = 20_000
 _MAX_DEPTH = 64
 _MAX_TEXT_BYTES = 8 * 2**20
+
+#: The most bytes of a fixed, as Java has it.
+_MAX_FIXED = 2**31 - 1
 
 
 class Kind(enum.Enum):
@@ -306,7 +310,9 @@ class _Parser:
         del depth
         fixed = self._name(tree, Kind.FIXED, namespace, where)
         size = tree.get("size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        if not isinstance(size, int) or isinstance(size, bool):
+            size = -1
+        if not 0 <= size <= _MAX_FIXED:
             raise _error(where, f"the fixed {shorten(fixed.name)} has no size")
         fixed.size = size
         return _with_logical(fixed, tree)
@@ -344,8 +350,8 @@ def _with_logical(type_: AvroType, tree: dict[str, Any]) -> AvroType:
 
 def _fits(precision: int, size: int) -> bool:
     """Return whether all numbers of so many digits fit into so many bytes."""
-    # Three digits a byte are too many in any case, and spare a power without end.
-    return precision <= 3 * size and 10**precision <= 1 << (8 * size - 1)
+    # The power itself would take for ever where both are large.
+    return precision <= math.floor((8 * size - 1) * math.log10(2))
 
 
 def _full_name(name: str, namespace: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, parse_avro
+from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, Kind, parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
 
@@ -26,49 +26,78 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 def says_the_same(one: SchemaInfo, other: SchemaInfo) -> bool:
     """Return whether both mean the same values: names of records and docs do not count.
 
-    What cannot be read is compared byte by byte.
+    In AVRO those of enums and fixeds do, without which they are not resolved. What
+    cannot be read is compared byte by byte.
     """
-    return one.type == other.type and _meaning(one) == _meaning(other)
+    if one.type != other.type:
+        return False
+    if one.type in _WITHOUT_DATA:
+        return True
+    try:
+        if one.type in _TEXTS:
+            offsets = [info.properties.get(_READ_OFFSET) for info in (one, other)]
+            return offsets[0] == offsets[1] and _are_same(
+                parse_avro(one.data),
+                parse_avro(other.data),
+                set(),
+                has_names=one.type == SchemaType.AVRO,
+            )
+        if one.type == SchemaType.KEY_VALUE:
+            own, theirs = parse_key_value(one), parse_key_value(other)
+            return (
+                own.is_separated == theirs.is_separated
+                and says_the_same(own.key, theirs.key)
+                and says_the_same(own.value, theirs.value)
+            )
+    except InvalidSchemaError:
+        return one.data == other.data and one.properties == other.properties
+    return one.data == other.data
 
 
-def _meaning(info: SchemaInfo) -> Any:
-    if info.type in _WITHOUT_DATA:
-        return ()
-    if info.type in _TEXTS:
-        try:
-            shape = _shape(parse_avro(info.data), ())
-        except InvalidSchemaError:
-            shape = info.data
-        return shape, info.properties.get(_READ_OFFSET)
-    if info.type == SchemaType.KEY_VALUE:
-        try:
-            parts = parse_key_value(info)
-        except InvalidSchemaError:
-            return info.data, info.properties
-        both = parts.key, parts.value
-        return parts.is_separated, [(one.type, _meaning(one)) for one in both]
-    return info.data
+def _are_same(
+    one: AvroType, other: AvroType, known: set[tuple[int, int]], *, has_names: bool
+) -> bool:
+    """Return whether two types are the same but for docs, and names that do not count.
+
+    Types that were compared before, or are being compared, are not looked at again: a
+    record may be a part of itself, or come any number of times.
+    """
+    pair = (id(one), id(other))
+    if pair in known:
+        return True
+    known.add(pair)
+    parts, others = _parts(one), _parts(other)
+    return (
+        _own(one) == _own(other)
+        and (not has_names or _short(one) == _short(other))
+        and len(parts) == len(others)
+        and all(
+            _are_same(*both, known, has_names=has_names)
+            for both in zip(parts, others, strict=True)
+        )
+    )
 
 
-def _shape(type_: AvroType, within: tuple[AvroType, ...]) -> Any:
-    """Return a type without names and docs, as plain values that can be compared."""
-    if type_ in within:
-        return within.index(type_)
-    inner = (*within, type_)
+def _own(type_: AvroType) -> Any:
+    """Return what a type says beside the types in it."""
     return (
         type_.kind,
         type_.logical,
         (type_.precision, type_.scale, type_.size),
         type_.symbols,
         type_.default_symbol,
-        type_.items and _shape(type_.items, inner),
-        [_shape(one, inner) for one in type_.branches],
         [
-            (
-                one.name,
-                _shape(one.type, inner),
-                None if one.default is NO_DEFAULT else json.dumps(one.default),
-            )
+            (one.name, None if one.default is NO_DEFAULT else json.dumps(one.default))
             for one in type_.fields
         ],
     )
+
+
+def _short(type_: AvroType) -> str:
+    """Return a name that counts, without its namespace."""
+    return "" if type_.kind is Kind.RECORD else type_.name.rpartition(".")[2]
+
+
+def _parts(type_: AvroType) -> list[AvroType]:
+    items = [] if type_.items is None else [type_.items]
+    return [*items, *type_.branches, *(one.type for one in type_.fields)]

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import enum
+import functools
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class SchemaType(enum.IntEnum):
@@ -52,6 +55,11 @@ class SchemaInfo:
     properties: Mapping[str, str] = field(default_factory=dict)
     version: bytes = b""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Each task of a plan has it: of 5,000 tasks it would be most of what travels.
+        packed = _packed(self.data)
+        return _unpacked, (self.type, packed, dict(self.properties), self.version)
+
     @property
     def type_name(self) -> str:
         """The type as Pulsar's tools name it."""
@@ -74,6 +82,17 @@ class SchemaInfo:
     def is_typed(self) -> bool:
         """Whether messages have more than bytes: a deleted schema is of type NONE."""
         return self.type != SchemaType.NONE
+
+
+@functools.lru_cache(maxsize=4)
+def _packed(data: bytes) -> bytes:
+    return zlib.compress(data)
+
+
+def _unpacked(
+    type_: int, packed: bytes, properties: Mapping[str, str], version: bytes
+) -> SchemaInfo:
+    return SchemaInfo(type_, zlib.decompress(packed), properties, version)
 
 
 class InvalidSchemaError(ValueError):

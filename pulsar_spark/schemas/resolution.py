@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -204,56 +205,97 @@ def encode_default(type_: AvroType, default: Any, where: str) -> bytes:
         InvalidSchemaError: It is no value of that type.
     """
     try:
-        return _encoded(type_, default)
+        return _Default().encoded(type_, default)
+    except _TooLargeError:
+        raise InvalidSchemaError(
+            f"the default of `{where}` holds more than {_MAX_VALUES:,} values"
+        ) from None
     except (TypeError, ValueError, OverflowError, struct.error, RecursionError):
         raise InvalidSchemaError(
             f"the default of `{where}`, {shorten(default)}, is no {type_}"
         ) from None
 
 
-def _encoded(type_: AvroType, value: Any) -> bytes:  # noqa: C901 - a case each
-    kind = type_.kind
-    if kind is Kind.UNION:
-        return _branch(type_, value)
-    if kind is Kind.NULL and value is None:
-        return b""
-    if kind is Kind.BOOLEAN and isinstance(value, bool):
-        return bytes([value])
-    if kind in (Kind.INT, Kind.LONG):
-        return _integer(kind, value)
-    if kind in (Kind.FLOAT, Kind.DOUBLE) and not isinstance(value, bool):
-        return struct.pack("<f" if kind is Kind.FLOAT else "<d", value)
-    if kind is Kind.STRING and isinstance(value, str):
-        data = value.encode()
-        return _zigzag(len(data)) + data
-    if kind in (Kind.BYTES, Kind.FIXED) and isinstance(value, str):
-        data = value.encode("latin-1")
-        if kind is Kind.BYTES:
-            return _zigzag(len(data)) + data
-        if len(data) == type_.size:
-            return data
-    if kind is Kind.ENUM and value in type_.symbols:
-        return _zigzag(type_.symbols.index(value))
-    if kind in (Kind.ARRAY, Kind.MAP):
-        return _items(type_, value)
-    if kind is Kind.RECORD and isinstance(value, dict):
-        return b"".join(
-            _encoded(one.type, _of_field(value, one)) for one in type_.fields
-        )
-    raise ValueError
+#: More than any default holds. A field that it leaves out has its own, so that a few
+#: records, each of them twice in the next one, have values without end.
+_MAX_VALUES = 100_000
 
 
-def _branch(type_: AvroType, value: Any) -> bytes:
-    """Encode the default of a union: a value of its first branch, or of another one.
+class _TooLargeError(Exception):
+    """A default has more values than these."""
 
-    The specification wants the first one until its release 1.12.
+
+@dataclass
+class _Default:
+    """One default.
+
+    Attributes:
+        values: How many it had so far.
     """
-    for at, one in enumerate(type_.branches):
-        try:
-            return _zigzag(at) + _encoded(one, value)
-        except (TypeError, ValueError, OverflowError, struct.error):
-            continue
-    raise ValueError
+
+    values: int = 0
+
+    def encoded(self, type_: AvroType, value: Any) -> bytes:  # noqa: C901 - a case each
+        """Return a value as AVRO would write it."""
+        self.values += 1
+        if self.values > _MAX_VALUES:
+            raise _TooLargeError
+        kind = type_.kind
+        if kind is Kind.UNION:
+            return self._branch(type_, value)
+        if kind is Kind.NULL and value is None:
+            return b""
+        if kind is Kind.BOOLEAN and isinstance(value, bool):
+            return bytes([value])
+        if kind in (Kind.INT, Kind.LONG):
+            return _integer(kind, value)
+        if kind in (Kind.FLOAT, Kind.DOUBLE) and not isinstance(value, bool):
+            return struct.pack("<f" if kind is Kind.FLOAT else "<d", value)
+        if kind is Kind.STRING and isinstance(value, str):
+            data = value.encode()
+            return _zigzag(len(data)) + data
+        if kind in (Kind.BYTES, Kind.FIXED) and isinstance(value, str):
+            data = value.encode("latin-1")
+            if kind is Kind.BYTES:
+                return _zigzag(len(data)) + data
+            if len(data) == type_.size:
+                return data
+        if kind is Kind.ENUM and value in type_.symbols:
+            return _zigzag(type_.symbols.index(value))
+        if kind in (Kind.ARRAY, Kind.MAP):
+            return self._items(type_, value)
+        if kind is Kind.RECORD and isinstance(value, dict):
+            return b"".join(
+                self.encoded(one.type, _of_field(value, one)) for one in type_.fields
+            )
+        raise ValueError
+
+    def _branch(self, type_: AvroType, value: Any) -> bytes:
+        """Encode the default of a union: a value of its first branch, or of another.
+
+        The specification wants the first one until its release 1.12.
+        """
+        for at, one in enumerate(type_.branches):
+            try:
+                return _zigzag(at) + self.encoded(one, value)
+            except (TypeError, ValueError, OverflowError, struct.error):
+                continue
+        raise ValueError
+
+    def _items(self, type_: AvroType, value: Any) -> bytes:
+        assert type_.items is not None
+        if not isinstance(value, list if type_.kind is Kind.ARRAY else dict):
+            raise ValueError
+        parts = []
+        for key in value:
+            one = key
+            head = b""
+            if type_.kind is Kind.MAP:
+                one = value[key]
+                data = key.encode()
+                head = _zigzag(len(data)) + data
+            parts.append(head + self.encoded(type_.items, one))
+        return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
 
 
 def _integer(kind: Kind, value: Any) -> bytes:
@@ -264,22 +306,6 @@ def _integer(kind: Kind, value: Any) -> bytes:
     if not -(1 << bits) <= value < 1 << bits:
         raise ValueError
     return _zigzag(int(value))
-
-
-def _items(type_: AvroType, value: Any) -> bytes:
-    assert type_.items is not None
-    if not isinstance(value, list if type_.kind is Kind.ARRAY else dict):
-        raise ValueError
-    parts = []
-    for key in value:
-        one = key
-        head = b""
-        if type_.kind is Kind.MAP:
-            one = value[key]
-            data = key.encode()
-            head = _zigzag(len(data)) + data
-        parts.append(head + _encoded(type_.items, one))
-    return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
 
 
 def _of_field(value: dict[str, Any], field: AvroField) -> Any:

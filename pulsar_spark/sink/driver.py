@@ -19,6 +19,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
+from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import BadRowError, OptionError
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
@@ -35,7 +36,7 @@ from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import log_summary
+from pulsar_spark.statistics import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
 
@@ -87,6 +88,7 @@ class _Write:
                 wanted.
         """
         options = self._options
+        self._encryptors()  # a key that cannot be used ends this before any task
         if options.topic is not None:
             self._targets = find_targets(
                 TopicLookup(self._pool),
@@ -127,6 +129,7 @@ class _Write:
             waits=self._waits,
             typed=known,
             schema=self._schema,
+            new_encryption=self._encryptors(),
         )
 
     def _require_deduplication(self, topic_partition: str) -> None:
@@ -136,7 +139,11 @@ class _Write:
             self._probe_name,
             waits=self._waits,
             schema=self._schema,
+            new_encryption=self._encryptors(),
         )
+
+    def _encryptors(self) -> Callable[[], Encryptor] | None:
+        return encryptors(self._options.encryption, warn_once)
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Write the rows of one task. On an executor.
@@ -402,7 +409,9 @@ class StreamWrite(_Write):
         return markers_topic(self._log_topic), proof
 
     def _protocol(self) -> CommitProtocol:
-        return CommitProtocol(self._pool, self._log_topic)
+        return CommitProtocol(
+            self._pool, self._log_topic, self._options.subscription_prefix
+        )
 
     @property
     def _log_topic(self) -> str:

@@ -42,6 +42,7 @@ from pulsar_spark.client.transactions import (
 )
 from pulsar_spark.errors import (
     BrokerError,
+    PulsarSparkError,
     ReadTimeoutError,
 )
 from pulsar_spark.message_id import MessageId
@@ -80,6 +81,12 @@ logger = logging.getLogger("pulsar_spark.sink")
 
 T = TypeVar("T")
 
+#: How long to go on ending a transaction, in operation timeouts. A broker that comes
+#: back from a crash asks a client of its own what topics knew of transactions. Where
+#: that gets no answer, END_TXN has none for the 30 s of its timeout, and is carried out
+#: by the next attempt.
+_ENDING_PATIENCE = 3
+
 
 class CommitProtocol:
     """The driver's part. Each call may come from another process.
@@ -87,13 +94,20 @@ class CommitProtocol:
     Args:
         pool: The cluster's connections.
         log_topic: Full name of the topic that holds the log of this stream.
+        subscription_prefix: How the names of its subscriptions begin.
     """
 
-    def __init__(self, pool: ConnectionPool, log_topic: str) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        log_topic: str,
+        subscription_prefix: str = "spark-pulsar",
+    ) -> None:
         self._pool = pool
         self._options = pool.options
-        self._log = Journal(pool, log_topic)
-        self._markers = Journal(pool, markers_topic(log_topic))
+        self._log = Journal(pool, log_topic, subscription_prefix)
+        markers = markers_topic(log_topic)
+        self._markers = Journal(pool, markers, subscription_prefix)
         self._transactions = TransactionClient(pool)
 
     def recover(self) -> CommitProgress:
@@ -222,22 +236,24 @@ class CommitProtocol:
         Raises:
             PulsarSparkError: Whether they are over is not known.
         """
-        retry = self._pool.retry(self._options.operation_timeout_s)
+        retry = self._pool.retry(_ENDING_PATIENCE * self._options.operation_timeout_s)
         over = []
         while txns:
-            ending = []
+            again: dict[TxnId, PulsarSparkError] = {}
             for txn, error in self._transactions.end(txns, action).items():
                 match status_of(error):
                     case TxnStatus.OVER:
                         over.append(txn)
                     case TxnStatus.ENDING:
-                        ending.append(txn)
+                        again[txn] = _still_ending(txn)
                     case TxnStatus.UNKNOWN:
                         assert error is not None
-                        raise error
-            txns = ending
+                        if not error.retriable:
+                            raise error
+                        again[txn] = error
+            txns = list(again)
             if txns:
-                retry.pause(_still_ending(txns[0]))
+                retry.pause(again[txns[0]])
         return over
 
 

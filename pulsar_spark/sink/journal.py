@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -24,7 +25,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, Request
@@ -41,8 +42,22 @@ _PERMITS = 1000
 #: What a message takes in memory beside its bytes, about.
 _ENTRY_BYTES = 400
 
-#: The subscription that keeps a journal.
-_SUBSCRIPTION = "spark-commits"
+#: How the name of the subscription ends that keeps a journal.
+_SUBSCRIPTION = "-commits"
+
+
+class Stored(NamedTuple):
+    """A message of a journal.
+
+    Attributes:
+        message_id: Where it is.
+        payload: The message.
+        publish_time_ms: When it was appended, by its writer's clock.
+    """
+
+    message_id: MessageId
+    payload: bytes
+    publish_time_ms: int
 
 
 class Journal:
@@ -52,10 +67,19 @@ class Journal:
         pool: The cluster's connections.
         topic: Full name. It is created with its first message, or its first reading,
             where the broker's policy allows that.
+        subscription_prefix: How the subscription's name begins; it may be all that a
+            role is allowed.
     """
 
-    def __init__(self, pool: ConnectionPool, topic: str) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        topic: str,
+        subscription_prefix: str = "spark-pulsar",
+    ) -> None:
         self.topic = topic
+        self._prefix = subscription_prefix
+        self._subscription = f"{subscription_prefix}{_SUBSCRIPTION}"
         self._pool = pool
         self._options = pool.options
 
@@ -79,7 +103,34 @@ class Journal:
             BrokerError: With the code ``ConsumerBusy`` if another process reads it.
             PulsarSparkError: The topic cannot be read.
         """
-        return self._reading(lambda group: _read(group, self.topic, self._patience_s))
+        messages = self._reading(
+            lambda group: _read(group, self.topic, self._patience_s)
+        )
+        return [(one.message_id, one.payload) for one in messages]
+
+    def look(self) -> list[Stored]:
+        """Return everything that is still stored, in order, and leave no trace.
+
+        That may be more than ``read`` returns: what was forgotten is not removed at
+        once. Nobody who reads the journal meanwhile notices.
+
+        Raises:
+            TopicNotFoundError: There is no such topic.
+            PulsarSparkError: It cannot be read.
+        """
+        retry = self._pool.retry(self._patience_s)
+        name = f"{self._prefix}-{uuid.uuid4()}"
+        while True:
+            try:
+                with ConsumerSet(self._pool, self._consumer) as group:
+                    group.connect([self.topic])
+                    group.step(
+                        lambda one: one.subscribe(name, durable=False, start=EARLIEST)
+                    )
+                    _check(group)
+                    return _read(group, self.topic, self._patience_s)
+            except PulsarSparkError as error:
+                retry.pause(error)
 
     def keep(self) -> None:
         """Create the subscription, so that brokers keep what is not forgotten.
@@ -120,6 +171,11 @@ class Journal:
     def _consumer(self, topic: str, connection: Connection) -> _Consumer:
         return _Consumer(topic, connection, self._options.memory_limit_bytes)
 
+    def _subscribe(self, consumer: _Consumer) -> Request[pb.CommandSuccess]:
+        return consumer.subscribe(
+            self._subscription, durable=True, initial_position=InitialPosition.EARLIEST
+        )
+
     def _reading(self, act: Callable[[ConsumerSet[_Consumer]], T]) -> T:
         """Subscribe, act and let go; all of it again if something breaks."""
         retry = self._pool.retry(self._patience_s)
@@ -128,7 +184,7 @@ class Journal:
             try:
                 with ConsumerSet(self._pool, self._consumer) as group:
                     group.connect([self.topic])
-                    group.step(_subscribe)
+                    group.step(self._subscribe)
                     _check(group)
                     result = act(group)
                     _check(group)
@@ -175,12 +231,6 @@ class _Consumer(TopicConsumer):
             self.arrived.notify_all()
 
 
-def _subscribe(consumer: _Consumer) -> Request[pb.CommandSuccess]:
-    return consumer.subscribe(
-        _SUBSCRIPTION, durable=True, initial_position=InitialPosition.EARLIEST
-    )
-
-
 def _check(group: ConsumerSet[Any]) -> None:
     for error in group.take_failures().values():
         raise error
@@ -199,16 +249,14 @@ def _last(group: ConsumerSet[_Consumer], topic: str) -> MessageId | None:
     return last if last.position > done.position else None
 
 
-def _read(
-    group: ConsumerSet[_Consumer], topic: str, patience_s: float
-) -> list[tuple[MessageId, bytes]]:
+def _read(group: ConsumerSet[_Consumer], topic: str, patience_s: float) -> list[Stored]:
     last = _last(group, topic)
     if last is None:
         return []
     consumer = group.members[topic]
-    messages: list[tuple[MessageId, bytes]] = []
+    messages: list[Stored] = []
     permits = 0
-    while not messages or messages[-1][0].position < last.position:
+    while not messages or messages[-1].message_id.position < last.position:
         if permits <= 0:
             consumer.connection.grant(consumer.consumer_id, _PERMITS)
             permits = _PERMITS
@@ -233,7 +281,7 @@ def _read(
     return messages
 
 
-def _message(one: Delivery, topic: str) -> tuple[MessageId, bytes]:
+def _message(one: Delivery, topic: str) -> Stored:
     """Return a message with its id. New ones are plain, old ones maybe compressed."""
     message_id = MessageId(one.ledger_id, one.entry_id)
     try:
@@ -248,7 +296,7 @@ def _message(one: Delivery, topic: str) -> tuple[MessageId, bytes]:
         raise CorruptEntryError(
             error.reason, topic_partition=topic, message_id=str(message_id)
         ) from None
-    return message_id, bytes(payload)
+    return Stored(message_id, bytes(payload), stored.metadata.publish_time)
 
 
 def _silent(topic: str, patience_s: float) -> ReadTimeoutError:

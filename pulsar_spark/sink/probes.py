@@ -16,7 +16,7 @@ unloaded. One entry ahead of all others prevents that.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
@@ -25,6 +25,7 @@ from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.outgoing import Encryption
 
 #: No marker that a broker knows; it hides whatever has a type.
 _MARKER_TYPE = 99
@@ -40,6 +41,7 @@ def require_deduplication(
     *,
     waits: bool = False,
     schema: SchemaInfo | None = None,
+    new_encryption: Callable[[], Encryption] | None = None,
 ) -> None:
     """Make sure that the broker drops entries that it has already.
 
@@ -49,6 +51,7 @@ def require_deduplication(
         producer_name: Name to try it with, always the same for the same purpose.
         waits: Whether to wait for a topic that others have for themselves.
         schema: Of the rows; a topic may take no producer without one.
+        new_encryption: Of the rows; a topic may take nothing without.
 
     Raises:
         DeduplicationOffError: It does not.
@@ -57,8 +60,12 @@ def require_deduplication(
     transaction: TaskTransaction | None = None
     settings = ProducerSettings(
         name=producer_name,
+        # Pulsar 3.0 prepares a topic for transactions as such a producer comes. Without
+        # it forgets to abort there, and keeps back later rows from all consumers.
+        transactional=True,
         waits=waits,
         before_resend=lambda: None if transaction is None else transaction.confirm(),
+        new_encryption=new_encryption,
     )
     with Producers(pool, settings) as producers:
         producers.open([topic_partition], schema)
@@ -110,6 +117,7 @@ def prepare_for_transactions(
     waits: bool = False,
     typed: Sequence[str] = (),
     schema: SchemaInfo | None = None,
+    new_encryption: Callable[[], Encryption] | None = None,
 ) -> None:
     """Send an empty entry to each of them in a transaction that is then aborted.
 
@@ -121,6 +129,7 @@ def prepare_for_transactions(
         waits: Whether to wait for those that others have for themselves.
         typed: Those of them that have a schema.
         schema: Of the rows, as for ``require_deduplication``.
+        new_encryption: Likewise.
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
@@ -135,6 +144,7 @@ def prepare_for_transactions(
         transactional=True,
         waits=waits,
         before_resend=lambda: transaction.confirm(),
+        new_encryption=new_encryption,
     )
     with Producers(pool, settings) as producers:
         # First, because it may take long: topics have to be loaded.

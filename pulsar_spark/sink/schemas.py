@@ -8,6 +8,7 @@ first row for a topic comes, before any is sent there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -15,11 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
-from pulsar_spark.arrow.values.encoders import encoder_for, is_primitive, new_schema
+from pulsar_spark.arrow.values.encoders import (
+    encoder_for,
+    is_primitive,
+    new_schema,
+    next_schema,
+)
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import KEY, TOPIC, VALUE, WRITE
+from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.options import WriteOptions
@@ -32,15 +39,12 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.schemas.key_value import parse_key_value
 from pulsar_spark.sink.grouping import topics_of
+from pulsar_spark.statistics import warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
 
 #: Schemas that rows are evolved in: of all others ours would be no version.
-_EVOLVING: dict[int, str] = {
-    SchemaType.AVRO: "avro",
-    SchemaType.JSON: "json",
-    SchemaType.KEY_VALUE: "key_value",
-}
+_EVOLVING = (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE)
 
 _AS_BYTES = (
     "To write bytes as they are, whatever the schema says, set schemaType=bytes."
@@ -135,13 +139,9 @@ class TopicSchemas:
     ) -> SchemaInfo | None:
         """Return the next version for a topic whose schema the rows do not fit."""
         ours = None
-        evolves = _EVOLVING.get(registered.type)
-        if evolves is not None:
-            try:
-                if not _is_raw(self._columns):
-                    ours = new_schema(self._columns, evolves, _encoding(registered))
-            except InvalidSchemaError:
-                ours = None
+        if registered.type in _EVOLVING and not _is_raw(self._columns):
+            with contextlib.suppress(InvalidSchemaError):
+                ours = next_schema(registered, self._columns, _encoding(registered))
         if ours is None:
             raise SchemaError(
                 f"{topic.full_name} has the schema {described(registered)}, which "
@@ -165,7 +165,12 @@ class TopicSchemas:
             return
         waits = self._options.access_mode == "WaitForExclusive"
         try:
-            with Producers(self._pool, ProducerSettings(waits=waits)) as producers:
+            settings = ProducerSettings(
+                waits=waits,
+                follows_migration=True,
+                new_encryption=encryptors(self._options.encryption, warn_once),
+            )
+            with Producers(self._pool, settings) as producers:
                 producers.open([topic_partition], info)
         except BrokerError as error:
             raise self.explained(topic, error) from error.__cause__

@@ -107,6 +107,7 @@ class Target:
                     (batch_id, producer.last_sequence_id // _ROWS_OF_A_BATCH),
                 )
         max_bytes = self._encoder.max_entry_bytes
+        encryption = self._encoder.encryption
         self._packer = Packer(
             producer_id=producer.producer_id,
             producer_name=producer.name,
@@ -115,7 +116,10 @@ class Target:
             # The first row's keys stand in the entry's metadata, too, and what cannot
             # be compressed grows a little: a batch of several rows must fit all the
             # same.
-            max_bytes=min(options.batching_max_bytes, max_bytes // 3),
+            max_bytes=min(
+                options.batching_max_bytes,
+                max(0, max_bytes - self._encoder.overhead_bytes) // 3,
+            ),
             max_alone_bytes=self._encoder.chunk_bytes or max_bytes,
             txn=txn,
             codec=codec,
@@ -123,6 +127,7 @@ class Target:
             now_ms=_now_ms,
             first_number=base,
             schema_version=producer.schema_version,
+            encrypt=None if encryption is None else encryption.encrypt,
         )
         self._packer.next_sequence_id = producer.last_sequence_id + 1
         if options.initial_sequence_id is not None:

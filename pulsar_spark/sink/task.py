@@ -29,6 +29,7 @@ from pulsar_spark.client.producers import (
     Resend,
     TopicProducer,
 )
+from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import (
     BadRowError,
     BrokerError,
@@ -51,7 +52,7 @@ from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target, require_numbers
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import Kind, TaskStatistics, Totals
+from pulsar_spark.statistics import Kind, TaskStatistics, Totals, warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
@@ -71,6 +72,9 @@ _RESEND = {
     DeliveryGuarantee.IDEMPOTENT: Resend.ALWAYS,  # the broker drops what it has
     DeliveryGuarantee.EXACTLY_ONCE: Resend.IF_DEDUPLICATED,
 }
+
+#: Those that promise nothing that another cluster would have to know of.
+_FOLLOWING = frozenset({DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE})
 
 _ACCESS_MODES = {
     "Shared": ProducerAccessMode.SHARED,
@@ -241,6 +245,7 @@ class TaskWriter:
             self._settings,
             access_mode=ProducerAccessMode.SHARED,
             resend=Resend.ALWAYS,
+            new_encryption=None,
         )
         assert self._transaction is not None
         with Producers(shared_pool(self._options.client), settings) as producers:
@@ -484,7 +489,9 @@ def _settings(
         properties=dict(options.producer_properties),
         send_timeout_s=options.send_timeout_s,
         resend=_RESEND[options.guarantee],
+        follows_migration=options.guarantee in _FOLLOWING,
         transactional=transaction is not None,
+        new_encryption=encryptors(options.encryption, warn_once),
     )
     if transaction is None:
         return settings

@@ -67,7 +67,7 @@ def _find(
 def _match(
     lookup: TopicLookup, pattern: TopicsPattern, patience_s: float
 ) -> tuple[list[TopicName], TopicNotFoundError | None]:
-    names = lookup.topics_of_namespace(pattern.namespace_name)
+    names = lookup.topics_of_namespace(pattern.namespace_name, pattern.for_brokers)
     with _no_longer_than(patience_s, pattern):
         listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
     if not listed:

@@ -19,13 +19,16 @@ from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
     CorruptEntryError,
     DataLossError,
+    EncryptionError,
     ReadTimeoutError,
     TopicNotFoundError,
 )
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
-from pulsar_spark.source import compaction
+from pulsar_spark.options.encryption import DecryptionOptions
+from pulsar_spark.source import compaction, hidden
+from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.ranges import TopicRange, check_start
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import Entry, EntryDecoder, EntryRun, StoredEntry
@@ -40,6 +43,10 @@ _PATIENCE_S = 0.5
 #: between: a broker that has just taken over a topic may know less of it until it has
 #: recovered its transactions.
 _CERTAIN_AFTER = 3
+
+#: After how many silences, one after the other, it is found out whether the broker
+#: hides what is left; and then after twice as many, and so on.
+_HIDDEN_AFTER = 4
 
 #: How much earlier than its publish time the first chunk of a message is looked for, in
 #: seconds: the clocks of producers, brokers and this machine differ.
@@ -83,6 +90,7 @@ class RangeReader:
         release_unused: Called before a large message is unpacked: returns memory that
             is only kept for later to the system.
         served_by: See ``EntryReader``.
+        opener: Opens what is encrypted; without it that fails.
 
     Attributes:
         reader: The reader of the entries, with its counters.
@@ -96,8 +104,10 @@ class RangeReader:
         table: MessageTable | None = None,
         release_unused: Callable[[], None] = lambda: None,
         served_by: BrokerAddress | None = None,
+        opener: Opener | None = None,
     ) -> None:
         self._pool = pool
+        self._opener = opener or Opener(DecryptionOptions())
         self._range = range_
         self._settings = settings
         self._release_unused = release_unused
@@ -138,6 +148,8 @@ class RangeReader:
                 ``fail_on_data_loss`` is set.
             ReadTimeoutError: Nothing came for ``poll_timeout_s`` though rows are due.
             CorruptEntryError: An entry is damaged; the error names it.
+            EncryptionError: No key opens an entry; the error names it.
+            OptionError: A private key cannot be read on this node.
             PulsarSparkError: The broker refuses for good.
         """
         with contextlib.closing(self.runs()) as runs:
@@ -182,7 +194,8 @@ class RangeReader:
         """Yield what is stored from the start up to and including the end's entry."""
         end = self._range.end.position
         heard = time.monotonic()
-        exhausted = moves = 0
+        exhausted = moves = silences = 0
+        look_at = _HIDDEN_AFTER
         while self.reader.position is None or self.reader.position < end:
             stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
             if stored is not None:
@@ -191,13 +204,19 @@ class RangeReader:
                     return
                 yield stored
                 heard = time.monotonic()
-                exhausted = 0
+                exhausted = silences = 0
+                look_at = _HIDDEN_AFTER
                 continue
+            silences += 1
             if moves != self.reader.reconnects:
                 exhausted, moves = 0, self.reader.reconnects
             exhausted = exhausted + 1 if self._is_exhausted() else 0
             if exhausted >= _CERTAIN_AFTER and self._has_ended():
                 return
+            if not exhausted and silences >= look_at:
+                if self._is_hidden():
+                    return
+                look_at *= 2
             if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
                 trouble = self.reader.trouble
                 raise ReadTimeoutError(
@@ -221,6 +240,31 @@ class RangeReader:
         if taken is None:
             return positions.last.position < self._range.start.position
         return positions.last.position <= taken
+
+    def _is_hidden(self) -> bool:
+        """Return whether the broker hides all that is left, as entry filters do."""
+        settings = self._settings.reader
+        if settings.read_compacted:
+            return False
+        start, taken = self._range.start, self.reader.position
+        if taken is not None:
+            start = MessageId(taken[0], taken[1] + 1)
+        is_hidden = hidden.hides_all(
+            self._pool,
+            self._range.topic_partition,
+            start,
+            self._range.end,
+            settings.subscription_prefix,
+        )
+        if is_hidden:
+            logger.info(
+                "%s: the broker hides what is stored from %s to %s, as entry filters "
+                "do.",
+                self._range.topic_partition,
+                start,
+                self._range.end,
+            )
+        return is_hidden
 
     def _has_ended(self) -> bool:
         """Return whether nothing more comes; report the range's end as lost.
@@ -293,7 +337,7 @@ class RangeReader:
         position = stored.position
         try:
             yield from self._pieces(stored)
-        except CorruptEntryError as error:
+        except (CorruptEntryError, EncryptionError) as error:
             if position < self._range.start.position:
                 return  # it is only stored between the first row's chunks
             if error.message_id:
@@ -305,6 +349,10 @@ class RangeReader:
             ) from None
 
     def _pieces(self, stored: StoredEntry) -> Iterator[Entry]:
+        opened = self._opened(stored)
+        if opened is None:
+            return iter(())
+        stored = opened
         if stored.is_chunk and not stored.is_marker:
             whole = self._chunks.add(stored)
             if isinstance(whole, MissingChunks):
@@ -315,6 +363,12 @@ class RangeReader:
             stored = whole
         self._leave_room(max(len(stored.payload), stored.metadata.uncompressed_size))
         return self._decoder.pieces(stored)
+
+    def _opened(self, stored: StoredEntry) -> StoredEntry | None:
+        """Return an entry that can be read on; None for one that is left out."""
+        if not stored.is_encrypted or stored.is_marker:
+            return stored
+        return self._opener.open(stored, self._range.topic_partition)
 
     def _leave_room(self, size_bytes: int) -> None:
         """Keep what is put together, and one large message, within the memory limit."""
@@ -344,6 +398,9 @@ class RangeReader:
             found = self._collect(last, rollback_s)
             if found.whole is not None or found.was_whole:
                 return found.whole
+            if found.is_closed:
+                self._opener.discard(last)
+                return None
             if found.has_first:
                 break  # there are no others to be found before it
         if found.damaged is not None:
@@ -433,7 +490,11 @@ class RangeReader:
                     continue
                 is_first = stored.metadata.chunk_id == 0
                 found.has_first |= is_first
-                whole = chunks.add(stored)
+                opened = self._opened(stored)
+                if opened is None or not opened.is_chunk:
+                    found.is_closed = True
+                    return found
+                whole = chunks.add(opened)
                 if isinstance(whole, StoredEntry):
                     # A resend may store the last chunk once more: that is no message.
                     is_it = whole.position == last.position
@@ -456,6 +517,7 @@ class _Search:
             other has begun since.
         has_first: Whether there was a first chunk.
         has_others: Whether there was anything else of the same producer.
+        is_closed: Whether one of the chunks is encrypted, and no key opens it.
         damaged: Names the first entry that may have been one of the chunks, as far as
             anybody can tell.
     """
@@ -465,6 +527,7 @@ class _Search:
     was_whole: bool = False
     has_first: bool = False
     has_others: bool = False
+    is_closed: bool = False
     damaged: CorruptEntryError | None = None
 
     def come_back(self, start: MessageId, at: TopicPositions) -> None:

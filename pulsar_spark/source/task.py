@@ -19,6 +19,7 @@ from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
+from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
@@ -54,6 +55,7 @@ def read_task(
     if task.schema is not None:
         wanted = value_columns(schema, options)
         decoders = ValueDecoders(task.schema, wanted, options, pool)
+    opener = Opener(options.decryption, gives_bytes=task.schema is None)
     corrupt_record = options.corrupt_record_column
     if corrupt_record not in schema.names:
         corrupt_record = ""
@@ -72,13 +74,20 @@ def read_task(
         )
         served_by = task.brokers.get(range_.topic_partition)
         table = builder.new_table()
-        reader = RangeReader(pool, range_, settings, table, release_unused, served_by)
+        reader = RangeReader(
+            pool, range_, settings, table, release_unused, served_by, opener
+        )
         reader.begin()
         return _Turn(builder, reader)
 
     turns = _Turns(map(turn, task.ranges))
+
+    def refresh(totals: Totals) -> None:
+        turns.refresh(totals)
+        totals.discarded_rows = opener.discarded
+
     stats = TaskStatistics(
-        _READING, str(task), options.client.stats_interval_s, turns.refresh
+        _READING, str(task), options.client.stats_interval_s, refresh
     )
     try:
         for record_batch in turns.record_batches(stats):
@@ -155,6 +164,7 @@ def range_settings(
         reader=ReaderSettings(
             subscription_prefix=options.reader_subscription_prefix,
             consumer_name=options.reader_name or "",
+            properties=options.consumer_properties,
             receiver_queue_messages=options.receiver_queue_size,
             read_compacted=options.read_compacted,
             poll_timeout_s=options.poll_timeout_s,

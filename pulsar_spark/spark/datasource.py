@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyspark
+from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -17,11 +19,22 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
+from pulsar_spark.options.of_table import options_of_table
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
+from pulsar_spark.spark.other_source import warn_of_other_source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pulsar_spark.options import ReadOptions
     from pulsar_spark.source.query_schema import QuerySchema
+
+logger = logging.getLogger("pulsar_spark.spark")
+
+_NAME = "pulsar"
+
+#: One that no source of the JVM has.
+_OWN_NAME = "pulsar-py"
 
 
 class PulsarDataSource(DataSource):
@@ -35,8 +48,13 @@ class PulsarDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format(...)``."""
-        return "pulsar"
+        """Return the name for ``format(...)``.
+
+        Spark asks for it when the source is registered: where a jar has the name, too,
+        a warning says so.
+        """
+        warn_of_other_source(_NAME, _OWN_NAME)
+        return _NAME
 
     #: The topics' schema, once it was asked for: Spark carries this object to where
     #: readers are made, and asks only where the user gives no schema.
@@ -74,6 +92,11 @@ class PulsarDataSource(DataSource):
         warn_of_slow_kernel()
         if options.filter_pushdown is None:
             return PulsarReader(options, schema, self._found)
+        if not hasattr(datasource, "Filter"):
+            raise OptionError(
+                "`filterPushdown` needs Spark 4.1 or newer, and this is "
+                f"{pyspark.__version__}: it shows its filters to no Python source."
+            )
         # Whoever defines pushFilters cannot be read without Spark's own setting.
         from pulsar_spark.spark.pushdown import PulsarPushdownReader
 
@@ -86,22 +109,18 @@ class PulsarDataSource(DataSource):
             schema: The columns wanted: the above, or what the user asked for.
 
         Raises:
-            OptionError: An option is unknown or wrong, or this Spark is older than 4.2,
-                whose streams do not tell a source where they stand.
+            OptionError: An option is unknown or wrong, or limits micro-batches where
+                this Spark, older than 4.2, lets no source do so.
             SchemaError: ``schema`` has columns that a topic does not have.
         """
-        try:
-            from pulsar_spark.spark.stream_reader import PulsarStreamReader
-        except ImportError as error:
-            if "pyspark" not in (error.name or ""):
-                raise
-            raise OptionError(
-                "Streams of Pulsar topics need Spark 4.2 or later; with this version "
-                f"({pyspark.__version__}) only batch reads work."
-            ) from error
-
         options = parse_read_options(self.options, streaming=True)
         warn_of_slow_kernel()
+        if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+            from pulsar_spark.spark.unlimited_stream_reader import UnlimitedStreamReader
+
+            return UnlimitedStreamReader(options, schema, self._found)
+        from pulsar_spark.spark.stream_reader import PulsarStreamReader
+
         return PulsarStreamReader(options, schema, self._found)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -141,29 +160,56 @@ class PulsarDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             PulsarSparkError: The topic does not exist, or cannot be written to.
         """
-        from pulsar_spark.spark.writer import PulsarStreamWriter
-
         _check_mode(
             overwrite=overwrite,
             asked='outputMode("complete")',
             cure='outputMode("append")',
         )
-        writer = PulsarStreamWriter(
-            parse_write_options(self.options, streaming=True), schema
-        )
+        options = parse_write_options(self.options, streaming=True)
+        writer: PulsarStreamWriter | RowStreamWriter
+        if hasattr(datasource, "DataSourceStreamArrowWriter"):
+            from pulsar_spark.spark.stream_writer import PulsarStreamWriter
+
+            writer = PulsarStreamWriter(options, schema)
+        else:
+            from pulsar_spark.spark.row_stream_writer import RowStreamWriter
+
+            writer = RowStreamWriter(options, schema)
         writer.prepare()
         return writer
 
     def _options_of_either_kind(self) -> ReadOptions:
         """Options of a batch query or a stream: Spark does not say which it will be."""
+        of_table = options_of_table(self.options)
+        if of_table is None:
+            options: Mapping[str, str] = self.options
+        else:
+            options = of_table
+            logger.warning(
+                "Spark keeps the OPTIONS of this table from sources in Python. Name"
+                " them in each query, by WITH (...) or .options(...).table(...), or use"
+                " CREATE TEMPORARY VIEW ... USING, which keeps them."
+            )
         try:
-            return parse_read_options(self.options, quiet=True)
+            return parse_read_options(options, quiet=True)
         except OptionError:
             try:
-                return parse_read_options(self.options, streaming=True, quiet=True)
+                return parse_read_options(options, streaming=True, quiet=True)
             except OptionError:
                 pass
             raise
+
+
+class PulsarPyDataSource(PulsarDataSource):
+    """The same by a name that no jar has, ``format("pulsar-py")``.
+
+    With it the Scala connector and this package run side by side.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return _OWN_NAME
 
 
 def _check_mode(*, overwrite: bool, asked: str, cure: str) -> None:

@@ -36,6 +36,7 @@ from pulsar_spark.columns import (
     COLUMNS,
     METADATA_COLUMNS_ALL,
     READ,
+    READ_ONLY,
     SCHEMA_VERSION,
     TOPIC,
     VALUE,
@@ -44,6 +45,7 @@ from pulsar_spark.columns import (
 )
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions, WriteOptions
+from pulsar_spark.statistics import warn_once
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
@@ -134,6 +136,7 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
         if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
     problems += _repetitions(schema)
+    problems += filter(None, (_twins(one.dataType, one.name) for one in schema.fields))
     names = set(schema.fieldNames())
     if corrupt_record in names and not names - {corrupt_record, *METADATA_COLUMNS_ALL}:
         problems.append(
@@ -173,11 +176,21 @@ def _never_null(name: str) -> bool:
 def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     """Return the columns of rows that are to be written, as Arrow has them.
 
+    Those that only a read has are left out, with a warning: so what a read gives can be
+    written as it is.
+
     Raises:
         SchemaError: There is no value, or what says the topic is missing; a column is
             unknown, comes twice or has a type that cannot be written. Lists all
             problems.
     """
+    left_out = [
+        one.name
+        for one in schema.fields
+        if one.name in READ_ONLY
+        and one.dataType.simpleString() == READ[one.name].type.simple_string
+    ]
+    schema = StructType([one for one in schema.fields if one.name not in left_out])
     names = schema.fieldNames()
     problems = []
     is_auto = options.schema_type == "auto"
@@ -187,6 +200,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     if options.topic is None and TOPIC not in names:
         problems.append(
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"
+            + " (`topic` is Kafka's column: rename it)" * ("topic" in names)
         )
     for field in schema.fields:
         if problem := _problem(field, options.schema_type):
@@ -197,6 +211,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             f"These rows cannot be written to Pulsar: {'; '.join(problems)}. Columns "
             f"with a meaning of their own are {', '.join(WRITE)}: others are fields of "
             "the value."
+        )
+    if left_out:
+        warn_once(
+            "These columns of a read are not written, because a broker or a producer"
+            f" says them anew of each message: {', '.join(left_out)}"
         )
     return _to_arrow(schema)
 
@@ -230,24 +249,39 @@ def _is_typo(name: str, *, is_auto: bool) -> bool:
 def _unwritable(type_: DataType, where: str) -> str:
     """Return which part of a type no schema has, "" where all can be written."""
     if isinstance(type_, StructType):
-        names = type_.fieldNames()
-        if len(set(names)) < len(names):
-            return f"`{where}` has two fields of one name"
-        parts = [(one.dataType, f"{where}.{one.name}") for one in type_.fields]
-    elif isinstance(type_, ArrayType):
-        parts = [(type_.elementType, f"{where}[]")]
+        if twins := _twins(type_, where):
+            return twins
     elif isinstance(type_, MapType):
         if not isinstance(type_.keyType, StringType):
             return f"`{where}` is a map whose keys are no text (cast it before)"
-        parts = [(type_.valueType, f"{where}{{}}")]
-    elif isinstance(type_, _WRITABLE):
-        return ""
-    else:
+    elif not isinstance(type_, (ArrayType, *_WRITABLE)):
         return (
             f"`{where}` is {type_.simpleString()}, which no schema of Pulsar's has "
             "(cast it before)"
         )
-    return next(filter(None, (_unwritable(one, path) for one, path in parts)), "")
+    parts = (_unwritable(one, path) for one, path in _parts(type_, where))
+    return next(filter(None, parts), "")
+
+
+def _parts(type_: DataType, where: str) -> list[tuple[DataType, str]]:
+    """Return the types in a type, and the paths to them."""
+    if isinstance(type_, StructType):
+        return [(one.dataType, f"{where}.{one.name}") for one in type_.fields]
+    if isinstance(type_, ArrayType):
+        return [(type_.elementType, f"{where}[]")]
+    if isinstance(type_, MapType):
+        return [(type_.valueType, f"{where}{{}}")]
+    return []
+
+
+def _twins(type_: DataType, where: str) -> str:
+    """Return which part of a type has two fields of one name, "" for none."""
+    if isinstance(type_, StructType):
+        names = type_.fieldNames()
+        if len(set(names)) < len(names):
+            return f"`{where}` has two fields of one name"
+    parts = (_twins(one, path) for one, path in _parts(type_, where))
+    return next(filter(None, parts), "")
 
 
 def _repetitions(schema: StructType) -> list[str]:

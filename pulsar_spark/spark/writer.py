@@ -13,11 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pulsar_spark.options import WriteOptions
@@ -54,7 +50,8 @@ class PulsarBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._write = BatchWrite(options, write_columns(schema, options))
+        self._columns = write_columns(schema, options)
+        self._write = BatchWrite(options, self._columns)
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.
@@ -70,7 +67,8 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         Raises:
             PulsarSparkError: As ``sink.driver.BatchWrite.run`` does.
         """
-        return TaskCommit(self._write.run(_this_task(), iterator))
+        batches = _chosen(iterator, self._columns)
+        return TaskCommit(self._write.run(_this_task(), batches))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make what was written visible. On the driver.
@@ -85,8 +83,10 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         self._write.abort(_results(messages))
 
 
-class PulsarStreamWriter(DataSourceStreamArrowWriter):
+class MicroBatchWriter:
     """Writes the rows of a micro-batch. To be prepared before Spark gets it.
+
+    What Spark calls ``write``, and with what, is for its own writers to say.
 
     Args:
         options: How to write.
@@ -98,7 +98,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._write = StreamWrite(options, write_columns(schema, options))
+        self._columns = write_columns(schema, options)
+        self._write = StreamWrite(options, self._columns)
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.
@@ -124,13 +125,14 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         """
         self._write.begin_micro_batch()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Write the rows of one task. On an executor.
 
         Raises:
             PulsarSparkError: As ``sink.driver.StreamWrite.run`` does.
         """
-        return TaskCommit(self._write.run(_this_task(), iterator))
+        chosen = _chosen(batches, self._columns)
+        return TaskCommit(self._write.run(_this_task(), chosen))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make what was written visible. On the driver.
@@ -147,6 +149,15 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
             PulsarSparkError: As ``sink.driver.StreamWrite.abort`` does.
         """
         self._write.abort(_results(messages), batchId)
+
+
+def _chosen(
+    batches: Iterator[pa.RecordBatch], columns: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows without the columns that are not written."""
+    for batch in batches:
+        has_more = len(batch.schema.names) > len(columns.names)
+        yield batch.select(columns.names) if has_more else batch
 
 
 def _this_task() -> Task:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.message_id import MessageId
@@ -25,7 +25,7 @@ from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -187,6 +187,18 @@ def _bare_position(message_id: MessageId, ack_set: Sequence[int]) -> pb.MessageI
 # -- requests --------------------------------------------------------------------------
 
 
+class Attached(NamedTuple):
+    """A producer or a consumer of a connection.
+
+    Attributes:
+        is_producer: Which of these.
+        number: Its id.
+    """
+
+    is_producer: bool
+    number: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request(Generic[ReplyT]):
     """A command that the broker answers.
@@ -203,6 +215,22 @@ class Request(Generic[ReplyT]):
     def name(self) -> str:
         """Return the protocol's name of the request, such as ``LOOKUP``."""
         return command_name(self.command.type).removesuffix("_REQUEST")
+
+    @property
+    def subject(self) -> str:
+        """Return the topic or the namespace that it is about, "" for none."""
+        body = getattr(self.command, _BODY_FIELDS[self.command.type])
+        subject: str = getattr(body, "topic", "") or getattr(body, "namespace", "")
+        return subject
+
+    @property
+    def attaches(self) -> Attached | None:
+        """Return what it attaches to a topic, None if that is nothing."""
+        if self.command.type == pb.BaseCommand.PRODUCER:
+            return Attached(True, self.command.producer.producer_id)
+        if self.command.type == pb.BaseCommand.SUBSCRIBE:
+            return Attached(False, self.command.subscribe.consumer_id)
+        return None
 
     def encode(self, request_id: int) -> bytes:
         """Return the frame.
@@ -321,16 +349,22 @@ def partitioned_metadata(
 
 
 def topics_of_namespace(
-    namespace: str,
+    namespace: str, topics_pattern: str = "", topics_hash: str = ""
 ) -> Request[pb.CommandGetTopicsOfNamespaceResponse]:
     """Build GET_TOPICS_OF_NAMESPACE for persistent topics.
 
+    Brokers before 2.11 pass over all but the namespace (PIP-145).
+
     Args:
         namespace: ``tenant/namespace``.
+        topics_pattern: What names without scheme must match; "" for all of them.
+        topics_hash: Of the list that is known: the same one is not sent again.
     """
     body = pb.CommandGetTopicsOfNamespace(
         namespace=namespace,
         mode=pb.CommandGetTopicsOfNamespace.PERSISTENT,
+        topics_pattern=topics_pattern or None,
+        topics_hash=topics_hash or None,
     )
     return Request(
         pb.BaseCommand(
@@ -406,6 +440,9 @@ def subscribe(
     sub_type: SubType = SubType.EXCLUSIVE,
     consumer_name: str = "",
     start_message_rollback_duration_s: int | None = None,
+    properties: Iterable[tuple[str, str]] = (),
+    subscription_properties: Iterable[tuple[str, str]] = (),
+    replicate_subscription_state: bool = False,
 ) -> Request[pb.CommandSuccess]:
     """Build SUBSCRIBE. Never creates the topic.
 
@@ -422,6 +459,9 @@ def subscribe(
         consumer_name: For the broker's statistics, "" for a generated one.
         start_message_rollback_duration_s: Start this many seconds before now. Moves a
             durable subscription, too, each time it is sent.
+        properties: Of the consumer, for the broker's statistics.
+        subscription_properties: Of the subscription, if it is created by this.
+        replicate_subscription_state: Whether its cursor is replicated with the topic.
 
     Raises:
         ValueError: A start for a durable subscription, which a broker would ignore.
@@ -440,10 +480,17 @@ def subscribe(
         initialPosition=initial_position,
         force_topic_creation=False,
         start_message_rollback_duration_sec=start_message_rollback_duration_s,
+        metadata=_key_values(properties),
+        subscription_properties=_key_values(subscription_properties),
+        replicate_subscription_state=replicate_subscription_state or None,
     )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body), pb.CommandSuccess
     )
+
+
+def _key_values(pairs: Iterable[tuple[str, str]]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=value) for key, value in pairs]
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
@@ -561,6 +608,7 @@ def producer(
     txn_enabled: bool = False,
     properties: Mapping[str, str] | None = None,
     schema: pb.Schema | None = None,
+    encrypted: bool = False,
 ) -> Request[pb.CommandProducerSuccess]:
     """Build PRODUCER. Creates the topic if the broker's policy allows that.
 
@@ -577,6 +625,7 @@ def producer(
         properties: Shown in the topic's statistics.
         schema: Of the values; registered if the topic does not have it. None for none:
             a schema that says so would keep all others out.
+        encrypted: Whether it encrypts all that it sends, as a topic may demand.
     """
     body = pb.CommandProducer(
         topic=topic,
@@ -587,8 +636,9 @@ def producer(
         producer_access_mode=access_mode,
         topic_epoch=topic_epoch,
         txn_enabled=txn_enabled or None,
-        metadata=[pb.KeyValue(key=k, value=v) for k, v in (properties or {}).items()],
+        metadata=_key_values((properties or {}).items()),
         schema=schema,
+        encrypted=encrypted or None,
     )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body),

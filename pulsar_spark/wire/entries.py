@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
@@ -276,6 +276,26 @@ class StoredEntry:
         return self.metadata.num_chunks_from_msg > 1
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether its payload is of no use without a private key."""
+        return bool(self.metadata.encryption_keys)
+
+    def decrypted(self, payload: bytes) -> StoredEntry:
+        """Return it with its payload as it was before it was encrypted."""
+        metadata = pb.MessageMetadata()
+        metadata.CopyFrom(self.metadata)
+        metadata.ClearField("encryption_keys")
+        return replace(self, metadata=metadata, payload=payload)
+
+    def as_bytes(self) -> StoredEntry:
+        """Return it as one message with the payload as it is, be it encrypted."""
+        metadata = pb.MessageMetadata()
+        metadata.CopyFrom(self.metadata)
+        for name in _OF_THE_PAYLOAD:
+            metadata.ClearField(name)
+        return replace(self, metadata=metadata)
+
+    @property
     def charged_messages(self) -> int:
         """The Flow permits that the broker takes for it.
 
@@ -299,6 +319,20 @@ class StoredEntry:
             size_bytes = min(unpacked, size_bytes * _MAX_EXPANSION)
         most = size_bytes // MIN_MESSAGE_BYTES
         return max(1, min(self.charged_messages, most))
+
+
+#: What metadata say of how the payload is to be taken apart.
+_OF_THE_PAYLOAD: tuple[Any, ...] = (
+    "encryption_keys",
+    "compression",
+    "uncompressed_size",
+    "num_messages_in_batch",
+    "compacted_batch_indexes",
+    "uuid",
+    "chunk_id",
+    "num_chunks_from_msg",
+    "total_chunk_msg_size",
+)
 
 
 def read_stored_entry(
@@ -395,10 +429,7 @@ class EntryDecoder:
             return
         if metadata.encryption_keys:
             name = metadata.encryption_keys[0].key
-            raise CorruptEntryError(
-                f"it is encrypted with the key {name!r}, and this version of "
-                "pulsar_spark cannot decrypt. Read a topic that is not encrypted."
-            )
+            raise CorruptEntryError(f"it is encrypted with the key {name!r}.")
         payload: bytes | memoryview = stored.payload
         if stored.first_chunk is not None:  # it may be large
             stored = replace(stored, payload=b"")

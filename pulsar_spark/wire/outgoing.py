@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pulsar_spark.errors import MessageTooLargeError
 from pulsar_spark.loops.sends import SendFrame
@@ -42,6 +42,24 @@ def max_entry_bytes(max_message_size_bytes: int) -> int:
     return max(limit - ENTRY_HEADROOM_BYTES, limit // 2)
 
 
+class Encryption(Protocol):
+    """Encrypts the payloads of one producer: of whole entries, each chunk by itself."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """How much larger an entry becomes, its metadata and its payload together."""
+
+    def encrypt(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:
+        """Return what metadata say of the encryption, and the encrypted payload.
+
+        Args:
+            payload: Compressed already, if it is to be.
+
+        Returns:
+            Fields of MessageMetadata, and the payload.
+        """
+
+
 @dataclass(frozen=True)
 class EntryEncoder:
     """Builds the frames of one producer.
@@ -55,6 +73,7 @@ class EntryEncoder:
         chunk_bytes: Most bytes of a message in one entry, where it may be cut into
             several; 0 where it may not.
         schema_version: Of the schema that payloads were written with; empty for none.
+        encryption: Of payloads; None where they stay as they are.
     """
 
     producer_id: int
@@ -64,11 +83,17 @@ class EntryEncoder:
     txn: TxnId | None = None
     chunk_bytes: int = 0
     schema_version: bytes = b""
+    encryption: Encryption | None = None
 
     @property
     def max_entry_bytes(self) -> int:
         """Metadata and payload of an entry: more is never sent."""
         return max_entry_bytes(self.max_message_size_bytes)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What an entry takes besides, because it is encrypted."""
+        return 0 if self.encryption is None else self.encryption.overhead_bytes
 
     def single(
         self,
@@ -93,7 +118,8 @@ class EntryEncoder:
             # Without a size compaction counts the metadata, and takes it for a value.
             metadata.uncompressed_size = 0
         self._describe(metadata, sequence_id, publish_time_ms)
-        room = self.max_entry_bytes - metadata.ByteSize()
+        overhead_bytes = metadata.ByteSize() + self.overhead_bytes
+        room = self.max_entry_bytes - overhead_bytes
         if self.chunk_bytes and room > 0:
             room = min(room, self.chunk_bytes)
         if len(body) <= room:
@@ -104,7 +130,7 @@ class EntryEncoder:
         piece_bytes = room - uuid_bytes - _CHUNK_FIELDS_BYTES
         if not self.chunk_bytes or piece_bytes <= 0:
             raise MessageTooLargeError(
-                size_bytes=metadata.ByteSize() + len(body),
+                size_bytes=overhead_bytes + len(body),
                 limit_bytes=self.max_entry_bytes,
             )
         yield from self._chunks(metadata, body, piece_bytes)
@@ -152,6 +178,10 @@ class EntryEncoder:
     def _frame(
         self, metadata: pb.MessageMetadata, body: bytes | memoryview, rows: int
     ) -> SendFrame:
+        if self.encryption is not None:
+            fields, body = self.encryption.encrypt(body)
+            metadata.ClearField("encryption_keys")  # of the chunk before
+            metadata.MergeFromString(fields)
         number = metadata.sequence_id
         send = pb.CommandSend(
             producer_id=self.producer_id,

@@ -22,6 +22,7 @@ from pulsar_spark.loops.memory import new_bytes
 from pulsar_spark.loops.sends import Receipt, read_receipts
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import Attached
 from pulsar_spark.wire.frames import (
     DEFAULT_MAX_MESSAGE_SIZE_BYTES,
     FRAME_HEADROOM_BYTES,
@@ -159,6 +160,22 @@ class ProducerClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicMigrated:
+    """The topic of a producer or a consumer is on another cluster now.
+
+    Where that was still to attach, no other answer comes. A CLOSE_* follows.
+
+    Attributes:
+        attached: Whose.
+        service_url, service_url_tls: Of the other cluster, "" where it is not said.
+    """
+
+    attached: Attached
+    service_url: str
+    service_url_tls: str
+
+
+@dataclass(frozen=True, slots=True)
 class AuthChallenged:
     """The broker asks for fresh credentials.
 
@@ -182,6 +199,7 @@ Event = (
     | Receipt
     | SendRefused
     | ProducerClosed
+    | TopicMigrated
     | AuthChallenged
 )
 
@@ -408,6 +426,16 @@ def _closed_producer(command: pb.BaseCommand) -> ProducerClosed:
     return ProducerClosed(command.close_producer.producer_id)
 
 
+def _migrated(command: pb.BaseCommand) -> TopicMigrated:
+    body = command.topicMigrated
+    is_producer = body.resource_type == pb.CommandTopicMigrated.Producer
+    return TopicMigrated(
+        Attached(is_producer, body.resource_id),
+        body.brokerServiceUrl,
+        body.brokerServiceUrlTls,
+    )
+
+
 def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | Queued:
     body = command.producer_success
     if body.last_sequence_id < _NO_SEQUENCE_ID:
@@ -452,6 +480,7 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.SEND_RECEIPT: _receipt,
     pb.BaseCommand.SEND_ERROR: _send_refused,
     pb.BaseCommand.CLOSE_PRODUCER: _closed_producer,
+    pb.BaseCommand.TOPIC_MIGRATED: _migrated,
     pb.BaseCommand.PRODUCER_SUCCESS: _producer_success,
     pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE: _reply,
     pb.BaseCommand.NEW_TXN_RESPONSE: _reply,

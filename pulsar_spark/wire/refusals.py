@@ -7,6 +7,8 @@ predicate stands for one sentence, which is quoted with the version it was seen 
 
 from __future__ import annotations
 
+import re
+
 from pulsar_spark.errors import BrokerError
 
 
@@ -51,6 +53,19 @@ def is_of_another_type(answer: object) -> bool:
     return "different type" in _sentence(answer, "ConsumerBusy")
 
 
+def demands_encryption(answer: object) -> bool:
+    """Return whether a producer, or its entry, was refused as it does not encrypt.
+
+    4.0.7 answers by MetadataError: PRODUCER by "Encryption is required in TOPIC", SEND
+    by "Messages must be encrypted".
+
+    Args:
+        answer: To PRODUCER or SEND: a reply or an error.
+    """
+    sentence = _sentence(answer, "MetadataError")
+    return sentence.startswith(("Encryption is required", "Messages must be encrypted"))
+
+
 def has_exclusive_producer(answer: object) -> bool:
     """Return whether another producer has the topic to itself.
 
@@ -88,6 +103,18 @@ def lacks_schema(answer: object) -> bool:
         answer: To PRODUCER: a reply or an error.
     """
     return "without a schema" in _sentence(answer, "IncompatibleSchema")
+
+
+def names_scalable_topic(sentence: str) -> bool:
+    """Return whether a broker refuses because the topic has become a scalable one.
+
+    By PIP-475 brokers of Pulsar 5 answer lookups of its former name with an error that
+    has its new one, ``topic://tenant/namespace/name``. No other sentence has that.
+
+    Args:
+        sentence: The broker's.
+    """
+    return re.search(r"(?<![\w-])topic://\S", sentence) is not None
 
 
 def _sentence(answer: object, code: str) -> str:

@@ -292,7 +292,7 @@ def test_fields_that_do_not_fit():
     for fields, part in (
         ([("a", "int")], "no field `b`"),
         ([("a", "int"), ("b", "int"), ("c", "int")], "`c` is a field of the schema"),
-        ([("a", "int"), ("b", "int"), ("c", "int", "xx")], "none of its type"),
+        ([("a", "int"), ("b", "int"), ("c", "int", "xx")], "`c`, .*, is no int"),
     ):
         with pytest.raises(InvalidSchemaError, match=part):
             AvroEncoder(parse_avro(record(*fields)), columns)
@@ -323,6 +323,12 @@ def test_fields_that_do_not_fit():
         (
             {"type": "long", "logicalType": "timestamp-nanos"},
             pa.array([1, 1 << 60], pa.timestamp("us", UTC)),
+            1,
+            "does not fit",
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            pa.array([1, -(1 << 63)], pa.timestamp("us", UTC)),
             1,
             "does not fit",
         ),
@@ -360,3 +366,114 @@ def test_no_rows_and_many_bytes():
     batch = pa.RecordBatch.from_pydict({"a": ["x" * 100_000, "y" * 300_000]})
     sizes = [len(one or b"") for one in encoded(record(("a", "string")), batch)]
     assert sizes == [100_003, 300_003]
+
+
+TEXTS = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("array", "row"),
+    [
+        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS), 2),
+        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS).slice(1), 1),
+        (
+            pa.ListArray.from_arrays(
+                [0, 2, 3], pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS)
+            ),
+            1,
+        ),
+        (pa.MapArray.from_arrays([0, 0, 2, 3], TEXTS, TEXTS), 2),
+        (
+            pa.MapArray.from_arrays([0, 2, 3, 3], pa.array(["a", "b", "c"]), TEXTS),
+            1,
+        ),
+        (
+            pa.ListArray.from_arrays(
+                [0, 2, 3],
+                pa.StructArray.from_arrays(
+                    [TEXTS], ["x"], mask=pa.array([True, False, False])
+                ),
+            ),
+            1,
+        ),
+    ],
+)
+def test_rows_of_bad_items(kernel: Any, array: pa.Array, row: int):
+    """An error names the row, not the item."""
+    batch = pa.RecordBatch.from_arrays([array], names=["a"])
+    with pytest.raises((UnfitValueError, kernel.UnfitValueError)) as caught:
+        encoded(record_text(batch.schema), batch)
+    assert caught.value.row == row
+
+
+@pytest.mark.parametrize("first", [0, 1, 9])
+def test_bits_of_many_rows(first: int):
+    """Each row has its own, wherever a slice begins."""
+    pattern = [(at * at) % 7 < 3 for at in range(80)]
+    flags = [None if at % 5 == 3 else one for at, one in enumerate(pattern)]
+    array = pa.array(flags, pa.bool_()).slice(first)
+    batch = pa.RecordBatch.from_arrays(
+        [array, pa.array(pattern).slice(first)], ["a", "b"]
+    )
+    text = record(("a", ["null", "boolean"]), ("b", "boolean"))
+    expected = zip(flags[first:], pattern[first:], strict=True)
+    assert [(row["a"], row["b"]) for row in decoded(text, batch)] == list(expected)
+
+
+def test_a_row_of_many_longs():
+    """There is room for each, and for what follows, however little there was."""
+    for numbers in ([-(2**63)] * 3000, [0] * 3000, [2**62, 1] * 1500):
+        array = pa.array([numbers, numbers[:7]], pa.list_(pa.int64()))
+        text = record(("a", {"type": "array", "items": "long"}))
+        found = decoded(text, pa.RecordBatch.from_arrays([array], ["a"]))
+        assert [row["a"] for row in found] == [numbers, numbers[:7]]
+
+
+@pytest.mark.parametrize("size", [0, 16, 17, 20])
+def test_the_largest_decimals(size: int):
+    """Their sign is their first bit, also where they fill their bytes; 0 is for any."""
+    numbers = [10**38 - 1, 2**120, 2**120 - 1, 2**119, 2**63, 128, 127, 1, 0]
+    decimals = [Decimal(one) for number in numbers for one in (number, -number)]
+    array = pa.array(decimals, pa.decimal128(38, 0))
+    type_ = {"logicalType": "decimal", "precision": 38, "scale": 0, "type": "bytes"}
+    if size:
+        type_ |= {"type": "fixed", "name": "F", "size": size}
+    found = encoded(record(("a", type_)), pa.RecordBatch.from_arrays([array], ["a"]))
+    for value, decimal in zip(found, decimals, strict=True):
+        data = value[0 if size else 1 :]
+        assert int.from_bytes(data, "big", signed=True) == decimal
+        if size:
+            assert len(data) == size
+        else:
+            most = -int(decimal) - 1 if decimal < 0 else int(decimal)
+            assert len(data) == value[0] // 2 == most.bit_length() // 8 + 1
+
+
+def test_fixeds_of_no_bytes():
+    """They have no size, as others have."""
+    type_ = {"type": "fixed", "name": "F", "size": 0}
+    batch = pa.RecordBatch.from_arrays([pa.array([b"", b""])], ["a"])
+    assert encoded(record(("a", type_), ("b", "int", 1)), batch) == [b"\2", b"\2"]
+
+
+def test_the_first_moment():
+    """It is the number that stands for none elsewhere; in nanoseconds there is none."""
+    for array in (pa.array([-(2**63)], pa.timestamp("us", zone)) for zone in (UTC, "")):
+        local = "" if array.type.tz else "local-"
+        for unit, fits in (("micros", True), ("nanos", False)):
+            type_ = {"type": "long", "logicalType": f"{local}timestamp-{unit}"}
+            batch = pa.RecordBatch.from_arrays([array], names=["a"])
+            if fits:
+                assert encoded(record(("a", type_)), batch) == [b"\xff" * 9 + b"\1"]
+                continue
+            with pytest.raises(Exception, match="does not fit the type"):
+                encoded(record(("a", type_)), batch)
+
+
+def test_members_of_a_union():
+    """The struct that a read makes of a union is none of its types."""
+    members = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
+    schema = pa.schema([("a", members), ("b", pa.int32())])
+    text = record(("a", ["null", "int", "string"]), ("b", "int"))
+    with pytest.raises(InvalidSchemaError, match="`a` is struct"):
+        AvroEncoder(parse_avro(text), schema)

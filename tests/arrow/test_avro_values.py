@@ -999,3 +999,187 @@ def test_many_rows():
     second = plan.decode(payloads.slice(100, 7), None)
     assert rows(first) == [tuple(one.values()) for one in values]
     assert rows(second) == rows(first)[100:107]
+
+
+def test_scales_of_billions():
+    """Brokers take them for compatible; a power of ten so large is not computed."""
+    one = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    many = {**one, "precision": 2**31 - 1, "scale": 2**31 - 1}
+    with pytest.raises(InvalidSchemaError, match=r"`f0` has 2,147,483,647 digits"):
+        decoded(field(many), [], field(one))
+
+
+def test_fixeds_of_no_bytes_within_each_other():
+    """Skipped at once, like records of nothing."""
+    tree: Any = {"type": "fixed", "name": "F", "size": 0}
+    for level in range(30):
+        again = f"N{level - 1}" if level else "F"
+        tree = record(tree, again, name=f"N{level}")
+    wanted = pa.schema([("f1", pa.int32())])
+    top = record(tree, "int", name="Top")
+    assert rows(decoded(top, [b"\x10"], wanted=wanted)) == [(8,)]
+
+
+def bad_reasons(tree: Any, *values: str, **more: Any) -> list[str]:
+    """What is wrong with each of these values; "" for nothing."""
+    found = []
+    for value in values:
+        data = bytes.fromhex(value)
+        # What follows it belongs to another value, and would be taken for more of it.
+        result = decoded(tree, [data, b"\0" * 20], **more)
+        found.append(result.reason if 0 in result.bad else "")
+    return found
+
+
+FIXED = {"type": "fixed", "name": "F", "size": 3}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+LOCAL = logical("long", "timestamp-millis")
+CUT: list[tuple[Any, str]] = [
+    ("boolean", "01"),
+    ("int", "ac02"),
+    ("long", "ac02"),
+    (LOCAL, "ac02"),
+    ("float", "0000803f"),
+    ("double", "000000000000f03f"),
+    ("bytes", "046162"),
+    ("string", "046162"),
+    (FIXED, "616263"),
+    (ENUM, "02"),
+    ({"type": "array", "items": "int"}, "02ac0200"),
+    ({"type": "array", "items": "int"}, "0104ac0200"),
+    ({"type": "map", "values": "boolean"}, "0202610100"),
+    (["null", "int"], "02ac02"),
+    (logical("bytes", "decimal", precision=4, scale=2), "04012c"),
+    (logical(FIXED, "decimal", precision=4, scale=2), "00012c"),
+    (record("int", "boolean", name="S"), "ac0201"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value"), CUT)
+def test_values_that_are_cut(type_: Any, value: str):
+    """They do not go on in the next one, read or skipped, nor in another type."""
+    cuts = [value[:at] for at in range(0, len(value), 2)]
+    ends = ["its field `f1` ends too early"] * len(cuts)
+    tree = record("int", type_, "int")
+    rest = pa.schema([("f2", pa.int32())])
+    for wanted in (None, rest):
+        found = bad_reasons(tree, *[f"02{one}" for one in cuts], wanted=wanted)
+        assert found == ends
+        whole = decoded(tree, [bytes.fromhex(f"02{value}0a")], wanted=wanted)
+        assert whole.columns[-1].to_pylist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "expected"),
+    [
+        ("float", "double", "0000803f", 1.0),
+        ("int", "double", "ac02", 150.0),
+        ("long", "float", "ac02", 150.0),
+        ("int", "long", "ac02", 150),
+    ],
+)
+def test_where_wider_numbers_end(writer: str, reader: str, value: str, expected: Any):
+    """What follows is read from there; the number itself may not be cut."""
+    old, new = record(writer, "int"), record(reader, "int")
+    data = bytes.fromhex(value)
+    assert rows(decoded(old, [data + b"\x0a"], new)) == [(expected, 5)]
+    for at in range(len(data)):
+        assert decoded(old, [data[:at], data], new).reason.endswith("ends too early")
+
+
+@pytest.mark.parametrize("type_", ["bytes", "string", {"type": "map", "values": "int"}])
+@pytest.mark.parametrize("size", ["01", "ffffffff0f", "ffffffffffffffffff01"])
+def test_sizes_below_zero(type_: Any, size: str):
+    """They are named, and are not taken for others."""
+    start = "02" if isinstance(type_, dict) else ""
+    tree = record(type_, "int")
+    for wanted in (None, pa.schema([("f1", pa.int32())])):
+        (said,) = bad_reasons(tree, f"{start}{size}616161616161", wanted=wanted)
+        assert said == "its field `f0` has a length below zero"
+
+
+def test_blocks_that_lie():
+    """The size of a skipped block may end with the value, and not behind."""
+    tree = record({"type": "array", "items": "int"}, "int")
+    wanted = pa.schema([("f1", pa.int32())])
+    said = bad_reasons(tree, "0104ac020002", "0106ac0200", "0108ac0200", wanted=wanted)
+    early = "its field `f1` ends too early"
+    assert said == ["", early.replace("f1", "f0"), early.replace("f1", "f0")]
+    assert bad_reasons(tree, "0101ac020002", wanted=wanted) == [
+        "its field `f0` has a length below zero"
+    ]
+
+
+def test_numbers_that_do_not_end():
+    """More than ten bytes are too many, fewer end too early."""
+    long, early = "has a number of more bytes than it may have", "ends too early"
+    said = bad_reasons(field("long"), "ff" * 9, "ff" * 10, "ff" * 11, "ff" * 9 + "02")
+    assert said == [f"its field `f0` {one}" for one in (early, long, long, long)]
+
+
+def test_many_branches():
+    """The number of one may take two bytes."""
+    enums = [{"type": "enum", "name": f"E{at}", "symbols": ["A"]} for at in range(70)]
+    tree = record(enums, "int")
+    found = decoded(tree, [b"\x7e\0\2", b"\x80\1\0\4", b"\x8a\1\0\6", b"\x8c\1\0\6"])
+    assert found.bad == [3]
+    members, numbers = (column.to_pylist()[:3] for column in found.columns)
+    assert numbers == [1, 2, 3]
+    assert [[n for n, one in row.items() if one] for row in members] == [
+        ["member63"],
+        ["member64"],
+        ["member69"],
+    ]
+
+
+def test_items_of_all_arrays_count():
+    """However many arrays they are in, and whatever came before the value."""
+    inner = {"type": "array", "items": record(name="N")}
+    tree = record({"type": "array", "items": inner}, "int")
+    wanted = pa.schema([("f1", pa.int32())])
+    # 8 for each of 35 bytes are 280: the 16 arrays, and 16 times 16 items, or 17.
+    few, many = ("20" + one * 16 + "000a" for one in ("2000", "2200"))
+    for columns in (None, wanted):
+        found = decoded(
+            tree, [bytes.fromhex(one) for one in (few, many, few)], wanted=columns
+        )
+        assert list(found.bad) == [1]
+        assert found.reason == "its field `f0` has far more items than bytes"
+
+
+def test_how_deep_records_are_skipped():
+    """As deep as any, also beside others."""
+    tree = record({"type": "array", "items": "Node"}, name="Node")
+    top = record(tree, "int", name="Top")
+    wanted = pa.schema([("f1", pa.int32())])
+    deepest = "02" * 99 + "00" * 100
+    deeper = "02" * 100 + "00" * 101
+    beside = "04" + "00" + "02" * 99 + "00" * 100 + "00"
+    found = bad_reasons(
+        top, f"{deepest}0a", f"{deeper}0a", f"{beside}0a", wanted=wanted
+    )
+    assert found == ["", *["its field `f0` is nested too deeply"] * 2]
+
+
+def test_bad_items_leave_no_nulls():
+    """An item in the place of a NULL of a bad row is what it is."""
+    tree = record({"type": "array", "items": ["null", "int"]}, "boolean")
+    values = [bytes.fromhex(one) for one in ("0600000000 07", "0602020204020600 01")]
+    found = decoded(tree, values)
+    assert found.bad == [0]
+    assert rows(found)[1] == ([1, 2, 3], True)
+
+
+@pytest.mark.parametrize("precision", [4, 18, 19, 30, 38])
+def test_the_largest_decimals(precision: int):
+    """All digits are nines; one more is no number of the column."""
+    tree = field(logical("bytes", "decimal", precision=precision, scale=0))
+    limit = 10**precision
+    values = []
+    for number in (limit - 1, 1 - limit, limit, -limit):
+        data = number.to_bytes(17, "big", signed=True)
+        small = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+        values += [bytes([2 * len(one)]) + one for one in (data, small)]
+    found = decoded(tree, values)
+    assert found.bad == [4, 5, 6, 7]
+    assert [int(one) for (one,) in rows(found)[:4]] == [limit - 1] * 2 + [1 - limit] * 2

@@ -417,6 +417,27 @@ def test_times_before_1970(name: str, us: int, text: str):
     refused(f"{name} is .*{text}.*1970", good, {"value": b"v", name: us})
 
 
+def test_event_times_in_milliseconds():
+    """Integers are milliseconds since 1970, as they are sent."""
+    times = [0, 1, 1_760_000_000_123, None]
+    of_type = {
+        type_: encoded(
+            record_batch(
+                [{"value": b"v", "__eventTime": t} for t in times_of],
+                __eventTime=type_,
+            )
+        ).messages
+        for type_, times_of in (
+            (pa.int64(), times),
+            (TIMESTAMP, [None if t is None else t * 1000 for t in times]),
+        )
+    }
+    assert of_type[pa.int64()].equals(of_type[TIMESTAMP])
+    batch = record_batch([{"value": b"v", "__eventTime": -1}], __eventTime=pa.int64())
+    with pytest.raises(BadRowError, match=r"1969-12-31 23:59:59\.999, but"):
+        encoded(batch)
+
+
 @pytest.mark.parametrize("pairs", [[("a", None)], [("a", "1"), ("b", None)]])
 def test_null_property(pairs: list[tuple[str, str | None]]):
     """A property without value is refused with its name."""

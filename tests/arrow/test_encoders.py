@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.arrow.values import ValueSettings, primitive
+from pulsar_spark.arrow.values import ValueSettings, kinds, primitive
 from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
 from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
@@ -236,3 +236,73 @@ def test_values_of_another_system():
     prefixed = SchemaInfo(info.type, info.data, {"__AVRO_READ_OFFSET__": "5"})
     with pytest.raises(InvalidSchemaError, match="another system"):
         encoder_for(prefixed, pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+
+
+def test_names_that_differ_by_case():
+    """Fields of which a read would have to refuse both get no schema."""
+    for wanted in ("auto", "avro", "json"):
+        with pytest.raises(InvalidSchemaError, match="`id` and `ID` differ by their"):
+            chosen(("id", pa.int8()), ("ID", pa.int8()), wanted=wanted)
+
+
+@pytest.mark.parametrize("name", ["INSTANT", "LOCAL_DATE_TIME"])
+def test_the_first_and_the_last_moment(name: str):
+    """What the natural schema holds are all of Spark's, and nothing beyond."""
+    zone = "UTC" if name == "INSTANT" else None
+    type_ = pa.timestamp("us", zone)
+    ends = [-(2**63), -(2**63) + 1, 2**63 - 1, 2**63 - 2, 0, None]
+    info = SchemaInfo(SchemaType[name])
+    schema = pa.schema([("value", type_)])
+    moments = pa.array(ends, pa.int64()).view(type_)
+    values = encoder_for(info, schema).encode([moments]).values.to_pylist()
+    before, after = bytearray(values[0]), bytearray(values[2])
+    size = 4 if name == "INSTANT" else 8  # of the nanoseconds
+    for value, step in ((before, -1000), (after, 1000)):
+        nanos = int.from_bytes(value[-size:], "big") + step
+        value[-size:] = nanos.to_bytes(size, "big")
+    array = pa.array([*values, bytes(before), bytes(after)], pa.binary())
+    found = kinds.decoder(info, info, schema, ValueSettings()).decode(array, None)
+    assert found.columns[0].cast(pa.int64()).to_pylist() == [*ends, None, None]
+    assert found.bad == [6, 7]
+
+
+TEXT, BYTES = pa.string(), pa.binary()
+HEADERS = pa.list_(pa.struct([("key", TEXT), ("value", BYTES)]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "part"),
+    [
+        ((("key", TEXT), ("value", TEXT)), "Rename key to __key; for a record"),
+        ((("value", BYTES), ("topic", TEXT)), "Rename topic to __topic; for"),
+        (
+            (("key", BYTES), ("value", BYTES), ("headers", HEADERS), ("offset", TEXT)),
+            (
+                r"key to __key, headers to __messageProperties \(MAP<STRING, STRING>\),"
+                r" drop offset; for a record with such fields set schemaType=avro$"
+            ),
+        ),
+    ],
+)
+def test_columns_of_kafka(columns: tuple[Any, ...], part: str):
+    """From rows for Kafka's sink no record is made in silence, but if asked for."""
+    with pytest.raises(InvalidSchemaError, match=part):
+        chosen(*columns)
+    info = chosen(*columns, wanted="avro")
+    assert info is not None
+    assert info.type == SchemaType.AVRO
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (("key", TEXT), ("value", pa.int64())),
+        (("key", TEXT), ("value", TEXT), ("colour", TEXT)),
+        (("key", TEXT), ("partition", pa.int32())),
+    ],
+)
+def test_records_beside_kafka(columns: tuple[Any, ...]):
+    """Rows that Kafka's sink would not take are records."""
+    info = chosen(*columns)
+    assert info is not None
+    assert info.type == SchemaType.AVRO

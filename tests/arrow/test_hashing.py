@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java's hashes, of a key and of a column."""
+"""Hashes of other clients, of a key and of a column."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow import hashing
 from pulsar_spark.arrow.hashing import (
+    boost_hash,
+    boost_hashes,
     java_string_hash,
     java_string_hashes,
     murmur3_32,
@@ -60,6 +62,31 @@ def test_murmur3_32(data: bytes, number: int):
     assert murmur3_32(data) == number & 0x7FFF_FFFF
 
 
+#: Partitions of a topic that has 97, where ``pulsar-client`` 3.13.0 put such keys.
+CPP_PARTITIONS = {
+    "a": 6,
+    "ab": 86,
+    "abc": 39,
+    "abcd": 49,
+    "abcde": 94,
+    "hello": 21,
+    "größer": 12,
+    "日本": 20,
+    "\U0001f600": 72,
+    "key-10": 32,
+    "k" * 33: 19,
+    "x" * 200: 13,
+}
+
+
+@pytest.mark.parametrize(("text", "partition"), CPP_PARTITIONS.items())
+def test_boost_hash(text: str, partition: int):
+    """What the C++ client's ``BoostHash`` gives, which is never negative."""
+    assert boost_hash(text.encode()) % 97 == partition
+    (found,) = boost_hashes(pa.array([text], pa.large_string())).to_pylist()
+    assert found == boost_hash(text.encode()) < 2**31
+
+
 _TEXTS = st.lists(st.text(max_size=12) | st.text("ab", min_size=100, max_size=300))
 
 
@@ -76,6 +103,8 @@ def test_hashes_of_columns(texts: list[str], data: st.DataObject):
         assert java.to_pylist() == [java_string_hash(key) % 2**32 for key in own]
         murmur = murmur3_32_hashes(part)
         assert murmur.to_pylist() == [murmur3_32(key.encode()) for key in own]
+        boost = boost_hashes(part)
+        assert boost.to_pylist() == [boost_hash(key.encode()) for key in own]
 
 
 def test_keys_of_many_units(monkeypatch: pytest.MonkeyPatch):
@@ -90,9 +119,11 @@ def test_keys_of_many_units(monkeypatch: pytest.MonkeyPatch):
     assert parts == whole
 
 
-@pytest.mark.parametrize("size", [124, 127, 128, 131, 132, 133, 4000])
-def test_long_keys_by_murmur(size: int):
+@pytest.mark.parametrize("size", [124, 127, 128, 131, 132, 133, 135, 136, 137, 4000])
+def test_long_keys_by_words(size: int):
     """Keys on both sides of the size from which each is hashed by itself."""
     texts = ["x" * size, "", "y" * 7, "z" * (size - 1)]
-    found = murmur3_32_hashes(pa.array(texts, pa.large_string())).to_pylist()
+    keys = pa.array(texts, pa.large_string())
+    found = murmur3_32_hashes(keys).to_pylist()
     assert found == [murmur3_32(text.encode()) for text in texts]
+    assert boost_hashes(keys).to_pylist() == [boost_hash(t.encode()) for t in texts]

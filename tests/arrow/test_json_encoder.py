@@ -35,6 +35,8 @@ def column(array: pa.Array, text: bytes = b"") -> list[str]:
     return [row.removeprefix('{"a":').removesuffix("}") for row in rows]
 
 
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+FIXED = {"type": "fixed", "name": "F", "size": 2}
 PAIR = pa.struct([("x", pa.int8()), ("y", pa.string())])
 
 
@@ -102,6 +104,41 @@ def test_registered_schema():
     assert json.loads(row) == {"t": 1, "m": 5, "b": "/w==", "n": None}
 
 
+def test_branches():
+    """Of a union it is the most natural one, whatever their order."""
+    text = record(("s", ["null", ENUM, "string"]), ("b", [FIXED, "bytes"]))
+    batch = pa.RecordBatch.from_pydict({"s": ["A", "z", None], "b": [b"ab", b"", b"a"]})
+    found = [json.loads(row) for row in encoded(batch, text)]
+    assert found == [
+        {"s": "A", "b": "YWI="},
+        {"s": "z", "b": ""},
+        {"s": None, "b": "YQ=="},
+    ]
+
+
+def test_nulls_that_mean_nothing():
+    """Below a NULL, a field that has none may have one: in a map of structs, as Spark.
+
+    They are there once more in a slice, and where a map is in a map.
+    """
+    required = pa.field("n", pa.list_(pa.int8()), nullable=False)
+    structs = pa.StructArray.from_arrays(
+        [pa.array([[1], None, []], required.type)],
+        fields=[required],
+        mask=pa.array([False, True, False]),
+    )
+    keys = pa.array(["a", "b", "c"])
+    maps = pa.MapArray.from_arrays(pa.array([0, None, 2, 3], pa.int32()), keys, structs)
+    expected = ['{"a":{"n":[1]},"b":null}', "null", '{"c":{"n":[]}}']
+    assert column(maps) == expected
+    assert column(maps.slice(1)) == expected[1:]
+    outer = pa.MapArray.from_arrays(pa.array([0, 2, 3], pa.int32()), keys, maps)
+    assert column(outer) == [
+        '{"a":{"a":{"n":[1]},"b":null},"b":null}',
+        '{"c":{"c":{"n":[]}}}',
+    ]
+
+
 def test_null_values():
     """A struct that is NULL is a null value."""
     array = pa.array([{"x": 1, "y": "a"}, None], PAIR)
@@ -117,8 +154,8 @@ def test_null_values():
         ("int", pa.array([1, None], pa.int32()), 1),
         (
             {"type": "array", "items": "int"},
-            pa.array([[None]], pa.list_(pa.int8())),
-            -1,
+            pa.array([[], [1], [2, None]], pa.list_(pa.int8())),
+            2,
         ),
         (
             {"type": "long", "logicalType": "timestamp-nanos"},
@@ -126,10 +163,13 @@ def test_null_values():
             0,
         ),
         ("string", pa.array([b"a", b"\xff"]).view(pa.string()), 1),
+        (["null", ENUM], pa.array(["A", None, "C"]), 2),
+        ({"type": "array", "items": ENUM}, pa.array([["A"], ["A", "a"]]), 1),
+        (["null", FIXED], pa.array([b"ab", None, b"abc"]), 2),
     ],
 )  # fmt: skip
 def test_bad_values(type_: Any, array: pa.Array, row: int):
-    """The row is named where it is known."""
+    """The row is named."""
     with pytest.raises(UnfitValueError) as caught:
         column(array, record(("a", type_)))
     assert caught.value.row == row
@@ -141,3 +181,75 @@ def test_what_does_not_fit():
     for text in (record(("a", "int")), record(("b", "int")), b'"int"'):
         with pytest.raises(InvalidSchemaError):
             JsonEncoder(parse_avro(text), schema)
+
+
+BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+INNER = {
+    "type": "record",
+    "name": "I",
+    "fields": [
+        {"name": "b", "type": "bytes", "default": "\u00ff"},
+        {"name": "n", "type": ["null", "I"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "expected"),
+    [
+        (INNER, {}, '{"b":"/w==","n":null}'),
+        (INNER, {"n": {"b": "é"}}, '{"b":"/w==","n":{"b":"6Q==","n":null}}'),
+        ({"type": "array", "items": "bytes"}, ["\u00fe", ""], '["/g==",""]'),
+        ({"type": "map", "values": "bytes"}, {'"': "a"}, '{"\\"":"YQ=="}'),
+        (["null", "string", "bytes"], "a", '"a"'),
+        (["null", "bytes"], "a", '"YQ=="'),
+        (BYTES, "\x01", "0.01"),
+        (BYTES, "\u00ff", "-0.01"),
+        (["null", BYTES], "\x27\x10", "100.00"),
+        ("long", 1.0, "1"),
+        ("double", 1, "1"),
+        ("boolean", True, "true"),
+    ],
+)  # fmt: skip
+def test_defaults(type_: Any, default: Any, expected: str):
+    """What no column has is written as a value of it would be, at any depth."""
+    text = record(("d", type_, default), ("i", "int"))
+    (row,) = encoded(pa.RecordBatch.from_pydict({"i": pa.array([1], pa.int32())}), text)
+    assert row == f'{{"i":1,"d":{expected}}}'
+
+
+TEXTS = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("array", "row"),
+    [
+        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS), 2),
+        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS).slice(1), 1),
+        (
+            pa.ListArray.from_arrays(
+                [0, 2, 3], pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS)
+            ),
+            1,
+        ),
+        (pa.MapArray.from_arrays([0, 0, 2, 3], TEXTS, TEXTS), 2),
+        (
+            pa.MapArray.from_arrays([0, 2, 3, 3], pa.array(["a", "b", "c"]), TEXTS),
+            1,
+        ),
+        (
+            pa.ListArray.from_arrays(
+                [0, 2, 3],
+                pa.StructArray.from_arrays(
+                    [TEXTS], ["x"], mask=pa.array([True, False, False])
+                ),
+            ),
+            1,
+        ),
+    ],
+)
+def test_rows_of_bad_items(array: pa.Array, row: int):
+    """An error names the row, not the item."""
+    with pytest.raises(UnfitValueError) as caught:
+        column(array)
+    assert caught.value.row == row

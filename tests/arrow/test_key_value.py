@@ -125,7 +125,7 @@ def test_who_needs_keys():
 @pytest.mark.parametrize(
     "payload",
     [
-        "00000001",  # a SEPARATED producer's INT32; trap 36
+        "00000001",  # a SEPARATED producer's INT32
         "000000016b",
         "000000016b0000000400000001ff",
         "000000016b00000004000000",
@@ -185,7 +185,7 @@ KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}
 
 @pytest.mark.parametrize("offset", ["0", "5"])
 def test_debezium(offset: str):
-    """Records are structs; a delete's tombstone keeps its key; trap 18 and 22."""
+    """Records are structs; a delete's tombstone keeps its key."""
     own = {"__AVRO_READ_OFFSET__": offset}
     info = key_value(
         part("JSON", KEY, **own), part("JSON", ENVELOPE, **own), "SEPARATED"

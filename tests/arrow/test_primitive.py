@@ -360,3 +360,20 @@ def test_values_behind_nulls():
     values = pa.Array.from_buffers(pa.binary(), 3, buffers)
     assert only(decode(T.INT32, values)) == [1, None, 2]
     assert only(decode(T.STRING, values)) == ["\0\0\0\1", None, "\0\0\0\2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit_us", "layout"),
+    [(T.INSTANT, 1_000_000, ">qi"), (T.LOCAL_DATE_TIME, 86_400_000_000, ">qq")],
+)
+def test_the_first_and_the_last_moment(kind: T, unit_us: int, layout: str):
+    """Those of 64 bits of microseconds are read, those one beyond are bad."""
+    values = []
+    for micros in (-(2**63) - 1, -(2**63), 2**63 - 1, 2**63):
+        units, rest = divmod(micros, unit_us)
+        values.append(struct.pack(layout, units, rest * 1000))
+    decoded = decode(kind, values)
+    assert list(decoded.bad) == [0, 3]
+    (column,) = decoded.columns
+    found = column.cast(pa.int64()).to_pylist()
+    assert found == [None, -(2**63), 2**63 - 1, None]

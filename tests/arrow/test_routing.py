@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.arrow.hashing import java_string_hash, murmur3_32
+from pulsar_spark.arrow.hashing import boost_hash, java_string_hash, murmur3_32
 from pulsar_spark.arrow.routing import Router, partition_runs
 from pulsar_spark.errors import BadRowError
 
-SCHEMES = ["JavaStringHash", "Murmur3_32Hash"]
+SCHEMES = ["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
 
 
 def rows_of(
@@ -65,6 +65,7 @@ def test_key_decides(scheme: str, partitions: int):
     hashes = {
         "JavaStringHash": [java_string_hash(key) & 0x7FFF_FFFF for key in keys],
         "Murmur3_32Hash": [murmur3_32(key.encode()) for key in keys],
+        "BoostHash": [boost_hash(key.encode()) for key in keys],
     }
     for first, first_row in ((0, 0), (1, 12345)):
         found = route(rows_of(keys), router(partitions, scheme, first=first), first_row)

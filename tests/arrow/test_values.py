@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pulsar_spark.arrow.decode import RecordBatchBuilder
+from pulsar_spark.arrow import decode
+from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
 from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import (
@@ -72,7 +77,12 @@ def entry(entry_id: int, version: bytes | None, *values: bytes | None) -> Entry:
     return decode_entry(read_stored_entry(7, entry_id, memoryview(data)))
 
 
-def builder(decoder: ValueDecoder | None, schema: pa.Schema) -> RecordBatchBuilder:
+SCHEMA_OF_BAD = SCHEMA.append(pa.field("bad", pa.binary()))
+
+
+def builder(
+    decoder: ValueDecoder | None, schema: pa.Schema, mode: Mode = Mode.FAILFAST
+) -> RecordBatchBuilder:
     """A builder of RecordBatches of any size."""
     return RecordBatchBuilder(
         schema,
@@ -82,6 +92,8 @@ def builder(decoder: ValueDecoder | None, schema: pa.Schema) -> RecordBatchBuild
         max_rows=1000,
         max_bytes=1 << 20,
         values=decoder,
+        mode=mode,
+        corrupt_record="bad" if "bad" in schema.names else "",
     )
 
 
@@ -101,10 +113,40 @@ def test_runs_of_one_version():
     found = build.finish()
     found.validate(full=True)
     assert found.schema == SCHEMA
-    assert numbers.runs == [(3, BIG), (2, LITTLE), (1, BIG)]
+    assert numbers.runs == [(4, BIG), (2, LITTLE)]
     assert found["number"].to_pylist() == [1, None, 2, 3, 4, 5]
     assert found["is_even"].to_pylist() == [False, None, True, False, True, False]
     assert found["__sequenceId"].to_pylist() == [10, 10, 20, 30, 50, 60]
+
+
+VERSIONS = st.sampled_from([BIG, LITTLE, None, b"", b"\x09"])
+VALUES = st.sampled_from([None, b"\0\0\0\1", b"\2\0\0\0", b"abc"])
+
+
+@given(st.lists(st.tuples(VERSIONS, st.lists(VALUES, max_size=4)), max_size=12))
+def test_versions_that_alternate(sent: list[tuple[bytes | None, list[bytes | None]]]):
+    """Rows of a version are decoded together; all is as if they were not."""
+    found: list[Any] = []
+    for long_run in (0, 1 << 20):
+        numbers = Numbers()
+        with mock.patch.object(decode, "_LONG_RUN", long_run):
+            build = builder(numbers, SCHEMA_OF_BAD, mode=Mode.PERMISSIVE)
+            for number, (version, values) in enumerate(sent):
+                list(build.add(entry(number, version, *values)))
+            found.append(build.finish())
+            found[-1].validate(full=True)
+            try:
+                build = builder(Numbers(), SCHEMA)
+                for number, (version, values) in enumerate(sent):
+                    list(build.add(entry(number, version, *values)))
+                build.finish()
+            except CorruptEntryError as error:
+                found.append((error.message_id, error.message))
+            else:
+                found.append(None)
+    versions = [version for _, version in numbers.runs]
+    assert len(versions) == len(set(versions))
+    assert found[:2] == found[2:]
 
 
 def test_each_record_batch_has_its_own_runs():

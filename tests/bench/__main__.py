@@ -36,6 +36,8 @@ from tests.bench import (
     bench_spark,
     bench_stream,
     bench_tasks,
+    bench_tls,
+    bench_typed,
     bench_values,
     bench_write,
 )
@@ -45,14 +47,16 @@ from tests.bench.report import Case, Document, table
 from tests.support.embedded_broker import DEFAULT_VERSION
 
 _ALONE: dict[str, Callable[[int], list[Case]]] = {
+    "tls": bench_tls.run,
     "frames": bench_frames.run,
     "entries": bench_entries.run,
     "decode": bench_decode.run,
-    "values": bench_values.run,
-    "protobuf": bench_protobuf.run,
+    "values": lambda repeats: bench_values.run(repeats) + bench_protobuf.run(repeats),
     "live": bench_live.run,
     "encode": lambda repeats: (
-        bench_encode.run(repeats) + bench_sink.run_frames(repeats)
+        bench_encode.run(repeats)
+        + bench_values.run_writes(repeats)
+        + bench_sink.run_frames(repeats)
     ),
 }
 #: Micro-batches in one run of a query.
@@ -101,6 +105,11 @@ def _spark(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
         return bench_spark.run(broker, spark, arguments.rows, arguments.repeat)
 
 
+def _typed(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
+    with spark_session() as spark:
+        return bench_typed.run(broker, spark, arguments.rows, arguments.repeat)
+
+
 def _small(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
     with spark_session() as spark:
         return bench_small.run(broker, spark, arguments.rows, arguments.repeat)
@@ -124,6 +133,7 @@ def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
 _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]] = {
     "partition": lambda broker, a: bench_partition.run(broker, a.rows, a.repeat),
     "spark": _spark,
+    "typed": _typed,
     "small": _small,
     "tasks": lambda broker, a: bench_tasks.run(broker, max(a.planning), a.repeat),
     "planning": lambda broker, a: bench_planning.run(broker, a.planning, a.repeat),

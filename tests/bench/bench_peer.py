@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark import PulsarDataSource
+from tests.bench import records
 from tests.bench.__main__ import machine
 from tests.bench.bench_cold import cold_read
 from tests.bench.bench_decode import COLUMNS
@@ -39,6 +40,7 @@ from tests.bench.bench_sink import (
 )
 from tests.bench.bench_small import SIZES, EntrySize
 from tests.bench.bench_spark import read, to_noop
+from tests.bench.bench_typed import read_records, topic_of_records
 from tests.bench.cluster import ROOT, Cluster, Topic, cluster, note, spark_session
 from tests.bench.plot import draw
 from tests.bench.report import Case, Document, Measure, in_turns, table, wall
@@ -51,6 +53,7 @@ _RIVAL = "Scala connector"
 #: What we must reach of it.
 _READ_TARGETS = {"six columns": 2.2, "value only": 3.0}
 _COLD_TARGET = 1.0
+_TYPED_TARGETS = {"AVRO": 2.5, "JSON": 1.0}
 
 _PARTITIONS = 2
 _SIZE_BYTES = 100
@@ -199,6 +202,8 @@ def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
             yield _case(
                 topic, f"100 B, {name}", seconds[name], seconds[f"peer {name}"], target
             )
+        for kind, target in _TYPED_TARGETS.items():
+            yield _typed(broker, peer, spark, kind, target, rows, repeats)
         for size in SIZES:
             yield from _small(broker, peer, spark, size, rows, repeats)
         for write in _WRITES:
@@ -243,6 +248,28 @@ def _write(
         seconds["peer"],
         write.target,
     )
+
+
+def _typed(
+    broker: Cluster,
+    peer: Peer,
+    spark: SparkSession,
+    kind: str,
+    target: float,
+    rows: int,
+    repeats: int,
+) -> Case:
+    topic = topic_of_records(broker, kind, rows)
+    note(f"both read records in {kind}")
+    load = partial(read_records, broker, spark, topic)
+    words = "read", broker.service_url, topic.name, ",".join(records.ARROW.names)
+    measures: dict[str, Measure] = {
+        "peer": partial(peer.ask, *words),
+        "ours": wall(partial(to_noop, load)),
+    }
+    seconds = in_turns(measures, repeats)
+    what = f"{kind}, 5 columns of {topic.size_bytes} B"
+    return _case(topic, what, seconds["ours"], seconds["peer"], target)
 
 
 def _small(

@@ -81,7 +81,7 @@ def run(repeats: int) -> list[Case]:
     )
     return [
         Case(
-            "protobuf",
+            "values",
             name,
             _ROWS * _RUNS,
             sum(map(len, payloads)) * _RUNS,

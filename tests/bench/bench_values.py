@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values with a schema -> columns, beside their way from entries to a `value`."""
+"""Values with a schema <-> columns; reads beside the way from entries to a `value`."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from functools import partial
@@ -11,17 +10,19 @@ from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
-import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.arrow.values import ValueSettings, avro_plan, grown
+from pulsar_spark.arrow.values import ValueEncoder, ValueSettings, avro_plan, grown
 from pulsar_spark.arrow.values.avro import columns_of, decoder
+from pulsar_spark.arrow.values.encoders import encoder_for
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire.entries import EntryDecoder, read_stored_entry
 from pulsar_spark.wire.frames import FrameReader
+from tests.bench import records
 from tests.bench.report import MICROSECONDS, RATIO, Case, cpu, in_turns
 from tests.bench.samples import FIRST_EVENT_MS, Batch
 from tests.support import entries, kernels
@@ -32,27 +33,19 @@ ROWS = 1000
 _TOGETHER = 10
 _TIMES = 4
 
-_TREE: dict[str, Any] = {
-    "type": "record",
-    "name": "Payment",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "user", "type": "string"},
-        {"name": "amount", "type": "double"},
-        {"name": "ok", "type": "boolean"},
-        {"name": "note", "type": ["null", "string"]},
-    ],
-}
-
 #: Microseconds of the processor that a message may take, by the form of the kernel.
 _TARGETS = MappingProxyType({"AVRO, 5 fields": 0.2, "AVRO, 5 fields, as Python": 3.3})
+
+#: The same for a row that is written.
+_WRITE_TARGETS = MappingProxyType({"AVRO, 5 fields": 0.33})
 
 
 def run(repeats: int) -> list[Case]:
     """A record of five fields: all of them, two, as a later version, as Python."""
-    values = _values()
-    info = SchemaInfo(SchemaType.AVRO, json.dumps(_TREE).encode())
-    later = {**_TREE, "fields": [{**one} for one in reversed(_TREE["fields"])]}
+    values = pa.array(records.values(ROWS), pa.binary())
+    info = records.SCHEMAS["AVRO"]
+    tree = records.TREE
+    later = {**tree, "fields": [{**one} for one in reversed(tree["fields"])]}
     later["fields"][-1]["type"] = "double"
     later["fields"].append({"name": "more", "type": "string", "default": "x"})
     reader = SchemaInfo(SchemaType.AVRO, json.dumps(later).encode())
@@ -91,21 +84,58 @@ def run(repeats: int) -> list[Case]:
     ]
 
 
-def _values() -> pa.BinaryArray:
-    schema = fastavro.parse_schema({**_TREE})
-    found = []
-    for number in range(ROWS):
-        out = io.BytesIO()
-        row = {
-            "id": number * 1000,
-            "user": f"user-{number % 500}",
-            "amount": number * 1.5,
-            "ok": number % 2 == 0,
-            "note": None if number % 3 else f"note {number}",
-        }
-        fastavro.schemaless_writer(out, schema, row)
-        found.append(out.getvalue())
-    return pa.array(found, pa.binary())
+def run_writes(repeats: int) -> list[Case]:
+    """Columns -> values, beside a join of the same values by Arrow."""
+    rows = pa.RecordBatch.from_pylist(records.rows(ROWS * _TOGETHER), records.ARROW)
+    given = {
+        "AVRO, 5 fields": (records.SCHEMAS["AVRO"], rows),
+        "JSON, 5 fields": (records.SCHEMAS["JSON"], rows),
+        "INT64": (SchemaInfo(SchemaType.INT64), rows.select(["id"])),
+        "INSTANT": (SchemaInfo(SchemaType.INSTANT), _moments(rows)),
+    }
+    cases = []
+    for name, (info, columns) in given.items():
+        encoder = encoder_for(info, columns.schema)
+        values = encoder.encode(columns.columns).values
+        seconds = in_turns(
+            {
+                "join": cpu(partial(_join, values)),
+                name: cpu(partial(_encode, encoder, columns)),
+            },
+            max(repeats, 5),
+        )
+        target = _WRITE_TARGETS.get(name)
+        cases.append(
+            Case(
+                "encode",
+                f"values, {name}",
+                len(values) * _TIMES,
+                pc.sum(pc.binary_length(values)).as_py() * _TIMES,
+                seconds[name],
+                "join of the values",
+                seconds["join"],
+                target,
+                figure=RATIO if target is None else MICROSECONDS,
+            )
+        )
+    return cases
+
+
+def _moments(rows: pa.RecordBatch) -> pa.RecordBatch:
+    moments = rows["id"].cast(pa.timestamp("us", tz="UTC"))
+    return pa.RecordBatch.from_arrays([moments], ["value"])
+
+
+def _encode(encoder: ValueEncoder, rows: pa.RecordBatch) -> None:
+    for _ in range(_TIMES):
+        encoder.encode(rows.columns)
+
+
+def _join(values: pa.LargeBinaryArray) -> None:
+    """The least that puts values into one buffer of their own, with Arrow."""
+    empty = pa.scalar(b"", values.type)
+    for _ in range(_TIMES):
+        pc.binary_join_element_wise(values, empty, empty)
 
 
 def _decode(

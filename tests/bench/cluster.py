@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import ReadOptions, parse_read_options
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.batch_plan import plan_batch
 from pulsar_spark.source.ranges import TopicRange
 from tests.bench.publish import publish
-from tests.bench.samples import NONE, make_batches
+from tests.bench.samples import NONE, Batch, make_batches
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.reading import ranges_of
@@ -59,7 +60,7 @@ class Cluster:
         self.service_url = service_url
         self.admin = Admin(admin_url)
         self.namespace = namespace
-        self._topics: dict[tuple[int | None, ...], Topic] = {}
+        self._topics: dict[tuple[object, ...], Topic] = {}
 
     def options(self, topic: Topic, **further: str) -> ReadOptions:
         """The options that read a topic."""
@@ -104,6 +105,41 @@ class Cluster:
                 rows // partitions,
             )
             self._topics[key] = Topic(name, partitions, each * partitions, size_bytes)
+        return self._topics[key]
+
+    def topic_of(
+        self,
+        name: str,
+        batches: list[Batch],
+        rows: int,
+        schema: SchemaInfo,
+        partitions: int = 2,
+    ) -> Topic:
+        """A topic with a schema and about so many rows; filled once a run.
+
+        Args:
+            name: What tells it from others.
+            batches: Published in turns, all of one size; they name the first version.
+            rows: In all partitions together.
+            schema: Its schema.
+            partitions: How many it has.
+        """
+        key = name, rows, partitions
+        if key not in self._topics:
+            full = f"persistent://{self.namespace}/{name}-r{rows}"
+            note(f"writing {rows:,} rows of {name}, {partitions} partitions")
+            self.admin.create_partitioned(full, partitions)
+            text = schema.data.decode()
+            self.admin.add_schema(full, schema.type_name, text)
+            each = publish(
+                self.service_url,
+                [f"{full}-partition-{i}" for i in range(partitions)],
+                batches,
+                rows // partitions,
+            )
+            size_bytes = sum(batch.value_bytes for batch in batches)
+            size_bytes //= sum(batch.rows for batch in batches)
+            self._topics[key] = Topic(full, partitions, each * partitions, size_bytes)
         return self._topics[key]
 
     def remove(self) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,6 +26,7 @@ from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.options import ClientOptions, ReadOptions, ServiceUrl
 from pulsar_spark.spark.schema import spark_schema
 from pulsar_spark.wire.entries import decode_entry
+from tests.bench import records
 from tests.bench.samples import make_batches
 
 _TOPIC = "persistent://public/default/bench-partition-0"
@@ -50,8 +51,11 @@ class ReadyBatches(DataSource):
     def reader(self, schema: StructType) -> _Reader:
         """Hands over."""
         return _Reader(
-            tuple(self.options["columns"].split(",")),
-            int(self.options["size"]),
+            functools.partial(
+                ready_batch,
+                tuple(self.options["columns"].split(",")),
+                int(self.options["size"]),
+            ),
             int(self.options["rows"]),
             int(self.options["partitions"]),
         )
@@ -61,12 +65,29 @@ class ReadyBatches(DataSource):
         return _StreamReader(self.reader(schema), int(self.options["batches"]))
 
 
+class ReadyRecords(DataSource):
+    """Options: ``rows``, ``partitions``. Rows of ``records``, as AVRO has them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "bench-ready-records"
+
+    def schema(self) -> str:
+        """As a topic of such records has it."""
+        return records.COLUMNS
+
+    def reader(self, schema: StructType) -> _Reader:
+        """Hands over."""
+        options = self.options
+        return _Reader(ready_records, int(options["rows"]), int(options["partitions"]))
+
+
 class _Reader(DataSourceReader):
     def __init__(
-        self, columns: tuple[str, ...], size_bytes: int, rows: int, partitions: int
+        self, ready: Callable[[], pa.RecordBatch], rows: int, partitions: int
     ) -> None:
-        self._columns = columns
-        self._size_bytes = size_bytes
+        self._ready = ready
         self._rows = rows
         self._partitions = partitions
 
@@ -74,7 +95,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(i) for i in range(self._partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch = ready_batch(self._columns, self._size_bytes)
+        batch = self._ready()
         left = self._rows // self._partitions
         while left >= len(batch):
             yield batch
@@ -105,6 +126,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
+
+
+@functools.cache
+def ready_records() -> pa.RecordBatch:
+    """As many rows as a RecordBatch of our reader has."""
+    rows = records.rows(_DEFAULTS.rows_per_arrow_batch)
+    return pa.RecordBatch.from_pylist(rows, records.ARROW)
 
 
 @functools.cache

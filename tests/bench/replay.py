@@ -43,6 +43,7 @@ class Replay:
     """
 
     def __init__(self, frames: Sequence[bytes], rows: int) -> None:
+        self.is_heard = True
         self._frames = frames
         self._rows = rows
         self._sent = 0
@@ -153,7 +154,7 @@ def read(frames: Sequence[bytes], rows: int, schema: pa.Schema) -> None:
     range_ = TopicRange(TOPIC, EARLIEST, end)
     pool = ConnectionPool(options.client)
 
-    def open_transport(*_: object) -> Replay:
+    def open_transport(*_: object, **__: object) -> Replay:
         return Replay(frames, rows)
 
     with (

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,26 @@ def make_batches(
     return [
         _batch(rng, words, each, size_bytes, codec, is_varied) for _ in range(count)
     ]
+
+
+def batches_of(values: Sequence[bytes], rows: int, **fields: Any) -> list[Batch]:
+    """Batches of given values, each with a key.
+
+    Args:
+        values: All of them, in order.
+        rows: Messages in a batch.
+        **fields: Further fields of MessageMetadata.
+    """
+    found = []
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        members = [
+            entries.member(value, key=f"key-{start + at}", sequence_id=at)
+            for at, value in enumerate(part)
+        ]
+        metadata, payload = entries.batch(members, producer_name="bench", **fields)
+        found.append(Batch(metadata, payload, len(part), sum(map(len, part)), NONE))
+    return found
 
 
 def _batch(

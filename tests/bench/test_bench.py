@@ -26,6 +26,8 @@ from tests.bench import (
     bench_small,
     bench_spark,
     bench_stream,
+    bench_tls,
+    bench_typed,
     bench_values,
     bench_write,
 )
@@ -196,19 +198,32 @@ def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {case.hop for case in cases} == {"encode"}
 
 
+@pytest.mark.soak
+def test_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both directions are measured beside ssl sockets and beside TCP."""
+    monkeypatch.setattr(bench_tls, "_BYTES", 2 << 20)
+    cases = bench_tls.run(1)
+    assert {case.hop for case in cases} == {"tls"}
+    limits = [case.limit for case in cases]
+    assert limits == ["ssl sockets alone", "plain TCP"] * 2
+
+
 def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """All values can be read; the benchmark itself looks at that."""
     monkeypatch.setattr(bench_values, "_TIMES", 1)
     cases = bench_values.run(1)
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 2
+    cases = bench_values.run_writes(1)
+    assert {case.hop for case in cases} == {"encode"}
+    assert [case.target for case in cases] == [0.33, None, None, None]
 
 
 def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     """All values can be read; the benchmark itself looks at that."""
     monkeypatch.setattr(bench_protobuf, "_RUNS", 1)
     cases = bench_protobuf.run(1)
-    assert {case.hop for case in cases} == {"protobuf"}
+    assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 1
 
 
@@ -219,6 +234,7 @@ def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [case.target for case in cases] == [0.2, 0.35, None, None, None, None]
 
 
+@pytest.mark.soak
 def test_entries_of_few_messages() -> None:
     """The benchmark itself counts the rows; two sizes of entries have a target."""
     cases = bench_live.run(1, 6_400)
@@ -245,6 +261,7 @@ def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
     assert len(cases) == 2
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_micro_batches_written(cluster: Cluster, spark: SparkSession) -> None:
     """With each guarantee, and with none of a sink at all."""
@@ -273,6 +290,7 @@ assert all(case.is_met for case in cases), cases
 """
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     """Every size once; the benchmark itself counts the rows."""
@@ -280,6 +298,15 @@ def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     assert {case.hop for case in cases} == {"spark"}
 
 
+@pytest.mark.slow
+def test_reads_of_records(cluster: Cluster, spark: SparkSession) -> None:
+    """Each kind once; the benchmark itself counts the rows."""
+    cases = bench_typed.run(cluster, spark, 20_000, 1)
+    assert {case.hop for case in cases} == {"typed"}
+    assert [case.target for case in cases if case.target] == [0.9]
+
+
+@pytest.mark.soak
 @pytest.mark.slow
 def test_reads_of_small_entries(cluster: Cluster, spark: SparkSession) -> None:
     """Every size and codec once; the benchmark itself counts the rows."""

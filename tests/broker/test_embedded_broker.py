@@ -218,9 +218,10 @@ def test_ends_with_its_parent(tmp_path: Path) -> None:
     """``kill -9`` of the process that started a broker ends it and removes its data."""
     script = (
         "import sys, time\n"
-        "from tests.support.embedded_broker import EmbeddedBroker\n"
+        "from tests.support.embedded_broker import EmbeddedBroker, resolve_classpath\n"
         "broker = EmbeddedBroker(progress=None)\n"
-        "broker.start()\n"
+        "broker._choose_ports()\n"
+        "broker._launch(resolve_classpath())\n"
         "print(broker.pid, broker.folder, flush=True)\n"
         "time.sleep(600)\n"
     )

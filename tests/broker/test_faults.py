@@ -305,7 +305,9 @@ class TestThroughSpark:
             broker.restart(kill=True)
             assert reading.result(PATIENCE_S) == EXACT
 
-    @pytest.mark.parametrize("most", [PARTITIONS, 1])
+    @pytest.mark.parametrize(
+        "most", [PARTITIONS, pytest.param(1, marks=pytest.mark.soak)]
+    )
     def test_python_workers_are_killed(
         self, rows: str, link: LinkProxy, tmp_path: Path, most: int
     ) -> None:

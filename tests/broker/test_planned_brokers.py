@@ -76,7 +76,7 @@ def test_the_broker_gave_its_topics_away(
     assert 1 <= len(lookups) < len(names)
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_the_broker_was_restarted(
     broker: Any, planned: tuple[PulsarReader, list[Any]], kill: bool
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 from pulsar_spark import (
     CorruptEntryError,
     DataLossError,
+    EncryptionError,
     MessageId,
     decode_message_id,
     encode_message_id,
@@ -305,7 +306,7 @@ def test_encrypted(service_url: str, topic: str) -> None:
     key = pb.EncryptionKeys(key="their-key", value=b"wrapped")
     with RawPublisher(service_url, topic) as publisher:
         place = publisher.send(*message(b"secret", encryption_keys=[key]))
-    with pytest.raises(CorruptEntryError, match="their-key") as raised:
+    with pytest.raises(EncryptionError, match="their-key") as raised:
         values(service_url, topic)
     assert raised.value.message_id == f"{place[0]}:{place[1]}"
 

@@ -305,15 +305,19 @@ def publish_thousand_bytes(service_url: str, names: Sequence[str]) -> None:
 @pytest.mark.parametrize(
     ("publish", "rows", "options", "count", "size"),
     [
-        (publish_batches_of_50, 2500, {"maxRowsPerTrigger": "1000"}, 10, 1000),
+        pytest.param(
+            *(publish_batches_of_50, 2500, {"maxRowsPerTrigger": "1000"}, 10, 1000),
+            marks=pytest.mark.matrix,
+        ),
         (publish_batches_of_any_size, 2500, {"maxRowsPerTrigger": "1000"}, 10, 1000),
         (publish_thousand_bytes, 100, {"maxBytesPerTrigger": "84k"}, 5, 80),
-        (
+        pytest.param(
             publish_thousand_bytes,
             100,
             {"maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "100"},
             4,
             100,
+            marks=pytest.mark.matrix,
         ),
     ],
     ids=["batches of 50", "batches of any size", "bytes", "bytes and rows"],

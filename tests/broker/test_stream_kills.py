@@ -13,6 +13,7 @@ import random
 import sys
 import threading
 import time
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -296,20 +297,42 @@ def check_cursors(admin: Admin, query: Query, names: list[str]) -> None:
 # -- kills in the first micro-batch ----------------------------------------------------
 
 
-@pytest.mark.slow
-def test_killed_in_the_first_batch(
-    topic: str, service_url: str, admin: Admin, spark: SparkSession, tmp_path: Path
-) -> None:
-    """Where a query starts is settled once: what is published later is not skipped."""
-    url = service_url
-    latest, empty, by_time, future = (
-        f"{topic}-{name}" for name in ("latest", "empty", "time", "future")
-    )
-    for name in (latest, empty, by_time, future):
+@dataclass(frozen=True)
+class Held:
+    """What a job left that was killed while its queries stood in a micro-batch.
+
+    Attributes:
+        first: Queries that stood in the first one, by their topics' names.
+        mid: One that stood in the fourth.
+        now_ms: A time after the first ten rows of its topic, and before the others.
+    """
+
+    first: dict[str, Query]
+    mid: Query
+    now_ms: int
+
+
+STARTS = ("latest", "empty", "by_time", "future")
+
+
+@pytest.fixture(scope="module")
+def held(
+    service_url: str,
+    admin: Admin,
+    _shared_namespace: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Held:
+    """Queries of one job, which is killed when each is where it should be."""
+    url, folder = service_url, tmp_path_factory.mktemp("held")
+    prefix = f"persistent://{_shared_namespace}/held-{uuid.uuid4().hex[:8]}"
+    latest, empty, by_time, future = (f"{prefix}-{name}" for name in STARTS)
+    mid = f"{prefix}-mid"
+    for name in (latest, empty, by_time, future, mid):
         admin.create_partitioned(name, 2)
     for name in (latest, by_time, future):
         # One partition with rows, one without.
         publish_numbers(url, name, [0], range(10))
+    publish_numbers(url, mid, [0, 1], range(300))
     now_ms = time.time_ns() // 1_000_000
     await_true(lambda: time.time_ns() // 1_000_000 > now_ms + 1, "the clock's progress")
     publish_numbers(url, by_time, [0], range(10, 15))
@@ -318,23 +341,37 @@ def test_killed_in_the_first_batch(
         empty: {},  # latest, by default
         by_time: {"startingTime": str(now_ms + 1)},
         future: {"startingTime": str(now_ms + 2000)},
+        mid: {"startingOffsets": "earliest", "maxRowsPerTrigger": "100"},
     }
-    held = {
+    queries = {
         name: Query(
-            tmp_path / name.rpartition("/")[2],
+            folder / name.rpartition("-")[2],
             {"service.url": url, "topic": name, **start, **QUICK},
-            hold=0,
+            hold=3 if name == mid else 0,
         )
         for name, start in starts.items()
     }
-    with Job(list(held.values()), tmp_path / "log") as job:
-        for query in held.values():
-            job.await_true(lambda query=query: query.is_held, "batch 0")  # type: ignore[misc]
+    with Job(list(queries.values()), folder / "log") as job:
+        for query in queries.values():
+            job.await_true(lambda query=query: query.is_held, f"batch {query.hold}")  # type: ignore[misc]
         job.kill()
-    for query in held.values():
+    stood_in_mid = queries.pop(mid)
+    return Held(queries, stood_in_mid, now_ms)
+
+
+@pytest.mark.slow
+def test_killed_in_the_first_batch(
+    held: Held, service_url: str, admin: Admin, spark: SparkSession
+) -> None:
+    """Where a query starts is settled once: what is published later is not skipped."""
+    url = service_url
+    for query in held.first.values():
         assert (query.planned, query.committed) == ([0], [])
     # So that the time which is still to come, if any, is past for all of these.
-    await_true(lambda: time.time_ns() // 1_000_000 > now_ms + 2000, "the time to come")
+    await_true(
+        lambda: time.time_ns() // 1_000_000 > held.now_ms + 2000, "the time to come"
+    )
+    latest, empty, by_time, future = held.first
     first = {latest: 10, empty: 0, by_time: 15, future: 10}
     for name, number in first.items():
         publish_numbers(url, name, [0], range(number, number + 7))
@@ -342,7 +379,7 @@ def test_killed_in_the_first_batch(
     read_from = {latest: 10, empty: 0, by_time: 10, future: 10}
     queries = {
         name: replace(query, hold=None, available_now=True)
-        for name, query in held.items()
+        for name, query in held.first.items()
     }
     for name, query in queries.items():
         query.run(spark)
@@ -446,26 +483,9 @@ def test_killed_before_the_first_batch(
 
 
 @pytest.mark.slow
-def test_killed_in_mid_batch(
-    topic: str, service_url: str, admin: Admin, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_killed_in_mid_batch(held: Held, admin: Admin, spark: SparkSession) -> None:
     """The backlog is what was not committed, and a restart reads just that."""
-    admin.create_partitioned(topic, 2)
-    publish_numbers(service_url, topic, [0, 1], range(300))
-    query = Query(
-        tmp_path / "query",
-        {
-            "service.url": service_url,
-            "topic": topic,
-            "startingOffsets": "earliest",
-            "maxRowsPerTrigger": "100",
-            **QUICK,
-        },
-        hold=3,
-    )
-    with Job([query], tmp_path / "log") as job:
-        job.await_true(lambda: query.is_held, "batch 3")
-        job.kill()
+    query, topic = held.mid, held.mid.options["topic"]
     assert (query.planned, query.committed) == ([0, 1, 2, 3], [0, 1, 2])
     committed = query.offset(2)
     read = [rows_up_to(committed, part(topic, index)) for index in (0, 1)]

@@ -14,6 +14,8 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.discovery import find_topic_partitions
+from pulsar_spark.topics import compile_topics_pattern
+from pulsar_spark.wire import commands
 from tests.support import official, reading
 from tests.support.entries import message
 from tests.support.raw_publisher import RawPublisher
@@ -206,8 +208,8 @@ def test_waiting(service_url: str, namespace: str, way: str) -> None:
             asked.set()
             return counts
 
-        def topics_of_namespace(self, namespace):  # type: ignore[no-untyped-def]
-            names = super().topics_of_namespace(namespace)
+        def topics_of_namespace(self, namespace, pattern=""):  # type: ignore[no-untyped-def]
+            names = super().topics_of_namespace(namespace, pattern)
             asked.set()
             return names
 
@@ -246,3 +248,32 @@ def test_not_persistent(service_url: str) -> None:
     """A non-persistent topic keeps nothing, so naming one is refused."""
     with pytest.raises(OptionError, match="non-persistent"):
         reading.plan(service_url, {"topic": "non-persistent://public/default/t"})
+
+
+def test_brokers_shorten_the_list(
+    service_url: str, admin: Admin, namespace: str
+) -> None:
+    """Topics that do not match are not sent, and a list that is known is not either."""
+    for number in range(5):
+        admin.create_topic(f"persistent://{namespace}/other-{number}")
+    admin.create_topic(f"persistent://{namespace}/mine-1")
+    admin.create_partitioned(f"persistent://{namespace}/mine-2", 3)
+    pattern = compile_topics_pattern(f"{namespace}/mine-[0-9]").for_brokers
+    mine = {
+        f"persistent://{namespace}/{name}"
+        for name in ("mine-1", *(f"mine-2-partition-{n}" for n in range(3)))
+    }
+    options = parse_read_options({"service.url": service_url, "topic": "t"}).client
+    with ConnectionPool(options) as pool:
+        lookup = TopicLookup(pool)
+        first = lookup.topics_of_namespace(namespace, pattern)
+        assert set(first) == mine
+        (known,) = lookup._lists.values()
+        request = commands.topics_of_namespace(namespace, pattern, known.hash)
+        answer = pool.service().ask(request, 30)
+        assert answer.filtered
+        assert (answer.changed, list(answer.topics)) == (False, [])
+        assert lookup.topics_of_namespace(namespace, pattern) == first
+        admin.create_topic(f"persistent://{namespace}/mine-3")
+        later = lookup.topics_of_namespace(namespace, pattern)
+        assert set(later) == {*mine, f"persistent://{namespace}/mine-3"}

@@ -103,6 +103,14 @@ class Lab:
         """What END_TXN says."""
         return code(self.client.end([txn], action)[txn])
 
+    def await_end(self, txn: TxnId, action: TxnAction) -> str:
+        """What END_TXN says, asked again where the coordinator is silent."""
+        for _ in range(3):
+            error = self.client.end([txn], action)[txn]
+            if not isinstance(error, TransportError):
+                break
+        return code(error)
+
     def add(self, txn: TxnId, topic: str) -> str:
         """What ADD_PARTITION_TO_TXN says."""
         try:
@@ -459,11 +467,14 @@ def test_a_zombie_outlives_the_memory_of_its_abort(lab: Lab) -> None:
 # -- a broker that dies ----------------------------------------------------------------
 
 
-@pytest.mark.soak
 def test_a_crash(lab: Lab) -> None:
     """Open transactions survive it, to be ended or to expire; what was ended stays so.
 
-    Those that were just ending are done or over, and end as they were told to.
+    Those that were just ending are done or over, and end as they were told to. So are
+    those that were over: a coordinator may come back with one of these open, as it was
+    before its end (4.0.7, one crash in ten; see "A broker that forgets" in
+    docs/guarantees.md). Its answer may take as long as its broker's own client waits
+    for what a topic knew of transactions, which is 30 s.
     """
     topic = lab.topic()
     begun = {
@@ -488,11 +499,12 @@ def test_a_crash(lab: Lab) -> None:
     assert code(reply.exception(0)) == "TransactionCoordinatorNotFound"
     for how, action in actions.items():
         done, ending = begun[f"done, {how}"], begun[f"ending, {how}"]
-        assert lab.end(done, COMMIT) in (OVER, ENDING)
-        assert lab.end(done, ABORT) in (OVER, ENDING)
-        assert lab.end(ending, action) in ("ok", OVER, ENDING)
-        for txn in (done, ending):  # which takes a moment at most
-            await_true(lambda txn=txn, action=action: lab.end(txn, action) == OVER)
+        for txn in (done, ending):
+            assert lab.await_end(txn, action) in ("ok", OVER, ENDING)
+            await_true(
+                lambda txn=txn, action=action: lab.await_end(txn, action) == OVER,
+                f"the end of {txn}",
+            )
     for how in ENDS:
         lab.finish(begun[f"open, {how}"], how)
     newer = [lab.begin(at=i) for i in range(COORDINATORS)]
@@ -503,6 +515,7 @@ def test_a_crash(lab: Lab) -> None:
     assert lab.rows(topic) == ["first", *seen]
 
 
+@pytest.mark.soak  # a broker of its own; a scripted one says the same in make test
 def test_transactions_are_off() -> None:
     """Whoever asks for one is told what to set."""
     settings = {"transactionCoordinatorEnabled": "false"}

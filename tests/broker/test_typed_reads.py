@@ -28,11 +28,11 @@ from pyspark.errors import PySparkException
 
 from pulsar_spark.schemas.info import version_bytes
 from tests.support import official
-from tests.support.entries import message
+from tests.support.entries import batch, chunks, member, message
 from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -413,8 +413,25 @@ def publish(url: str, topic: str, text: Any, messages: Iterable[Any]) -> None:
             sender.send(one_message)
 
 
+def publish_json(url: str, topic: str, text: Any, messages: Iterable[Any]) -> None:
+    """Send records in JSON with the schema that has the same fields."""
+    kind = Json1 if text is V1 else Json2
+    with official.client(url) as one:
+        sender = one.create_producer(topic, schema=JsonSchema(kind))
+        for one_message in messages:
+            sender.send(kind(**one_message))
+
+
+@pytest.mark.parametrize(
+    ("kind", "publish"), [("AVRO", publish), ("JSON", publish_json)]
+)
 def test_a_stream_across_a_change(
-    spark: SparkSession, service_url: str, topic: str, tmp_path: Path
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    tmp_path: Path,
+    kind: str,
+    publish: Callable[..., None],
 ) -> None:
     """It keeps the columns that it began with, until it is told to take others."""
     stream = Stream(spark, service_url, topic, tmp_path)
@@ -434,4 +451,85 @@ def test_a_stream_across_a_change(
     assert stream.run() == [{"id": 5, "name": "a", "mail": None}]
     offsets = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda one: int(one.name))
     pin = json.loads(offsets.read_text().splitlines()[-1])["schema"]
-    assert (pin["type"], pin["topic"], pin["version"]) == ("AVRO", topic, 1)
+    assert (pin["type"], pin["topic"], pin["version"]) == (kind, topic, 1)
+
+
+def publish_good_and_bad(service_url: str, topic: str) -> None:
+    """Values in a batch, alone and in chunks, with all kinds of versions."""
+    known = {"schema_version": version_bytes(0)}
+    with RawPublisher(service_url, topic) as publisher:
+        publisher.send(
+            *batch(
+                [
+                    member(b"\2\2a", key="good"),
+                    member(b"\xff", key="bad"),
+                    member(b"\6\2a"),
+                    member(None),
+                    member(b""),
+                ],
+                **known,
+            )
+        )
+        publisher.send(*message(b"\x08\2a", schema_version=version_bytes(7)))
+        publisher.send(*message(b"\x0a\2a"))
+        publisher.send(*message(b"\x0c\2a", schema_version=b"\1\2"))
+        for value, uuid in (
+            (b"\x0e\xd0\x0f" + b"x" * 1000, "u1"),
+            (b"\xff" * 999, "u2"),
+        ):
+            for piece in chunks(value, 3, uuid, **known):
+                publisher.send(*piece)
+
+
+GOOD = [1, 3, None, None, 7]
+ALL = [1, None, 3, None, None, None, None, None, 7, None]
+BAD = [b"\xff", b"\x08\2a", b"\x0a\2a", b"\x0c\2a", b"\xff" * 999]
+
+
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+def test_bad_values_in_all_layouts(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    """Counted alike, whatever columns are asked for, in a read and in a stream."""
+    admin.create_topic(topic)
+    admin.add_schema(topic, "AVRO", json.dumps(record(("id", "int"), ("s", "string"))))
+    publish_good_and_bad(service_url, topic)
+    expected = GOOD if mode == "DROPMALFORMED" else ALL
+    frame = load(spark, service_url, topic, mode=mode, metadataColumns="__key")
+    assert [row.id for row in frame.collect()] == expected
+    assert frame.count() == len(expected)
+    assert frame.select("__key").where("__key IS NULL").count() == len(expected) - (
+        1 if mode == "DROPMALFORMED" else 2
+    )
+    some = "_corrupt_record BINARY, __key BINARY, id INT"
+    frame = load(spark, service_url, topic, mode=mode, schema=some)
+    assert [row.id for row in frame.collect()] == expected
+    bad = [bytes(row[0]) for row in frame.collect() if row[0] is not None]
+    assert bad == ([] if mode == "DROPMALFORMED" else BAD)
+    found: list[int | None] = []
+    options = {
+        "service.url": service_url,
+        "topic": topic,
+        "startingOffsets": "earliest",
+        "maxRowsPerTrigger": "2",
+        "mode": mode,
+    }
+    for _ in range(2):  # the second one finds nothing more
+        query = (
+            spark.readStream.format("pulsar")
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(
+                lambda one, _: found.extend(row.id for row in one.collect())
+            )
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(PATIENCE_S)
+    assert found == expected

@@ -345,6 +345,50 @@ def test_round_trip(
     assert back.select(frame.columns).collect() == frame.collect()
 
 
+@pytest.mark.parametrize("kind", ["avro", "json", "instant"])
+def test_ends_of_time(
+    spark: SparkSession, service_url: str, topic: str, kind: str
+) -> None:
+    """The first and the last moment that Spark has, and days before 1582."""
+    literals = ["timestamp_micros(-9223372036854775807)"]
+    literals += [
+        "timestamp_micros(9223372036854775807)",
+        "TIMESTAMP'1500-02-28 00:00:00 UTC'",
+    ]
+    frame = spark.sql(f"SELECT explode(array({', '.join(literals)})) AS value")
+    if kind != "instant":
+        frame = frame.selectExpr("value", "CAST(value AS DATE) AS day")
+    save(frame.coalesce(1), service_url, topic, schemaType=kind)
+    read = spark.read.format("pulsar").options(
+        **{"service.url": service_url, "topic": topic, "metadataColumns": "none"}
+    )
+    found = read.load()
+    assert found.columns == frame.columns
+    texts = [f"CAST({name} AS STRING)" for name in frame.columns]
+    assert found.selectExpr(*texts).collect() == frame.selectExpr(*texts).collect()
+
+
+def test_no_new_schemas(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """A namespace that lets nobody register: what fits is written, the rest named."""
+    namespace = topic.rpartition("/")[0].removeprefix("persistent://")
+    admin.create_topic(topic)
+    fields = [{"name": "id", "type": "long"}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    admin.add_schema(topic, "AVRO", text)
+    admin.set_policy(namespace, "isAllowAutoUpdateSchema", False)
+    try:
+        save(spark.range(2), service_url, topic)
+        more = spark.range(2).selectExpr("id", "'x' AS more")
+        text = save_error(more, service_url, topic)
+    finally:
+        admin.set_policy(namespace, "isAllowAutoUpdateSchema", True)
+    assert "PULSAR_SCHEMA" in text
+    assert "new: `more`" in text
+    assert versions(service_url, topic) == {0}
+
+
 def test_bad_rows(spark: SparkSession, service_url: str, topic: str) -> None:
     """NULL where the schema has none names column and row; nothing is written."""
     save(orders(spark, nullable=False).filter("id = 1"), service_url, topic)

@@ -15,12 +15,13 @@ import pulsar
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.arrow.hashing import boost_hash
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import BadRowError, MessageTooLargeError
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from tests.support import official, reading
-from tests.support.official import CODECS, Row
+from tests.support.official import CODECS, Message, Row
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -493,6 +494,38 @@ def test_keys_to_partitions(
     rows = official.read_back(service_url, topic, partitions=7)
     found = {(row.value, int(row.topic[-1])) for row in rows}
     assert found == {(key.encode(), p[at]) for key, p in JAVA_PARTITIONS.items()}
+
+
+def test_keys_to_the_partitions_of_cpp(
+    service_url: str, admin: Admin, topic: str
+) -> None:
+    """With BoostHash a key is where the C++ client puts it, and those around it."""
+    keys = [f"{'x' * (n % 40)}{n}" for n in range(1000)]
+    keys += ["größer", "日本", "\U0001f600", "\0", " "]
+    found = []
+    for name in topic, f"{topic}-ours":
+        admin.create_partitioned(name, 7)
+        if name == topic:
+            official.produce(
+                service_url, name, [Message(b"v", key=key) for key in keys]
+            )
+        else:
+            columns = {"value": ["v"] * len(keys), "__key": keys}
+            write(service_url, name, columns, p_hashingScheme="BoostHash")
+        rows = official.read_back(service_url, name, partitions=7)
+        found.append({row.key: int(row.topic[-1]) for row in rows})
+    theirs, ours = found
+    assert len(ours) == len(keys)
+    assert ours == theirs
+
+
+def test_an_empty_key_by_boost_hash(service_url: str, admin: Admin, topic: str) -> None:
+    """It is a key, as for C++; Python's client leaves it out, and takes turns."""
+    admin.create_partitioned(topic, 7)
+    columns = {"value": ["v"] * 20, "__key": [""] * 20}
+    write(service_url, topic, columns, p_hashingScheme="BoostHash")
+    (partition,) = partitions_of(service_url, topic)
+    assert partition == boost_hash(b"") % 7
 
 
 def test_key_encoding(service_url: str, admin: Admin, topic: str) -> None:

@@ -421,7 +421,7 @@ def test_a_paused_query_is_forgotten(forgetful: EmbeddedBroker, kind: str) -> No
 
 def left_in(admin: Admin, log: str) -> int:
     """How many messages of a log its subscription keeps."""
-    subscription = admin.stats(log)["subscriptions"].get("spark-commits")
+    subscription = admin.stats(log)["subscriptions"].get("spark-pulsar-commits")
     return int(subscription["msgBacklog"]) if subscription else 0
 
 

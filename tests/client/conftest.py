@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripted broker, for these tests."""
 
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.client import settling
 from tests.support.scripted_fixtures import _nothing_left as _nothing_left
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes
 from tests.support.scripted_fixtures import clock as clock
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted
 from tests.support.scripted_fixtures import unhurried as unhurried
+
+
+@pytest.fixture(autouse=True)
+def _files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody renews the files that a test has just made."""
+    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)

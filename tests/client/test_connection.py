@@ -223,9 +223,9 @@ class TestHandshake:
         wait_until(lambda: not scripted.sessions)
 
     def test_a_challenge_is_an_auth_error(self, scripted: ScriptedBroker) -> None:
-        """This version has no credentials to answer with, and says so."""
+        """Where there is nothing to answer with, the error names what is asked for."""
         scripted.script("CONNECT", lambda _, session, __: challenge(session))
-        text = "asks for token authentication, which this version does not support"
+        text = "asks for token authentication, but the credentials are for none"
         with pytest.raises(AuthError, match=text):
             connect(scripted.address, client_options())
 
@@ -234,9 +234,11 @@ class Keys:
     """A provider of credentials that are numbered."""
 
     method = "token"
+    advice = "Look at the keys."
 
     def __init__(self) -> None:
         self.given = 0
+        self.refusals: list[bytes] = []
         self.challenges: list[bytes] = []
 
     def data(self) -> bytes:
@@ -248,6 +250,14 @@ class Keys:
         """Give an answer that shows what was asked."""
         self.challenges.append(challenge)
         return b"answer to " + challenge
+
+    def refused(self, data: bytes) -> None:
+        """Note it."""
+        self.refusals.append(data)
+
+    def role(self) -> str:
+        """Name the one who has them."""
+        return "keeper"
 
 
 class FaultyKeys(Keys):
@@ -346,18 +356,18 @@ class TestCredentials:
 
     def test_a_challenge_of_another_method(self, scripted: ScriptedBroker) -> None:
         """Both are named."""
-        scripted.script(
+        scripted.always(
             "CONNECT", lambda _, session, __: challenge(session, "athenz\n")
         )
         with pytest.raises(AuthError, match=r"athenz\\n auth.*are for token"):
             connect(scripted.address, client_options(), credentials=Keys())
 
     def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
-        """Nothing is opened, and its words are not repeated."""
+        """Nothing is sent, and its words are not repeated."""
         with pytest.raises(AuthError, match="RuntimeError") as caught:
             connect(scripted.address, client_options(), credentials=FaultyKeys())
         assert "secret" not in str(caught.value)
-        assert scripted.connections == 0
+        assert not scripted.requests
 
     def test_a_provider_that_fails_in_between(
         self, scripted: ScriptedBroker, caplog: pytest.LogCaptureFixture
@@ -379,6 +389,133 @@ class TestCredentials:
         assert isinstance(error, AuthError)
         assert "could not be obtained: RuntimeError" in error.message
         assert "secret" not in f"{error} {caplog.text}"
+
+    def test_an_answer_that_is_long_in_coming(self, scripted: ScriptedBroker) -> None:
+        """Meanwhile everything else goes on; further challenges wait for the same."""
+        go = threading.Event()
+
+        class Slow(Keys):
+            def answer(self, challenge: bytes) -> bytes:
+                go.wait(60)
+                return super().answer(challenge)
+
+        keys = Slow()
+        with connect(
+            scripted.address, client_options(), credentials=keys
+        ) as connection:
+            (session,) = scripted.sessions
+            for _ in range(3):
+                challenge(session)
+            assert connection.ask(LOOKUP, 60)
+            assert keys.challenges == []
+            go.set()
+            wait_until(lambda: scripted.requests["AUTH_RESPONSE"])
+            assert keys.challenges == [b"?"]
+            challenge(session, data=b"again")
+            wait_until(lambda: len(scripted.bodies["AUTH_RESPONSE"]) == 2)
+            assert connection.is_open
+        assert keys.challenges == [b"?", b"again"]
+
+    def test_an_answer_that_does_not_come(self, scripted: ScriptedBroker) -> None:
+        """The connection ends in time, by an error that says so."""
+        go = threading.Event()
+
+        class Hanging(Keys):
+            def answer(self, challenge: bytes) -> bytes:
+                go.wait(60)
+                return b""
+
+        options = client_options(operation_timeout_s=0.1)
+        with connect(scripted.address, options, credentials=Hanging()) as connection:
+            (session,) = scripted.sessions
+            challenge(session)
+            wait_until(lambda: not connection.is_open)
+            error = connection.request(LOOKUP).outcome()
+        go.set()
+        assert isinstance(error, AuthError)
+        assert "did not come within 0.1 s" in error.message
+
+    def test_one_that_hangs_at_first(self, scripted: ScriptedBroker) -> None:
+        """Nothing is opened."""
+        go = threading.Event()
+
+        class Hanging(Keys):
+            def data(self) -> bytes:
+                go.wait(60)
+                return b""
+
+        options = client_options(operation_timeout_s=0.1)
+        with pytest.raises(AuthError, match=r"did not come within 0\.1 s"):
+            connect(scripted.address, options, credentials=Hanging())
+        go.set()
+        assert scripted.connections == 0
+
+    def test_a_credential_that_was_renewed_meanwhile(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """Of one that is refused there may be a fresh one: it is tried, once."""
+        scripted.script("CONNECT", refuse("AuthenticationError", "too old"))
+        keys = Keys()
+        connect(scripted.address, client_options(), credentials=keys).close()
+        sent = [body.auth_data for body in scripted.bodies["CONNECT"]]
+        assert sent == [b"secret-1", b"secret-2"]
+        assert keys.refusals == [b"secret-1"]
+        scripted.always("CONNECT", refuse("AuthenticationError", "too old"))
+        with pytest.raises(AuthError, match=r"too old\. It did not accept the method"):
+            connect(scripted.address, client_options(), credentials=keys)
+        assert len(scripted.bodies["CONNECT"]) == 4
+
+    def test_a_credential_that_stays_the_same(self, scripted: ScriptedBroker) -> None:
+        """It is not sent twice, and not tried again later."""
+
+        class Constant(Keys):
+            def data(self) -> bytes:
+                return b"secret"
+
+        scripted.always("CONNECT", refuse("AuthenticationError", "no"))
+        with pytest.raises(AuthError, match="Look at the keys") as caught:
+            connect(scripted.address, client_options(), credentials=Constant())
+        assert len(scripted.bodies["CONNECT"]) == 1
+        assert not caught.value.retriable
+
+    def test_a_role_that_may_not_connect(self, scripted: ScriptedBroker) -> None:
+        """No other credential would help."""
+        scripted.script("CONNECT", refuse("AuthorizationError", "no"))
+        with pytest.raises(AuthError, match="The role 'keeper' is not allowed this"):
+            connect(scripted.address, client_options(), credentials=Keys())
+        assert len(scripted.bodies["CONNECT"]) == 1
+
+    def test_an_answer_that_is_refused(self, scripted: ScriptedBroker) -> None:
+        """The connection is over; another one may have a better credential."""
+        refused = pb.CommandError(request_id=(1 << 64) - 1, error=3, message="Failed")
+        scripted.script(
+            "AUTH_RESPONSE",
+            lambda _, session, __: session.send(
+                type=pb.BaseCommand.ERROR, error=refused
+            ),
+        )
+        with connect(
+            scripted.address, client_options(), credentials=Keys()
+        ) as connection:
+            (session,) = scripted.sessions
+            challenge(session)
+            wait_until(lambda: not connection.is_open)
+            error = connection.request(LOOKUP).outcome()
+        assert isinstance(error, AuthError)
+        assert error.retriable
+
+    def test_what_a_role_lacks(self, scripted: ScriptedBroker) -> None:
+        """The request says what is missing, and on which topic."""
+        scripted.script("LOOKUP", refuse("AuthorizationError", "no"))
+        with connect(
+            scripted.address, client_options(), credentials=Keys()
+        ) as connection:
+            pending = connection.request(LOOKUP)
+            connection_error = pending.exception(60)
+        assert isinstance(connection_error, AuthError)
+        message = connection_error.message
+        assert "The role 'keeper' lacks both consume and produce" in message
+        assert "pulsar-admin namespaces grant-permission" in message
 
     def test_an_error_of_ours_is_passed_on(self, scripted: ScriptedBroker) -> None:
         """Who provides credentials may say what helps."""
@@ -1112,7 +1249,9 @@ class TestKeepAlive:
     @pytest.fixture
     def connection(self, scripted: ScriptedBroker) -> Iterator[Connection]:
         """A connection to the scripted broker."""
-        options = client_options(keep_alive_interval_s=self.INTERVAL_S)
+        options = client_options(
+            keep_alive_interval_s=self.INTERVAL_S, connection_max_idle_s=0
+        )
         one = connect(scripted.address, options)
         yield one
         one.close()

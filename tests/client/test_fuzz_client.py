@@ -17,14 +17,17 @@ import pytest
 from pulsar_spark.errors import PulsarSparkError
 from tests.client.fuzz_client import converse, hurry
 
-#: Frames that are not what they should be, in each part.
-FRAMES = 20_000
+#: How many frames that are not what they should be ``make test`` has.
+FEW = 4_000
 
 #: How many there are in all. ``make soak`` asks for many more, in parts.
-WANTED = int(os.environ.get("PULSAR_SPARK_FUZZ_FRAMES", FRAMES))
+WANTED = int(os.environ.get("PULSAR_SPARK_FUZZ_FRAMES", FEW))
+
+#: Most of them in a part.
+FRAMES = 20_000
 
 #: They take long then, and ``make test`` is not what asked for them.
-LONG = [pytest.mark.soak] if WANTED > FRAMES else []
+LONG = [pytest.mark.soak] if WANTED > FEW else []
 
 #: Where the seeds begin. A failure names its own, which can be put here.
 SEED = int(os.environ.get("PULSAR_SPARK_FUZZ_SEED", 1))

@@ -4,11 +4,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.lookup import TopicLookup, in_turns
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
     AskAgainError,
@@ -24,6 +26,7 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
     cut,
+    late,
     look_up,
     redirect,
     refuse,
@@ -51,6 +54,39 @@ def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[TopicLooku
     pool = ConnectionPool(client_options(scripted.address, lookup_timeout_s=0.2))
     yield TopicLookup(pool)
     pool.close()
+
+
+class TestThrottle:
+    @pytest.mark.parametrize(
+        ("each", "most", "turns"),
+        [
+            (5, 50, ["aaaaab", "a"]),
+            (2, 50, ["aab", "aa", "aa"]),
+            (9, 4, ["aaaa", "aab"]),
+            (1, 1, ["a", "a", "a", "a", "a", "a", "b"]),
+        ],
+    )
+    def test_who_is_asked_when(self, each: int, most: int, turns: list[str]) -> None:
+        """Neither a broker nor all together are asked too much; all are, in order."""
+        to = dict(enumerate("aaaaaab"))
+        found = list(in_turns(to, each, most))
+        assert ["".join(to[key] for key in turn) for turn in found] == turns
+        assert sorted(itertools.chain(*found)) == sorted(to)
+        assert [key for turn in found for key in turn if to[key] == "a"] == [*range(6)]
+
+    def test_no_broker_has_more_at_a_time(self, scripted: ScriptedBroker) -> None:
+        """The next are sent when those under way are answered."""
+        answers = threading.Event()
+        scripted.script("PARTITIONED_METADATA", *[late(answers)] * 2)
+        limit = client_options(scripted.address, concurrent_lookup_request=2)
+        with ConnectionPool(limit) as pool, ThreadPoolExecutor(1) as executor:
+            asked = executor.submit(
+                TopicLookup(pool).partition_counts, [f"{TOPIC}-{n}" for n in range(7)]
+            )
+            wait_until(lambda: scripted.requests["PARTITIONED_METADATA"] == 2)
+            answers.set()
+            assert len(asked.result(60)) == 7
+        assert scripted.requests["PARTITIONED_METADATA"] == 7
 
 
 class TestPartitionCounts:
@@ -173,6 +209,46 @@ def test_topics_of_a_namespace(scripted: ScriptedBroker, lookup: TopicLookup) ->
     scripted.add_topic(TOPIC)
     scripted.add_topic("persistent://public/other/t")
     assert lookup.topics_of_namespace("public/default") == [TOPIC]
+
+
+@pytest.mark.parametrize("code", ["TopicNotFound", "ServiceNotReady", "MetadataError"])
+def test_a_topic_that_became_a_scalable_one(
+    scripted: ScriptedBroker, lookup: TopicLookup, code: str
+) -> None:
+    """Whatever the code, it is neither absent nor asked for again."""
+    scripted.add_topic(TOPIC)
+    sentence = "Topic is migrated to topic://public/default/t"
+    scripted.script("PARTITIONED_METADATA", refuse(code, sentence))
+    with pytest.raises(BrokerError, match=r"has become a scalable one") as caught:
+        lookup.partition_counts([TOPIC])
+    assert not caught.value.retriable
+    assert type(caught.value) is BrokerError
+    assert scripted.requests["PARTITIONED_METADATA"] == 1
+    scripted.script("LOOKUP", refuse(code, sentence))
+    (found,) = lookup.brokers([TOPIC]).values()
+    assert isinstance(found, BrokerError)
+    assert "topic://public/default/t" in found.message
+
+
+def test_a_list_of_topics_that_has_not_changed(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """It comes once; then the broker is told which one is known."""
+    scripted.lists_by_hash = True
+    pattern = "public/default/t.*"
+    for name in (TOPIC, f"{TOPIC}-2", "persistent://public/default/other"):
+        scripted.add_topic(name)
+    for _ in range(2):
+        found = lookup.topics_of_namespace("public/default", pattern)
+        assert found == [TOPIC, f"{TOPIC}-2"]
+    first, second = scripted.bodies["GET_TOPICS_OF_NAMESPACE"]
+    assert first.topics_pattern == second.topics_pattern == pattern
+    assert not first.HasField("topics_hash")
+    assert second.topics_hash
+    scripted.add_topic(f"{TOPIC}-3")
+    assert len(lookup.topics_of_namespace("public/default", pattern)) == 3
+    assert len(lookup.topics_of_namespace("public/default")) == 4
+    assert not scripted.bodies["GET_TOPICS_OF_NAMESPACE"][-1].HasField("topics_hash")
 
 
 def test_a_list_of_topics_is_no_larger_than_a_message(

@@ -5,12 +5,14 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.client import connect as connect_module
+from pulsar_spark.client import connection as connection_module
 from pulsar_spark.client import pool as module
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.lookup import TopicLookup
@@ -20,7 +22,10 @@ from pulsar_spark.client.pool import (
     normal_address,
     shared_pool,
 )
-from pulsar_spark.errors import ProtocolError, TransportError
+from pulsar_spark.errors import AuthError, ProtocolError, TransportError
+from pulsar_spark.options.authentication import AuthenticationOptions, Token
+from pulsar_spark.options.secrets import Secret
+from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.permits import Learnt
 from tests.support.scripted_broker import (
@@ -28,16 +33,25 @@ from tests.support.scripted_broker import (
     client_options,
     cut,
     garbage,
+    refuse,
     silence,
     usual,
     wait_until,
 )
+from tests.support.scripted_fixtures import Clock
 from tests.support.waiting import join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pulsar_spark.errors import PulsarSparkError
+    from pulsar_spark.wire.protocol import Delivery
 
 TOPIC = "persistent://public/default/t"
+
+ANN, BOB = (
+    AuthenticationOptions("token", Token(Secret(token))) for token in ("ann", "bob")
+)
 
 
 def closed_port() -> str:
@@ -162,6 +176,32 @@ def test_a_slow_broker_does_not_hold_up_others(
         assert pool.service().broker == scripted.address
         slow.cut()
         join(waiting, "asking a broker that is gone")
+
+
+def test_a_host_that_does_not_want_us(scripted: ScriptedBroker) -> None:
+    """Where no other answers, that is the reason, and final."""
+    scripted.always("CONNECT", refuse("AuthenticationError", "no"))
+    hosts = closed_port(), scripted.address, closed_port()
+    with (
+        ConnectionPool(client_options(*hosts)) as pool,
+        pytest.raises(AuthError) as caught,
+    ):
+        pool.service()
+    assert not caught.value.retriable
+    assert caught.value.broker == scripted.address
+
+
+def test_options_say_who_connects(scripted: ScriptedBroker) -> None:
+    """A pool needs no more than these, and who is another one has another pool."""
+    given = [client_options(scripted.address, authentication=a) for a in (ANN, BOB)]
+    pools = [shared_pool(one) for one in (*given, given[0])]
+    assert pools[0] is pools[2] is not pools[1]
+    for pool in pools:
+        pool.service()
+    assert [b.auth_data for b in scripted.bodies["CONNECT"]] == [b"ann", b"bob"]
+    assert b"ann" not in repr([pool.options.pool_key for pool in pools]).encode()
+    for pool in pools:
+        pool.close()
 
 
 def test_no_host_answers() -> None:
@@ -416,3 +456,72 @@ def in_child(run: Callable[[], object]) -> int:
         os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+class TestIdleConnections:
+    """A connection that nothing uses is closed after a while."""
+
+    @pytest.fixture
+    def resting(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[ConnectionPool]:
+        """Connections that end soon."""
+        monkeypatch.setattr(connection_module, "_TICK_S", 0.01)
+        options = client_options(scripted.address, connection_max_idle_s=0.1)
+        with ConnectionPool(options) as pool:
+            yield pool
+
+    def test_it_is_closed_and_opened_anew(
+        self, scripted: ScriptedBroker, resting: ConnectionPool
+    ) -> None:
+        """Whoever wants it gets another one."""
+        address = BrokerAddress(scripted.address)
+        first = resting.get(address)
+        wait_until(lambda: not first.is_open)
+        with pytest.raises(TransportError, match="connectionMaxIdleSeconds"):
+            first.send(commands.ping())
+        second = resting.get(address)
+        assert second is not first
+        assert second.wanted()
+
+    def test_what_is_used_stays(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A consumer uses it, however silent it is; time counts from its end."""
+        clock = Clock()
+        monkeypatch.setattr(connection_module, "time", clock)
+        with ConnectionPool(
+            client_options(
+                scripted.address, connection_max_idle_s=60, keep_alive_interval_s=9e9
+            )
+        ) as pool:
+            connection = pool.get(BrokerAddress(scripted.address))
+            consumer_id = connection.attach(Box())
+            assert not connection._rests(clock.now + 1000)
+            connection.detach(consumer_id)
+            assert not connection._rests(clock.now + 1059)
+            assert connection.wanted()
+            clock.now += 59
+            assert not connection._rests(clock.now)
+            clock.now += 1
+            assert connection._rests(clock.now)
+            assert not connection.wanted()
+
+    @pytest.mark.parametrize("never", [0, -1])
+    def test_never(self, scripted: ScriptedBroker, never: float) -> None:
+        """0 and -1 keep connections for ever."""
+        options = client_options(scripted.address, connection_max_idle_s=never)
+        with ConnectionPool(options) as pool:
+            connection = pool.get(BrokerAddress(scripted.address))
+            assert not connection._rests(time.monotonic() + 1e9)
+            assert connection.is_open
+
+
+class Box:
+    """A consumer that waits."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Nothing comes."""
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """It ends with its connection."""

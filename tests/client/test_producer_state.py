@@ -195,13 +195,29 @@ def test_an_attachment_that_was_left(shared: Shared, producer: TopicProducer) ->
 def test_a_final_refusal(shared: Shared, producer: TopicProducer) -> None:
     """It is for all producers, not for this one to be attached again."""
     attachment = attach(producer)
-    attachment.refused(*refusal("TopicTerminatedError"))
+    attachment.refused(*refusal("InvalidTxnStatus"))
     assert isinstance(shared.fatal, PulsarSparkError)
-    assert "write to another topic" in str(shared.fatal)
     assert producer.state is State.ATTACHED
     first = shared.fatal
     attachment.refused(*refusal("NotAllowedError"))
     assert shared.fatal is first
+
+
+def test_the_end_of_a_topic(
+    shared: Shared, producer: TopicProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is believed when the broker goes on saying so for a while."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    for _ in range(3):
+        attachment = attach(producer)
+        attachment.refused(*refusal("TopicTerminatedError"))
+        attachment.refused(*refusal("TopicTerminatedError", 1))
+        assert producer.state is State.BROKEN
+        clock.now += 7
+    assert shared.fatal is None
+    attach(producer).refused(*refusal("TopicTerminatedError"))
+    assert "write to another topic" in str(shared.fatal)
 
 
 def test_entries_that_arrive_damaged(shared: Shared, producer: TopicProducer) -> None:

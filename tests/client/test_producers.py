@@ -484,7 +484,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("code", "kind"),
         [
-            ("TopicTerminatedError", BrokerError),
             ("NotAllowedError", BrokerError),
             ("AuthorizationError", AuthError),
             ("InvalidTxnStatus", BrokerError),

@@ -472,3 +472,16 @@ class TestEnd:
         outcome = impatient.end([txn], ABORT)[txn]
         assert isinstance(outcome, TransportError)
         assert "Transaction 0:0: " in outcome.message
+
+
+class TestAsk:
+    def test_what_is_open(
+        self, scripted: ScriptedBroker, client: TransactionClient
+    ) -> None:
+        """All at once, and none of them gets a topic partition by being asked about."""
+        open_one, over = client.begin(TTL_MS), client.begin(TTL_MS)
+        client.end([over], ABORT)
+        answers = client.ask([open_one, over])
+        assert answers[open_one] is None
+        assert code(answers[over]) == "TransactionNotFound"
+        assert list(scripted.transactions.values()) == [[]]

@@ -1,15 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import array
+import fcntl
+import hashlib
+import os
+import select
+import shutil
 import socket
+import subprocess
+import termios
 import threading
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.client import transport as module
+from pulsar_spark.client.tls import Tls
 from pulsar_spark.client.transport import Transport, open_transport
-from pulsar_spark.errors import TransportError
+from pulsar_spark.errors import TlsError, TransportError
+from pulsar_spark.options import TlsOptions
+from tests.support.certificates import Authority, Pair
+from tests.support.embedded_broker import free_ports
+from tests.support.scripted_broker import wait_until
+from tests.support.tls_front import server_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +37,51 @@ def listener() -> Iterator[socket.socket]:
         yield one
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Whom the client trusts."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Pair:
+    """What the server shows."""
+    return authority.issue("server")
+
+
 @pytest.fixture
-def ends(listener: socket.socket) -> Iterator[tuple[Transport, socket.socket]]:
+def tls(authority: Authority) -> Tls:
+    """How a client connects."""
+    trusted = TlsOptions(trust_certificates_path=str(authority.certificate))
+    return Tls(trusted, "127.0.0.1")
+
+
+@pytest.fixture
+def tls_ends(
+    listener: socket.socket, tls: Tls, server: Pair
+) -> Iterator[tuple[Transport, socket.socket]]:
+    """The same by TLS."""
+
+    def accept() -> socket.socket:
+        sock, _ = listener.accept()
+        sock.settimeout(60)
+        return server_context(server).wrap_socket(
+            sock, server_side=True, suppress_ragged_eofs=False
+        )
+
+    with ThreadPoolExecutor(1) as executor:
+        accepted = executor.submit(accept)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        transport = open_transport(address, 60, tls)
+        peer = accepted.result(60)
+    with peer:
+        yield transport, peer
+    transport.shutdown()
+    transport.close()
+
+
+@pytest.fixture
+def tcp_ends(listener: socket.socket) -> Iterator[tuple[Transport, socket.socket]]:
     """A transport and the other end of it."""
     transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60)
     peer, _ = listener.accept()
@@ -31,6 +89,15 @@ def ends(listener: socket.socket) -> Iterator[tuple[Transport, socket.socket]]:
         yield transport, peer
     transport.shutdown()
     transport.close()
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def ends(request: pytest.FixtureRequest) -> tuple[Transport, socket.socket]:
+    """Each of them in turn."""
+    found: tuple[Transport, socket.socket] = request.getfixturevalue(
+        f"{request.param}_ends"
+    )
+    return found
 
 
 def test_bytes_pass_in_both_directions(ends: tuple[Transport, socket.socket]) -> None:
@@ -172,3 +239,197 @@ def test_a_connection_that_is_reset_at_once(
     with pytest.raises(TransportError, match="Invalid argument"):
         open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60)
     assert made[0].fileno() == -1
+
+
+class TestTls:
+    """What is different where the bytes are encrypted."""
+
+    def test_more_than_there_is_room_for(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """The socket knows nothing of what is decrypted already."""
+        transport, peer = tls_ends
+        sent = os.urandom(50_000)
+        peer.sendall(sent)
+        room = memoryview(bytearray(7_000))
+        found = bytearray()
+        while len(found) < len(sent):
+            size = transport.receive(room, 60)
+            assert size
+            found += room[:size]
+        assert found == sent
+        assert transport.receive(room, 0.01) == 0
+
+    def test_much_in_both_directions(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """Records of one direction come out of the other one as they were."""
+        transport, peer = tls_ends
+        block = os.urandom(1 << 20)
+        count = 48
+
+        def echo() -> None:
+            left = count * len(block)
+            while left:
+                data = peer.recv(1 << 18)
+                assert data
+                left -= len(data)
+                peer.sendall(data)
+
+        def send() -> None:
+            for _ in range(count):
+                transport.send(block)
+
+        with ThreadPoolExecutor(2) as executor:
+            tasks = [executor.submit(echo), executor.submit(send)]
+            room = memoryview(bytearray(1 << 18))
+            seen, size = hashlib.sha256(), 0
+            while size < count * len(block):
+                got = transport.receive(room, 60)
+                assert got, "silence"
+                seen.update(room[:got])
+                size += got
+            for task in tasks:
+                task.result(60)
+        wanted = hashlib.sha256()
+        for _ in range(count):
+            wanted.update(block)
+        assert seen.digest() == wanted.digest()
+
+    def test_reading_goes_on_while_a_sender_waits(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """A broker that takes nothing for now has something to say all the same."""
+        transport, peer = tls_ends
+        outcome: list[Exception] = []
+
+        def send() -> None:
+            try:
+                transport.send(bytes(64 << 20))  # more than sockets take in
+            except TransportError as error:
+                outcome.append(error)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        select.select([peer], [], [], 60)  # it has begun
+        peer.sendall(b"receipt" * 100_000)
+        room = memoryview(bytearray(1 << 16))
+        size = 0
+        while size < 700_000:
+            got = transport.receive(room, 60)
+            assert got
+            size += got
+        assert sender.is_alive()
+        transport.shutdown()
+        sender.join(60)
+        assert not sender.is_alive(), "it still waits for a connection that has ended"
+        assert len(outcome) == 1
+
+    def test_the_end_is_announced(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """As TLS wants it: who is cut off would see another end than this."""
+        transport, peer = tls_ends
+        transport.send(b"last words")
+        transport.shutdown()
+        assert peer.recv(100) == b"last words"
+        assert peer.recv(100) == b""  # else an error, for want of the farewell
+
+    def test_the_end_that_the_other_side_announces(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """What came before it is handed on first."""
+        transport, peer = tls_ends
+        peer.sendall(b"last words")
+
+        def leave() -> None:
+            peer.unwrap()  # type: ignore[attr-defined]
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        room = memoryview(bytearray(100))
+        assert transport.receive(room, 60) == 10
+        with pytest.raises(TransportError, match="closed the connection"):
+            transport.receive(room, 60)
+        transport.shutdown()
+        thread.join(60)
+
+    def test_bytes_that_are_no_records(
+        self, tls_ends: tuple[Transport, socket.socket]
+    ) -> None:
+        """Somebody in between has changed them: the connection breaks, as by a cut."""
+        transport, peer = tls_ends
+        room = memoryview(bytearray(100))
+        peer.sendall(b"well")
+        assert transport.receive(room, 60) == 4
+        with socket.socket(fileno=os.dup(peer.fileno())) as raw:
+            raw.sendall(b"this is no record of TLS")
+        with pytest.raises(TransportError) as caught:
+            transport.receive(room, 60)
+        assert not isinstance(caught.value, TlsError)
+        assert caught.value.retriable
+
+    def test_a_peer_that_takes_nothing_is_given_up(
+        self,
+        tls_ends: tuple[Transport, socket.socket],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A broker that stands still must not hold a writer for ever."""
+        monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.05)
+        transport, _ = tls_ends
+        with pytest.raises(TransportError, match="timed out"):
+            transport.send(bytes(64 << 20))
+
+    def test_new_keys(self, tls: Tls, server: Pair) -> None:
+        """TLS 1.3 lets the other side renew keys at any time, and ask for ours."""
+        openssl = shutil.which("openssl")
+        assert openssl is not None, "openssl, which comes with Python's ssl, is missing"
+        (port,) = free_ports(1)
+        command = [openssl, "s_server", "-tls1_3", "-accept", f"127.0.0.1:{port}"]
+        command += ["-cert", str(server.certificate), "-key", str(server.key)]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+        ) as process:
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                _read_until(process.stdout.fileno(), b"ACCEPT")
+                transport = open_transport(f"127.0.0.1:{port}", 60, tls)
+                _read_until(process.stdout.fileno(), b"Secure Renegotiation")
+                room = memoryview(bytearray(100))
+                for word in (b"one", b"two"):
+                    process.stdin.write(b"K\n")
+                    wait_until(lambda: not _unread(process.stdin), "the command")
+                    process.stdin.write(word + b" down\n")
+                    size = transport.receive(room, 60)
+                    assert bytes(room[:size]) == word + b" down\n"
+                    # What comes now has the new keys, and what goes out says so first.
+                    transport.send(word + b" up\n")
+                    _read_until(process.stdout.fileno(), word + b" up")
+                transport.shutdown()
+                transport.close()
+            finally:
+                process.kill()
+
+
+def _unread(pipe: IO[bytes] | None) -> int:
+    """How many bytes in a pipe wait for their reader."""
+    assert pipe is not None
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, count)
+    return count[0]
+
+
+def _read_until(number: int, text: bytes) -> None:
+    """Read what a program prints up to a text, and somewhat beyond it."""
+    seen = b""
+    while text not in seen:
+        ready, _, _ = select.select([number], [], [], 60)
+        assert ready, seen
+        data = os.read(number, 10_000)
+        assert data, seen
+        seen += data

@@ -639,7 +639,7 @@ def test_metadata_taken_apart(kernel: Any):
     pairs = [proto((1, "a"), (2, "b")), b"", proto((1, "c" * 200), (2, "d"))]
     fixed = b"\xf9\x06" + bytes(8) + b"\xfd\x06" + bytes(4)
     others = proto((1, "producer"), (2, 5), (3, 2**63), (11, 7), (26, "uuid"))
-    keys = [proto((13, proto((1, name), (2, b"k")))) for name in ("first", "second")]
+    keys = [proto((13, proto((1, f"{n}"), (2, b"k")))) for n in range(102)]
     data = b"".join(
         (
             proto((4, pairs[0]), (7, "cluster")),
@@ -647,13 +647,13 @@ def test_metadata_taken_apart(kernel: Any):
             b"\xa2\x80\x00" + b"\x00",  # properties, in more bytes than it takes
             keys[0],
             proto((7, "another")),
-            keys[1],
+            *keys[1:],
             fixed,
             proto((4, pairs[2])),
         )
     )
     found, properties = kernel.split_metadata(memoryview(data))
-    assert found == others + keys[0] + fixed
+    assert found == others + b"".join(keys[:100]) + fixed
     assert properties == b"".join(proto((1, pair)) for pair in pairs)
     metadata = pb.MessageMetadata.FromString(found)
     assert metadata.num_messages_in_batch == 7

@@ -38,7 +38,7 @@ from tests.support.protobuf_schemas import (
     rows,
 )
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 @pytest.fixture(params=kernels.FORMS, scope="module")
@@ -270,7 +270,7 @@ def test_as_deep_as_may_be(kernel: Any) -> None:
 
 
 @given(text=st.binary(max_size=6) | st.text(max_size=6).map(str.encode))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_texts(kernel: Any, text: bytes) -> None:
     """A text is one where Python reads it."""
     _, found = decode(SCHEMA, [b"\x12" + bytes([len(text)]) + text])

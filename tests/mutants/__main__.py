@@ -86,6 +86,7 @@ TARGETS = [
     ),
     Target("loops/deliveries", ("loops/test_deliveries.py",)),
     Target("loops/avro", ("arrow/test_avro_values.py",)),
+    Target("loops/avro_write", ("arrow/test_avro_encoder.py",)),
     Target("schemas/resolution", ("schemas/test_resolution.py",)),
 ]
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 _KERNEL = (
     "pulsar_spark.loops.avro",
+    "pulsar_spark.loops.avro_write",
     "pulsar_spark.loops.deliveries",
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.protobuf_values",
@@ -177,7 +178,7 @@ def _is_ours(name: str) -> bool:
     top = name.split(".")[0]
     if name.startswith("tests.mutants") or name == "tests":
         return False
-    return top in ("pulsar_spark", "pyspark_pulsar", "tests")
+    return top in ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_py", "tests")
 
 
 # -- one run ---------------------------------------------------------------------------

@@ -52,6 +52,14 @@ KNOWN = KnownOptions(
             in_writes="choose columns instead",
         ),
         OptionSpec(
+            "end",
+            None,
+            integer(1, 9),
+            Scope.BATCH,
+            "End.",
+            in_streams="a stream has no end",
+        ),
+        OptionSpec(
             "tube.tls",
             None,
             plain_text,
@@ -129,10 +137,8 @@ def test_all_problems_at_once() -> None:
             "rows": "0",
             "fasst": "1",
             "tube.tls": "true",
-            "keys": "true",
             "masterUrl": "a",
             "tube.master": "b",
-            "path": "p",
             "last": "",
         },
         KNOWN,
@@ -145,12 +151,10 @@ def test_all_problems_at_once() -> None:
         "rows must be between 1 and 100, not 0.",
         "There is no option 'fasst'. Did you mean fast?",
         "tube.tls is not supported yet by this version. Use a tunnel.",
-        "keys is an option of writing: leave it out of a read.",
         (
             "tube.master is given twice with different values, as masterUrl and as"
             " tube.master."
         ),
-        "Topics are no paths: use .option('topic', ...) and load().",
         "last is empty: set it or leave it out.",
         "And one more.",
     )
@@ -160,30 +164,70 @@ def test_all_problems_at_once() -> None:
     ("use", "name", "problem"),
     [
         (
-            Scope.BATCH_WRITE,
-            "rows",
-            "rows is an option of reading: leave it out of a write.",
-        ),
-        (
             Scope.STREAM_WRITE,
             "column",
             "column is an option of reading: choose columns instead.",
         ),
         (
             Scope.STREAM,
-            "last",
-            "last is an option of batch reads: a stream has no end.",
-        ),
-        (
-            Scope.STREAM_WRITE,
-            "paths",
-            "Topics are no paths: use .option('topic', ...) and save() or start().",
+            "end",
+            "end is an option of batch reads: a stream has no end.",
         ),
     ],
 )
 def test_options_of_other_uses(use: Scope, name: str, problem: str) -> None:
-    """They are a mistake, whatever their value."""
+    """They are a mistake, whatever their value, where that would be no such use."""
     assert Given({name: "x"}, KNOWN, use).problems == [problem]
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        (Scope.BATCH, "keys"),
+        (Scope.STREAM, "keys"),
+        (Scope.STREAM, "last"),
+        (Scope.BATCH, "delay"),
+        (Scope.BATCH_WRITE, "rows"),
+        (Scope.STREAM_WRITE, "end"),
+        (Scope.BATCH, "path"),
+        (Scope.STREAM_WRITE, "paths"),
+    ],
+)
+def test_a_shared_set_of_options(
+    use: Scope, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is for other uses, or is Spark's own, is ignored with a warning."""
+    given = Given({name: "secret"}, KNOWN, use)
+    assert name not in (spec.name for spec in specs_of(Model) if spec.name in given)
+    given.finish(quiet=False)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"and are ignored: {name}")
+
+
+def test_warnings_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Of what differs, and of what has no effect beside others."""
+    for quiet in (True, False, False):
+        given = Given({"MASTERURL": "a", "rows": "5"}, KNOWN, Scope.BATCH)
+        given.warnings.append("This differs.")
+        given.has_no_effect("rows")
+        given.has_no_effect("fast")
+        assert given["rows"] == 5
+        assert given.key_of("tube.master") == "MASTERURL"
+        assert given.key_of("fast") == ""
+        given.finish(quiet=quiet)
+    assert [record.getMessage() for record in caplog.records] == [
+        "These options have no effect on this read, and are ignored: rows",
+        "This differs.",
+    ]
+
+
+def test_names_of_others() -> None:
+    """What is an option elsewhere has a sentence of its own."""
+    known = KnownOptions((), problem_of_other=lambda key: f"{key}!" * (key == "k"))
+    assert Given({"k": "", "l": ""}, known, Scope.BATCH).problems == [
+        "k!",
+        "There is no option 'l'.",
+    ]
 
 
 def test_what_is_ignored_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -231,3 +275,16 @@ def test_two_options_of_one_name() -> None:
     assert KnownOptions([same])["AB"] is same
     assert KnownOptions([same]).get("c") is None
     assert not KnownOptions([same]).ignores("tube.admin.x")
+
+
+def test_nothing_came() -> None:
+    """As of a table in Spark's catalog: what to do is said."""
+    given = Given({}, KNOWN, Scope.BATCH)
+    given.problems.append("tube.master is required.")
+    with pytest.raises(OptionError, match=r"is required.*CREATE TEMPORARY VIEW"):
+        given.finish(quiet=False)
+    given = Given({"rows": "11"}, KNOWN, Scope.BATCH)
+    given.problems.append("tube.master is required.")
+    with pytest.raises(OptionError) as caught:
+        given.finish(quiet=False)
+    assert "CREATE TEMPORARY VIEW" not in str(caught.value)

@@ -632,12 +632,15 @@ def test_any_text_is_a_value_or_an_option_error(text: str) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=20,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=8,
 )
 
 
-@given(st.dictionaries(st.text("t/-a0", max_size=8), json_values))
+@given(st.dictionaries(st.text("t/-a0", max_size=8), json_values, max_size=4))
 def test_any_json_is_a_value_or_an_option_error(value: dict[str, Any]) -> None:
     """No JSON makes the parsers fail in another way."""
     for parse in (parse_offsets, parse_times):

@@ -31,8 +31,11 @@ from pulsar_spark.options import (
     parse_read_options,
 )
 from pulsar_spark.options import given as module
+from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.offsets import Edge, OffsetsSpec, TimesSpec
 from pulsar_spark.options.read import LATEST_SCHEMA
+from pulsar_spark.options.spec import specs_of
+from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.topics import TopicName
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
@@ -139,6 +142,11 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     "timeZone": ("time_zone", "Europe/Berlin", "Europe/Berlin"),
     "pulsar.reader.receiverQueueSize": ("receiver_queue_size", "7", 7),
     "pulsar.reader.readCompacted": ("read_compacted", "true", True),
+    "pulsar.consumer.properties": (
+        "consumer_properties",
+        '{"team": "a"}',
+        (("team", "a"),),
+    ),
     "pulsar.reader.readerName": ("reader_name", "me", "me"),
     "pulsar.reader.subscriptionRolePrefix": ("subscription_role_prefix", "p", "p"),
     "pulsar.reader.maxPendingChunkedMessage": ("max_pending_chunked_message", "3", 3),
@@ -156,6 +164,16 @@ STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
     "maxRowsPerTrigger": ("max_rows_per_trigger", "1", 1),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", "2g", 2 << 30),
     "minRowsPerTrigger": ("min_rows_per_trigger", str(2**63 - 1), 2**63 - 1),
+    "pulsar.consumer.replicateSubscriptionState": (
+        "replicate_subscription_state",
+        "true",
+        True,
+    ),
+    "pulsar.consumer.subscriptionProperties": (
+        "subscription_properties",
+        '{"owner": "b"}',
+        (("owner", "b"),),
+    ),
     "maxTriggerDelay": ("max_trigger_delay_s", "90s", 90.0),
 }
 CLIENT_GIVEN: dict[str, tuple[str, str, Any]] = {
@@ -170,11 +188,19 @@ CLIENT_GIVEN: dict[str, tuple[str, str, Any]] = {
     ),
     "pulsar.client.maxBackoffIntervalNanos": ("max_backoff_s", "6000000000", 6.0),
     "pulsar.client.maxLookupRedirects": ("max_lookup_redirects", "0", 0),
+    "pulsar.client.connectionMaxIdleSeconds": ("connection_max_idle_s", "-1", -1.0),
+    "pulsar.client.concurrentLookupRequest": ("concurrent_lookup_request", "7", 7),
+    "pulsar.client.maxLookupRequest": ("max_lookup_request", "70", 70),
     "pulsar.client.memoryLimitBytes": ("memory_limit_bytes", "1g", 1 << 30),
     "pulsar.client.statsIntervalSeconds": ("stats_interval_s", "0", 0.0),
     "pulsar.client.listenerName": ("listener_name", "outside", "outside"),
 }
 ROWS = GIVEN | STREAM_GIVEN | CLIENT_GIVEN
+
+#: Tested in test_tls.py.
+TLS = {spec.name for spec in specs_of(TlsOptions)}
+#: In tests/options/test_encryption.py.
+OF_ENCRYPTION = {"encryption.privateKeys", "pulsar.reader.cryptoFailureAction"}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -193,11 +219,15 @@ def test_each_option_reaches_its_field(name: str, change: Any) -> None:
     assert all(getattr(holder, f) == getattr(same, f) for f in changed)
 
 
+#: Those of tests/options/test_authentication.py.
+AUTHENTICATION = {spec.name for spec in specs_of(AuthenticationOptions)}
+
+
 def test_every_honoured_option_is_tested_here() -> None:
     """An option added to the table is added to these tests."""
-    others = {"service.url", "topic", "topics", "topicsPattern"}
+    others = {"service.url", "topic", "topics", "topicsPattern", *AUTHENTICATION, *TLS}
     honoured = {s.name for s in OPTIONS if s.available and s.scope & Scope.READ}
-    assert honoured == others | set(ROWS)
+    assert honoured == others | set(ROWS) | OF_ENCRYPTION
     streams = {spec.name for spec in OPTIONS if spec.scope is Scope.STREAM}
     assert streams == set(STREAM_GIVEN)
 
@@ -290,9 +320,15 @@ def test_unknown_option_without_a_neighbour() -> None:
     assert problem("zzz", SECRET) == "There is no option 'zzz'."
 
 
-def test_load_with_a_path_points_to_topic() -> None:
-    """A topic given as a path is answered with the option to use."""
-    assert "use .option('topic', ...)" in problem("path", "t")
+def test_load_with_a_path_points_to_topic(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic given as a path is answered with the option to use.
+
+    Beside a topic it is Spark's own, such as the location of a table.
+    """
+    (only,) = problems({"service.url": "pulsar://h", "path": "t"})
+    assert only == "Topics are no paths: use .option('topic', ...) and load()."
+    assert read(path="file:/warehouse/t") == read()
+    assert "no effect on this read, and are ignored: path" in caplog.text
 
 
 # Topics
@@ -479,9 +515,13 @@ def test_bad_json_names_the_option() -> None:
         ("bytesPerArrowBatch", "-1", "number of bytes"),
         ("bytesPerArrowBatch", "2t", "must be between"),
         ("pollTimeoutMs", "0", "must be between 1 and 86400000, not 0"),
-        ("pulsar.client.memoryLimitBytes", "0", "must be between"),
+        ("pulsar.client.memoryLimitBytes", "1k", "must be between"),
         ("subscriptionPrefix", " ", "is empty: set it or leave it out"),
         ("startingTime", "noon", '"noon" is not a time'),
+        ("filterPushdown", "maybe", "must be true or false"),
+        ("filterPushdown", "false,5m", "must be false or true, such as true,10m"),
+        ("filterPushdown", "true,", "must be a duration such as 500ms"),
+        ("filterPushdown", "true,2d3h", "must be a duration"),
     ],
 )
 def test_bad_values(name: str, text: str, part: str) -> None:
@@ -498,10 +538,6 @@ def test_bad_values(name: str, text: str, part: str) -> None:
         ("minPartitions", "0", "must be between 1 and 2147483647, not 0"),
         ("maxPartitions", "0", "must be between 1 and 2147483647, not 0"),
         ("maxRecordsPerPartition", "0", "must be between 1 and 9223372036854775807"),
-        ("filterPushdown", "maybe", "must be true or false"),
-        ("filterPushdown", "false,5m", "must be false or true, such as true,10m"),
-        ("filterPushdown", "true,", "must be a duration such as 500ms"),
-        ("filterPushdown", "true,2d3h", "must be a duration"),
         ("maxRowsPerTrigger", "0", "must be between 1 and 9223372036854775807, not 0"),
         ("maxRowsPerTrigger", str(2**63), "must be between 1 and"),
         ("minRowsPerTrigger", "0", "must be between 1 and"),
@@ -612,11 +648,9 @@ def test_durations(text: str, delay_s: float) -> None:
     ],
 )
 def test_filter_pushdown(text: str, pushdown: FilterPushdown | None) -> None:
-    """A switch, and how far publish times may be off."""
-    for streaming in (False, True):
-        assert read(streaming=streaming, filterPushdown=text).filter_pushdown == (
-            pushdown
-        )
+    """A switch, and how far publish times may be off. It is for batch reads."""
+    assert read(filterPushdown=text).filter_pushdown == pushdown
+    assert read(streaming=True, filterPushdown=text).filter_pushdown is None
 
 
 @pytest.mark.parametrize(
@@ -729,12 +763,28 @@ def test_service_url(text: str, hosts: tuple[str, ...] | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("pulsar+ssl://h", ("h:6651",)),
+        ("PULSAR+SSL://h1:1, pulsar+ssl://h2/", ("h1:1", "h2:6651")),
+    ],
+)
+def test_service_url_with_tls(text: str, hosts: tuple[str, ...]) -> None:
+    """The scheme asks for TLS, whose port is 6651 by default."""
+    client = parse_read_options({"service.url": text, "topic": "t"}).client
+    assert client.service_url == ServiceUrl("pulsar+ssl", hosts)
+    assert client.service_url.uses_tls
+
+
+@pytest.mark.parametrize(
     ("text", "part"),
     [
         ("localhost:6650", "must begin with pulsar://"),
         ("http://h:8080", "is the form of the admin URL"),
         ("HTTPS://h:8443", "is the form of the admin URL"),
-        ("pulsar+ssl://h:6651", "TLS is not supported yet"),
+        ("pulsar+tls://h:6651", "must begin with pulsar:// or pulsar+ssl://"),
+        ("pulsar+ssl://h1,pulsar://h2", "each of its hosts with pulsar+ssl://"),
+        ("pulsar://h1,pulsar+ssl://h2", "each of its hosts with pulsar://"),
         ("kafka://h", "must begin with pulsar://"),
         ("pulsar://", "hosts with optional ports"),
         ("pulsar://h1,", "hosts with optional ports"),
@@ -777,11 +827,52 @@ def test_refused_options(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("spec", OF_WRITES, ids=lambda s: s.name)
-def test_options_of_writes(spec: Any) -> None:
-    """On a read they are a mistake, whatever a write does with them."""
-    wanted = f"{spec.name} is an option of writing: leave it out of a read."
+def test_options_of_writes(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One set of options serves a read and a write, with a warning."""
     for text, streaming in product((SECRET, "", "auto"), (False, True)):
-        assert problem(spec.name, text, streaming=streaming) == wanted
+        given_so = BASE | {spec.name: text}
+        assert parse_read_options(given_so, streaming=streaming) == read(
+            streaming=streaming
+        )
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"These options have no effect on this read, and are ignored: {spec.name}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "beside"),
+    [
+        ("startingTimeStrategy", "error", {"startingTime": "1"}),
+        ("topicWaitTimeoutMs", "1", {"waitingForNonExistedTopic": "true"}),
+        ("maxTriggerDelay", "1s", {"minRowsPerTrigger": "1"}),
+        ("columnNameOfCorruptRecord", "bad", {"mode": "PERMISSIVE"}),
+    ],
+)
+def test_options_without_effect(
+    name: str, text: str, beside: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What changes nothing without another option is a warning."""
+    parse_read_options(BASE | {name: text} | beside, streaming=True)
+    assert not caplog.records
+    parse_read_options(BASE | {name: text}, streaming=True)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"on this read, and are ignored: {name}")
+
+
+def test_filters_are_for_batch_reads(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream plans by offsets: a warning says that nothing is pruned."""
+    read(streaming=True, filterPushdown="true")
+    assert "no effect on this read, and are ignored: filterPushdown" in caplog.text
+
+
+def test_no_limits() -> None:
+    """0 is no limit where the Scala connector and Java's client have it so."""
+    assert read(streaming=True, maxBytesPerTrigger="0").max_bytes_per_trigger is None
+    client = read(pulsar__client__memoryLimitBytes=" 0 ").client
+    assert client.memory_limit_bytes == 1 << 40
+    chunks = read(pulsar__reader__maxPendingChunkedMessage="0")
+    assert chunks.max_pending_chunked_message == 2**31 - 1
 
 
 @pytest.mark.parametrize("name", STREAM_GIVEN)
@@ -804,18 +895,6 @@ def test_options_of_streams_do_not_clash_on_batch_reads() -> None:
         "maxRowsPerTrigger": "5",
     }
     assert parse_read_options(BASE | given_so) == read()
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [(spec.name, text) for spec in LATER for text in sorted(spec.harmless)],
-)
-def test_harmless_values_pass(
-    name: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A value that asks for nothing is accepted without a word."""
-    assert parse_read_options(BASE | {name: text.upper()}) == read()
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("spec", IGNORED, ids=lambda s: s.name)
@@ -921,7 +1000,6 @@ def test_all_problems_are_reported_together() -> None:
             "startingtime": "noon",
             "polltimeoutms": "x",
             "zzz": "1",
-            "deliveryguarantee": "none",
             "pulsar.client.authparams": "x",
         }
     )
@@ -929,7 +1007,6 @@ def test_all_problems_are_reported_together() -> None:
     assert sorted(begins) == sorted(
         [
             "There",
-            "deliveryGuarantee",
             "pulsar.client.authParams",
             "service.url",
             "topic",

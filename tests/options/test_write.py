@@ -31,8 +31,11 @@ from pulsar_spark.options import (
     parse_write_options,
 )
 from pulsar_spark.options import given as module
+from pulsar_spark.options.authentication import AuthenticationOptions
+from pulsar_spark.options.encryption import EncryptionOptions
+from pulsar_spark.options.spec import specs_of
 from pulsar_spark.topics import TopicName
-from tests.options.test_read import CLIENT_GIVEN, problems_of
+from tests.options.test_read import CLIENT_GIVEN, TLS, problems_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
 BASE = {"service.url": "pulsar://localhost:6650"}
@@ -104,6 +107,7 @@ def test_defaults(streaming: bool) -> None:
         "guarantee": Guarantee.AT_LEAST_ONCE,
         "idempotence_id": None,
         "transaction_timeout_ms": 600_000,
+        "subscription_prefix": "spark-pulsar",
         "commit_topic": None,
         "schema_type": "auto",
         "key_value_encoding": "INLINE",
@@ -124,6 +128,7 @@ def test_defaults(streaming: bool) -> None:
         "initial_sequence_id": None,
         "producer_properties": (),
         "key_encoding": "text",
+        "encryption": EncryptionOptions(),
     }
 
 
@@ -161,6 +166,7 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
         (("B", "1"), ("a", "")),
     ),
     P + "keyEncoding": ("key_encoding", "BYTES", "bytes"),
+    "subscriptionPrefix": ("subscription_prefix", "jobs", "jobs"),
 }
 EXACTLY_ONCE_GIVEN: dict[str, tuple[str, str, Any]] = {
     "idempotenceId": ("idempotence_id", " My.Id_-:=1 ", "My.Id_-:=1"),
@@ -169,6 +175,13 @@ EXACTLY_ONCE_GIVEN: dict[str, tuple[str, str, Any]] = {
     "checkpointLocation": ("idempotence_id", PLACE["checkpointLocation"], PLACE_ID),
 }
 ROWS = GIVEN | CLIENT_GIVEN | EXACTLY_ONCE_GIVEN
+
+#: In tests/options/test_encryption.py.
+OF_ENCRYPTION = {
+    "encryption.keys",
+    "encryption.publicKeys",
+    P + "cryptoFailureAction",
+}
 
 
 def check_only_field(before: Any, after: Any, field: str, value: Any) -> None:
@@ -224,9 +237,10 @@ def test_each_option_of_exactly_once_reaches_its_field(
 
 def test_every_honoured_option_is_tested_here() -> None:
     """An option added to the table is added to these tests."""
-    others = {"service.url", "queryName"}
+    authentication = {spec.name for spec in specs_of(AuthenticationOptions)}
+    others = {"service.url", "queryName", *authentication}
     honoured = {s.name for s in OPTIONS if s.available and s.scope & Scope.WRITE}
-    assert honoured == others | set(ROWS)
+    assert honoured == others | set(ROWS) | TLS | OF_ENCRYPTION
     streams = {s.name for s in OPTIONS if s.scope is Scope.STREAM_WRITE}
     assert streams == {"commitTopic", "checkpointLocation", "queryName"}
     assert not [s.name for s in OPTIONS if s.scope is Scope.BATCH_WRITE]
@@ -280,26 +294,59 @@ def test_unknown_option_names_the_nearest(key: str, near: str) -> None:
     assert message == f"There is no option {key!r}. Did you mean {near}?"
 
 
-def test_a_path_points_to_topic() -> None:
-    """A topic given as a path is answered with the option to use."""
-    assert problem("path", "t") == (
-        "Topics are no paths: use .option('topic', ...) and save() or start()."
-    )
+def test_a_path(caplog: pytest.LogCaptureFixture) -> None:
+    """It is Spark's own, such as the location of a table: it names no topic."""
+    assert write({"path": "file:/warehouse/t"}) == write()
+    assert "no effect on this write, and are ignored: path" in caplog.text
 
 
 OF_READS = [
     spec
     for spec in OPTIONS
-    if spec.scope in Scope.READ and spec.name not in ("topics", "topicsPattern")
+    if spec.scope in Scope.READ
+    and spec.name not in ("topics", "topicsPattern", "encryption.privateKeys")
 ]
 
 
 @pytest.mark.parametrize("spec", OF_READS, ids=lambda s: s.name)
-def test_options_of_reads(spec: Any) -> None:
-    """On a write they are a mistake, whatever a read does with them."""
-    wanted = f"{spec.name} is an option of reading: leave it out of a write."
+def test_options_of_reads(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One set of options serves a read and a write, with a warning."""
     for text, streaming in product((SECRET, "", "false"), (False, True)):
-        assert problem(spec.name, text, streaming=streaming) == wanted
+        assert write({spec.name: text}, streaming=streaming) == write(
+            streaming=streaming
+        )
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"These options have no effect on this write, and are ignored: {spec.name}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "beside"),
+    [
+        (P + "batchingMaxMessages", "5", {P + "batchingEnabled": "true"}),
+        (P + "batchingMaxBytes", "5", {P + "batchingEnabled": "true"}),
+        (P + "batchingMaxPublishDelayMicros", "5", {P + "batchingEnabled": "true"}),
+        (P + "batcherBuilder", "KEY_BASED", {P + "batchingEnabled": "true"}),
+        (P + "chunkMaxMessageSize", "5", {P + "chunkingEnabled": "true"}),
+    ],
+)
+def test_options_without_effect(
+    name: str, text: str, beside: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What changes nothing without another option is a warning."""
+    (switch,) = beside
+    write({name: text} | beside)
+    assert not caplog.records
+    write({name: text, switch: "false"})
+    assert f"on this write, and are ignored: {name}" in caplog.text
+
+
+def test_no_limits() -> None:
+    """0 is no limit, as in Java's client."""
+    options = write({P + "batchingMaxMessages": "0", P + "batchingMaxBytes": "0"})
+    assert options.batching_max_messages == 2**31 - 1
+    assert options.batching_max_bytes == 2**31 - 1
 
 
 @pytest.mark.parametrize("name", ["topics", "topicsPattern"])
@@ -335,7 +382,7 @@ def test_batch_writes_ignore_options_of_streams(
 def test_service_url_is_required() -> None:
     """A missing address is named, with an example."""
     with pytest.raises(OptionError) as caught:
-        parse_write_options({}, streaming=False)
+        parse_write_options({"topic": "t"}, streaming=False)
     assert caught.value.problems == (
         "service.url is required, such as pulsar://localhost:6650.",
     )
@@ -409,7 +456,11 @@ def test_guarantees(text: str, guarantee: Guarantee) -> None:
         ),
         (
             "hashingScheme",
-            {"javastringhash": "JavaStringHash", "Murmur3_32Hash": "Murmur3_32Hash"},
+            {
+                "javastringhash": "JavaStringHash",
+                "Murmur3_32Hash": "Murmur3_32Hash",
+                "boosthash": "BoostHash",
+            },
         ),
         (
             "messageRoutingMode",
@@ -456,9 +507,8 @@ def test_words(name: str, words: dict[str, Any]) -> None:
         (P + "batchingEnabled", "1", "must be true or false, not '1'."),
         (P + "batchingMaxPublishDelayMicros", "0", "must be between 1 and 86400000000"),
         (P + "batchingMaxPublishDelayMicros", "1ms", "must be a whole number"),
-        (P + "batchingMaxMessages", "0", "must be between 1 and 2147483647, not 0."),
+        (P + "batchingMaxMessages", "-1", "must be between 1 and 2147483647, not -1."),
         (P + "batchingMaxMessages", "x", "must be a whole number, not 'x'."),
-        (P + "batchingMaxBytes", "0", "must be between 1 and 2147483647, not 0."),
         (P + "batchingMaxBytes", "-1", "must be a number of bytes such as"),
         (P + "batchingMaxBytes", "2g", "must be between 1 and 2147483647, not"),
         (P + "batcherBuilder", "x", "must be DEFAULT or KEY_BASED, not 'x'."),
@@ -475,7 +525,7 @@ def test_words(name: str, words: dict[str, Any]) -> None:
         (
             P + "hashingScheme",
             "crc",
-            "must be JavaStringHash or Murmur3_32Hash, not 'crc'.",
+            "must be JavaStringHash, Murmur3_32Hash or BoostHash, not 'crc'.",
         ),
         (
             P + "messageRoutingMode",
@@ -903,7 +953,6 @@ def test_all_problems_are_reported_together() -> None:
         "pulsar.producer.initialSequenceId",
         "pulsar.producer.producerName",
         "service.url",
-        "startingOffsets",
         "topic",
         "topics",
         "transactionTimeoutMs",
@@ -933,18 +982,6 @@ def test_refused_options(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
     for streaming in (False, True):
         message = problem(spec.name, SECRET, streaming=streaming)
         assert message == f"{spec.name} is not supported yet by this version.{hint}"
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [(spec.name, text) for spec in LATER for text in sorted(spec.harmless)],
-)
-def test_harmless_values_pass(
-    name: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A value that asks for nothing is accepted without a word."""
-    assert write({name: text.upper()}) == write()
     assert not caplog.records
 
 

@@ -115,7 +115,7 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     """It has all modules, their types, the kernel, and no tests."""
     package = (p for p in (unpacked / "pulsar_spark").rglob("*") if p.is_file())
     expected = {str(p.relative_to(unpacked)) for p in package}
-    expected.add("pyspark_pulsar.py")
+    expected |= {"pyspark_pulsar.py", "pyspark_pulsar_py.py"}
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
     modules = (

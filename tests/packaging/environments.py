@@ -52,10 +52,10 @@ def pip(
 
 
 class Environment:
-    """A new virtual environment.
+    """A virtual environment, a new one where there is none yet.
 
     Args:
-        folder: Where to make it.
+        folder: Where it is.
         python: Of which interpreter.
 
     Attributes:
@@ -63,8 +63,9 @@ class Environment:
     """
 
     def __init__(self, folder: Path, python: str | Path = sys.executable) -> None:
-        run(python, "-m", "venv", "--without-pip", folder)
         self.python = folder / "bin" / "python"
+        if not self.python.exists():
+            run(python, "-m", "venv", "--without-pip", folder)
 
     def install(self, *arguments: str | Path) -> None:
         """Let pip install these."""

@@ -76,11 +76,13 @@ def build_sdist(folder: Path) -> Path:
     return next(folder.iterdir())
 
 
-def build_wheel(python: Path, sdist: Path, folder: Path) -> Path:
+def build_wheel(
+    python: Path, sdist: Path, folder: Path, kernel: str = "compiled"
+) -> Path:
     """Return the wheel that an interpreter builds; a missing compiler is an error."""
     constraints = f"--build-constraint={CONSTRAINTS}"
     command = ("wheel", "--no-deps", constraints, f"--wheel-dir={folder}", sdist)
-    pip(python, *command, env={"PULSAR_SPARK_KERNEL": "compiled"})
+    pip(python, *command, env={"PULSAR_SPARK_KERNEL": kernel})
     return next(folder.iterdir())
 
 

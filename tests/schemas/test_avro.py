@@ -112,6 +112,8 @@ def test_logical_types(tree: Any, logical: Logical | None):
         (5, 12, False),
         (16, 38, True),
         (8, 10**12, False),
+        (2**31 - 1, 2**31 - 1, True),
+        (2**29, 2**31 - 1, False),
     ],
 )
 def test_decimals_in_fixeds(size: int, precision: int, fits: bool):
@@ -127,6 +129,7 @@ def test_decimals_in_fixeds(size: int, precision: int, fits: bool):
         (record("int", {"type": "array"}), "at `f1` a type array has no `items`"),
         (record({"type": "enum", "name": "E", "symbols": []}), "has no symbols"),
         ({"type": "fixed", "name": "F", "size": -1}, "has no size"),
+        ({"type": "fixed", "name": "F", "size": 2**31}, "has no size"),
         ({"type": "record", "fields": []}, "a type record has no name"),
         (record(["int", ["int", "null"]]), "a union stands directly in a union"),
         (record(record("int", name="R")), 'the type "R" is defined twice'),

@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_spark.schemas.compare import says_the_same
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType
+from tests.schemas.test_avro import record
 
 FIELD = {"name": "a", "type": "int"}
 RECORD: dict[str, Any] = {"type": "record", "name": "R", "fields": [FIELD]}
@@ -28,6 +29,11 @@ def avro(tree: Any, kind: SchemaType = SchemaType.AVRO, **more: str) -> SchemaIn
 def field(**change: Any) -> SchemaInfo:
     """The record with another field."""
     return avro(RECORD | {"fields": [FIELD | change]})
+
+
+def enum(name: str, *more: str) -> Any:
+    """An enum of this name."""
+    return {"type": "enum", "name": name, "symbols": ["A", *more]}
 
 
 def pair(encoding: str, key: str = "STRING", value: bytes = b"") -> SchemaInfo:
@@ -50,6 +56,8 @@ def pair(encoding: str, key: str = "STRING", value: bytes = b"") -> SchemaInfo:
         (avro(RECORD), SchemaInfo(4, json.dumps(RECORD, indent=2).encode())),
         (avro(NODE), avro(NODE)),
         (avro("int"), avro({"type": "int"})),
+        (avro(enum("E")), avro(enum("n.E"))),
+        (avro(enum("E"), SchemaType.JSON), avro(enum("F"), SchemaType.JSON)),
         (SchemaInfo(SchemaType.STRING), SchemaInfo(SchemaType.STRING, b"null")),
         (SchemaInfo(SchemaType.AVRO, b"{"), SchemaInfo(SchemaType.AVRO, b"{")),
         (pair(""), pair("INLINE")),
@@ -70,6 +78,8 @@ def test_equal(one: SchemaInfo, other: SchemaInfo):
         (avro(RECORD), field(name="b")),
         (avro(RECORD), field(default=1)),
         (field(default=1), field(default=2)),
+        (avro(enum("E")), avro(enum("F"))),
+        (avro(enum("E")), avro(enum("E", "B"))),
         (field(type=["null", "int"]), field(type=["int", "null"])),
         (field(type={"type": "int", "logicalType": "date"}), avro(RECORD)),
         (avro(RECORD), avro(RECORD, __AVRO_READ_OFFSET__="5")),
@@ -88,3 +98,16 @@ def test_different(one: SchemaInfo, other: SchemaInfo):
     """Whatever changes what values mean, or what is read of them."""
     assert not says_the_same(one, other)
     assert not says_the_same(other, one)
+
+
+def test_records_that_come_many_times():
+    """A short text that stands for a billion fields is compared at once."""
+    found = []
+    for leaf in ("int", "int", "long"):
+        tree: Any = leaf
+        for level in range(30):
+            again = f"N{level - 1}" if level else leaf
+            tree = record(tree, again, name=f"N{level}")
+        found.append(avro(tree))
+    assert says_the_same(found[0], found[1])
+    assert not says_the_same(found[0], found[2])

@@ -278,3 +278,16 @@ def test_defaults_of_another_type(tree: Any, default: Any):
     """The error names the field, and the default."""
     with pytest.raises(InvalidSchemaError, match=r"the default of `a\.b`, .* is no "):
         encode_default(parsed(tree), default, "a.b")
+
+
+def test_a_default_without_end():
+    """Fields that it leaves out have their own: a few records can be far too many."""
+    tree: Any = record(name="N0")
+    for level in range(1, 30):
+        tree = record(tree, f"N{level - 1}", name=f"N{level}")
+        for one in tree["fields"]:
+            one["default"] = {}
+    said = "the default of `x` holds more than 100,000 values"
+    for type_ in (tree, ["null", tree]):
+        with pytest.raises(InvalidSchemaError, match=said):
+            encode_default(parsed(type_), {}, "x")

@@ -205,7 +205,10 @@ def cut_whatever_is_there(term: Term) -> Any:
 @pytest.mark.parametrize(
     ("name", "broken", "kinds", "finding"),
     [
-        ("_forget_markers", forget_whatever_is_last, "expiry", "twice"),
+        pytest.param(
+            *("_forget_markers", forget_whatever_is_last, "expiry", "twice"),
+            marks=pytest.mark.matrix,
+        ),
         ("_forget_markers", cut_whatever_is_there, "", "twice|missing|no other"),
     ],
     ids=["markers-of-later-drivers", "cuts-too-much"],

@@ -293,6 +293,25 @@ def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:
     assert scripted.ended[-1] == (done.txn, TxnAction.ABORT)
 
 
+@pytest.mark.parametrize("guarantee", ["none", "at-least-once", "idempotent"])
+def test_a_micro_batch_without_transactions(
+    scripted: ScriptedBroker, guarantee: str
+) -> None:
+    """It has no log; neither commit nor abort asks the cluster for anything."""
+    scripted.deduplicates = True
+    write = stream_write(scripted, deliveryGuarantee=guarantee)
+    write.prepare()
+    write.begin_micro_batch()
+    done = run(write, task(0), b"a")
+    asked = scripted.requests.total()
+    write.commit([done], 1, 0)
+    write.abort([done], 0)
+    assert scripted.requests.total() == asked
+    assert visible(scripted)[-1].endswith(b"a")
+    assert LOG not in scripted.topics
+    assert not scripted.transactions
+
+
 @pytest.mark.parametrize(
     ("log", "named"),
     [

@@ -28,6 +28,7 @@ from pulsar_spark.errors import (
     QueryConflictError,
     ReadTimeoutError,
     TransactionLostError,
+    TransportError,
 )
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ClientOptions, ServiceUrl
@@ -239,7 +240,7 @@ def over(code: str) -> BrokerError:
 class ModelJournal:
     """Journal's part in the model."""
 
-    def __init__(self, pool: World, topic: str) -> None:
+    def __init__(self, pool: World, topic: str, prefix: str = "") -> None:
         self._world = pool
         self.topic = topic
 
@@ -754,6 +755,44 @@ def test_a_transaction_that_is_just_ending(
     )
     run_batch(world, 0, 0)
     assert next(answers, None) is None
+    assert sorted(world.visible(ROWS)) == rows((0, 0))
+
+
+@pytest.mark.parametrize("turn", ["commit", "recovery"])
+def test_a_coordinator_that_is_silent_for_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch, turn: str
+) -> None:
+    """It is asked again, as after a crash of its broker."""
+    silence = TransportError("The broker did not answer END_TXN within 30 s.")
+    answers = iter([silence, silence])
+    end = world.end
+    monkeypatch.setattr(
+        world, "end", lambda txn, action: next(answers, None) or end(txn, action)
+    )
+    if turn == "commit":
+        run_batch(world, 0, 0)
+    else:
+        progress = protocol(world).recover().of(QUERY)
+        txns = {0: write(world, QUERY, 0, 0)}
+        world.send(LOG, dump_record(Prepared(0, txns, QUERY, progress.run, 1)))
+        assert protocol(world).recover().committed == 0
+    assert next(answers, None) is None
+    assert sorted(world.visible(ROWS)) == rows((0, 0))
+
+
+def test_a_coordinator_that_stays_silent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is what the query fails with; what was decided is finished later."""
+    world.options = replace(world.options, operation_timeout_s=0.01)
+    progress = protocol(world).recover().of(QUERY)
+    txns = {0: write(world, QUERY, 0, 0)}
+    silence = TransportError("The broker did not answer END_TXN within 30 s.")
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "end", lambda *_: silence)
+        with pytest.raises(TransportError, match="END_TXN"):
+            protocol(world).commit(0, txns, progress, 1)
+    assert protocol(world).recover().committed == 0
     assert sorted(world.visible(ROWS)) == rows((0, 0))
 
 

@@ -157,7 +157,7 @@ class TestRead:
         assert journal.read() == []
         journal.append(b"a")
         scripted.roll(TOPIC)
-        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-pulsar-commits"]
         assert messages(journal) == [b"a"]
 
     @pytest.mark.parametrize("codec", list(CompressionType))
@@ -188,7 +188,7 @@ class TestRead:
     ) -> None:
         """The subscription is there, and no entry was asked for."""
         journal.keep()
-        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-commits"]
+        assert [s.name for s in scripted.durable(TOPIC)] == ["spark-pulsar-commits"]
         assert scripted.requests["FLOW"] == 0
 
     def test_one_that_cannot_be_created(
@@ -375,3 +375,23 @@ class TestTooMuch:
         with pytest.raises(CommitLogError, match="no log of ours"):
             small.read()
         assert scripted.permits[TOPIC] <= 3000
+
+
+class TestLook:
+    def test_leaves_no_trace(self, scripted: ScriptedBroker, journal: Journal) -> None:
+        """All that is stored, also what was forgotten, beside one who reads it."""
+        with pytest.raises(TopicNotFoundError):
+            journal.look()
+        assert TOPIC not in scripted.topics
+        scripted.add_topic(TOPIC)
+        assert journal.look() == []
+        scripted.append(
+            TOPIC, *(single(b"%d" % n, publish_time=1000 + n) for n in range(3))
+        )
+        assert not scripted.durable(TOPIC)
+        journal.forget(MessageId(LEDGER, 0))
+        before = [s.mark_delete for s in scripted.durable(TOPIC)]
+        assert journal.look() == [
+            (MessageId(LEDGER, n), b"%d" % n, 1000 + n) for n in range(3)
+        ]
+        assert [s.mark_delete for s in scripted.durable(TOPIC)] == before

@@ -68,6 +68,18 @@ def test_a_broker_that_drops_the_second(
     assert not scripted.producers
 
 
+def test_the_topic_is_ready_for_the_transaction_that_hides_the_entry(
+    scripted: ScriptedBroker, coordinated: ConnectionPool
+) -> None:
+    """The producer says that it is for one: Pulsar 3.0 asks, or never ends it there."""
+    scripted.deduplicates = True
+    require_deduplication(coordinated, TOPIC, "probe")
+    (entry,) = scripted.topics[TOPIC]
+    assert entry.metadata.HasField("txnid_least_bits")
+    (producer,) = scripted.bodies["PRODUCER"]
+    assert producer.txn_enabled
+
+
 def test_the_next_time_needs_no_entry(
     scripted: ScriptedBroker, pool: ConnectionPool
 ) -> None:

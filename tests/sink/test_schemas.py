@@ -113,18 +113,34 @@ def test_what_cannot_be_a_next_version(
 def test_the_next_version(
     scripted: ScriptedBroker, pool: ConnectionPool, kind: SchemaType
 ) -> None:
-    """Rows that do not fit have one of the same type; it is registered at once."""
-    scripted.add_schema(TOPIC.full_name, kind, AVRO)
+    """The topic's own with columns that are new, and its properties, as they are."""
+    given = {"__alwaysAllowNull": "true"}
+    scripted.add_schema(TOPIC.full_name, kind, AVRO, given)
     one = schemas(pool, pa.schema([*ROWS, ("more", pa.int8())]))
     one.choose([TOPIC])
     one.register(TOPIC, TOPIC.full_name)
     _, latest = scripted.schemas[TOPIC.full_name]
-    assert latest.type == kind
-    assert [f["name"] for f in json.loads(latest.data)["fields"]] == [
-        "id",
-        "name",
-        "more",
-    ]
+    assert (latest.type, latest.properties) == (kind, given)
+    before = json.loads(AVRO)
+    before["fields"] += [{"name": "more", "type": ["null", "int"], "default": None}]
+    assert json.loads(latest.data) == before
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("id", pa.string()), ("name", pa.string()), ("more", pa.int8())],
+        [("id", pa.int64()), ("more", pa.int8())],
+    ],
+)
+def test_a_next_version_of_our_own(
+    scripted: ScriptedBroker, pool: ConnectionPool, columns: list[Any]
+) -> None:
+    """Where more differs than columns that are new, it is up to the broker."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    info = chosen(pool, pa.schema(columns))
+    assert info is not None
+    assert json.loads(info.data)["name"] == "topLevelRecord"
 
 
 def test_a_refusal(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

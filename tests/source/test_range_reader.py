@@ -14,8 +14,10 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source import range_reader
+from pulsar_spark.source.hidden import hides_all
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.txn import TxnId
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -85,6 +87,15 @@ def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:
     wait_until(lambda: not scripted.consumers)
 
 
+def test_properties_of_the_consumer(scripted: ScriptedBroker, ranged: Any) -> None:
+    """They are passed on, for whoever looks at the topic's statistics."""
+    scripted.add_topic(TOPIC, numbered(1, 1))
+    reader = {"properties": (("team", "a"),)}
+    assert numbers(ranged(place(0), place(0), reader=reader)) == [0]
+    (body,) = scripted.bodies["SUBSCRIBE"]
+    assert [(one.key, one.value) for one in body.metadata] == [("team", "a")]
+
+
 def test_an_iterator_that_is_left_early_is_closed(
     scripted: ScriptedBroker, ranged: Any
 ) -> None:
@@ -115,6 +126,64 @@ def test_nothing_comes(scripted: ScriptedBroker, ranged: Any) -> None:
     reader = ranged(place(0), place(2), reader={"poll_timeout_s": 0.7})
     with pytest.raises(ReadTimeoutError, match=f"{TOPIC}.*pollTimeoutMs"):
         numbers(reader)
+
+
+class TestHiddenEntries:
+    """What the broker passes over at the end of a range is not waited for."""
+
+    TXN = TxnId(1, 7)
+
+    def hidden(self) -> StoredFrame:
+        """An entry that is never delivered, though the topic ends with it."""
+        return single(
+            b"hidden",
+            txnid_most_bits=self.TXN.most,
+            txnid_least_bits=self.TXN.least,
+        )
+
+    @pytest.fixture(autouse=True)
+    def _in_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+
+    @pytest.mark.parametrize("seen", [0, 3])
+    def test_they_end_a_range(
+        self, seen: int, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """All before them comes, and then the range is over."""
+        scripted.aborted.add(self.TXN)
+        scripted.add_topic(TOPIC, [*numbered(seen, 1), *[self.hidden()] * 4])
+        reader = ranged(place(0), place(seen + 3), reader={"poll_timeout_s": 600.0})
+        assert numbers(reader) == list(range(seen))
+        wait_until(lambda: not scripted.consumers)
+
+    def test_what_follows_them_is_not_hidden(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """A slow broker is waited for, whatever it hides in between."""
+        scripted.aborted.add(self.TXN)
+        scripted.add_topic(TOPIC, [self.hidden(), *numbered(1, 1)])
+        scripted.always("FLOW", silence)
+        reader = ranged(place(0), place(1), reader={"poll_timeout_s": 0.7})
+        with pytest.raises(ReadTimeoutError):
+            numbers(reader)
+        scripted.always("FLOW", usual)
+        assert numbers(ranged(place(0), place(1))) == [0]
+
+    def test_entries_that_are_gone_are_not_hidden(
+        self, scripted: ScriptedBroker, ranged: Any, pool: ConnectionPool
+    ) -> None:
+        """Retention, too, moves the place of a consumer."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        scripted.roll(TOPIC)
+        scripted.trim(TOPIC)
+        assert not hides_all(pool, TOPIC, place(2), place(3), "probe")
+
+    def test_entries_that_come_are_not_hidden(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """A probe that hears something says no."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+        assert not hides_all(pool, TOPIC, place(2), place(3), "probe")
 
 
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:

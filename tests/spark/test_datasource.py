@@ -24,7 +24,12 @@ from pyspark.sql.types import (
 )
 
 import pulsar_spark
-from pulsar_spark import OptionError, PulsarDataSource, SchemaError
+from pulsar_spark import (
+    OptionError,
+    PulsarDataSource,
+    PulsarPyDataSource,
+    SchemaError,
+)
 from pulsar_spark.arrow.schema import COLUMN_TYPES
 from pulsar_spark.client.pool import BrokerAddress
 from pulsar_spark.message_id import MessageId
@@ -261,6 +266,11 @@ def errors() -> list[pulsar_spark.PulsarSparkError]:
             "lost", topic_partition="t", wanted="1:2", available=""
         ),
         pulsar_spark.SchemaError("none"),
+        pulsar_spark.TlsError("expired", broker="h:6651"),
+        pulsar_spark.EncryptionError("no key", topic_partition="t", message_id="1:2"),
+        pulsar_spark.TopicMigratedError(
+            "moved", broker="h:1", service_url="pulsar://o:6650", service_url_tls=""
+        ),
     ]
 
 
@@ -347,6 +357,9 @@ def test_repr_of_an_input_partition():
 def test_the_module_that_spark_looks_for():
     """Spark takes ``DefaultSource`` out of modules named ``pyspark_*``."""
     assert importlib.import_module("pyspark_pulsar").DefaultSource is PulsarDataSource
+    own = importlib.import_module("pyspark_pulsar_py").DefaultSource
+    assert own is PulsarPyDataSource
+    assert (PulsarDataSource.name(), own.name()) == ("pulsar", "pulsar-py")
 
 
 def test_import_starts_nothing():

@@ -136,10 +136,11 @@ class TestOptions:
         text = error_of(spark, self.URL, topic=name)
         expect(text, "[PULSAR_OPTION]", name, "persistent")
 
-    def test_tls(self, spark: SparkSession) -> None:
-        """This version says that it cannot."""
-        text = error_of(spark, "pulsar+ssl://127.0.0.1:6651")
-        expect(text, "[PULSAR_OPTION]", "pulsar+ssl://", "not supported yet")
+    def test_tls_without_its_scheme(self, spark: SparkSession) -> None:
+        """What asks for TLS is never dropped."""
+        trust = {"pulsar.client.tlsTrustCertsFilePath": "/etc/ca.pem"}
+        text = error_of(spark, self.URL, **trust)
+        expect(text, "[PULSAR_OPTION]", *trust, "pulsar+ssl://", "6651")
 
     def test_the_admin_url(self, spark: SparkSession) -> None:
         """A frequent mistake has its own sentence."""
@@ -276,7 +277,13 @@ class TestConnections:
         """Authentication has a condition of its own."""
         scripted.always("CONNECT", refuse("AuthenticationError", "who are you"))
         text = error_of(spark, scripted.url)
-        expect(text, "[PULSAR_AUTH]", scripted.address, "who are you", "anonymousUser")
+        expect(
+            text,
+            "[PULSAR_AUTH]",
+            scripted.address,
+            "who are you",
+            "authPluginClassName",
+        )
 
 
 class TestReading:

@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DayTimeIntervalType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -25,14 +26,17 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from pulsar_spark import statistics
+from pulsar_spark.columns import METADATA_COLUMNS_ALL, WRITE
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import WriteOptions, parse_write_options
-from pulsar_spark.spark.schema import write_columns
+from pulsar_spark.spark.schema import spark_schema, write_columns
 
 TYPES: dict[str, DataType] = {
     "BINARY": BinaryType(),
     "BIGINT": LongType(),
     "DATE": DateType(),
+    "DOUBLE": DoubleType(),
     "INT": IntegerType(),
     "MAP<INT,STRING>": MapType(IntegerType(), StringType()),
     "MAP<STRING,INT>": MapType(StringType(), IntegerType()),
@@ -76,6 +80,7 @@ def problems(schema: str, **given: str) -> str:
         "__key STRING, value BINARY",
         "value BINARY, __key BINARY, __orderingKey STRING",
         "value BINARY, __eventTime TIMESTAMP, __deliverAtTime TIMESTAMP",
+        "value BINARY, __eventTime BIGINT",
         "value BINARY, __messageProperties MAP<STRING,STRING>",
         "value BINARY, __partition TINYINT, __topic STRING",
         "value BINARY, __partition SMALLINT",
@@ -86,6 +91,26 @@ def problems(schema: str, **given: str) -> str:
 def test_what_can_be_written(schema: str):
     """Each column with each of its types, in any order."""
     write_columns(schema_of(schema), options())
+
+
+def test_columns_of_a_read(caplog: pytest.LogCaptureFixture):
+    """What only a read has is left out, whatever values are, with one warning."""
+    statistics._warnings.clear()
+    schema = spark_schema(("value", *METADATA_COLUMNS_ALL))
+    for _ in range(2):
+        for schema_type in "auto", "bytes", "avro":
+            columns = write_columns(schema, options(schemaType=schema_type))
+            assert set(columns.names) == set(WRITE)
+    (record,) = caplog.records
+    named = record.getMessage().rpartition(": ")[2].split(", ")
+    assert {*named, *WRITE} == {"value", *METADATA_COLUMNS_ALL}
+    assert not {*named} & {*WRITE}
+
+
+def test_the_topic_column_of_kafka():
+    """Who names topics as for Kafka learns what the column is called here."""
+    text = problems("value BINARY, topic STRING", topic="-")
+    assert "add `__topic` (`topic` is Kafka's column: rename it)" in text
 
 
 def test_topics_of_rows():
@@ -105,14 +130,14 @@ def test_no_value():
     ("column", "parts"),
     [
         ("__keys STRING", ("`__keys` cannot be written (drop it before)",)),
-        ("__messageId BINARY", ("`__messageId` cannot be written",)),
-        ("__publishTime TIMESTAMP", ("`__publishTime` cannot be written",)),
-        ("__producerName STRING", ("`__producerName` cannot be written (drop",)),
-        ("__sequenceId BIGINT", ("`__sequenceId` cannot be written (drop it",)),
+        ("__messageId STRING", ("`__messageId` cannot be written",)),
+        ("__publishTime BIGINT", ("`__publishTime` cannot be written",)),
+        ("__producerName INT", ("`__producerName` cannot be written (drop",)),
+        ("__sequenceId STRING", ("`__sequenceId` cannot be written (drop it",)),
         ("__key INT", ("`__key` is int, not string or binary (cast it before)",)),
         ("__orderingKey BIGINT", ("`__orderingKey` is bigint, not binary or string",)),
-        ("__eventTime BIGINT", ("`__eventTime` is bigint, not timestamp",)),
-        ("__eventTime TIMESTAMP_NTZ", ("is timestamp_ntz, not timestamp",)),
+        ("__eventTime DOUBLE", ("`__eventTime` is double, not timestamp or bigint",)),
+        ("__eventTime TIMESTAMP_NTZ", ("is timestamp_ntz, not timestamp or bigint",)),
         ("__deliverAtTime DATE", ("`__deliverAtTime` is date, not timestamp",)),
         ("__partition STRING", ("`__partition` is string, not int",)),
         ("__topic BINARY", ("`__topic` is binary, not string",)),

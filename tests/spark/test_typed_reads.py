@@ -13,8 +13,10 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulsar_spark import PulsarDataSource, SchemaError, statistics
+from pulsar_spark.arrow.values import ValueRun, ValueSettings
+from pulsar_spark.arrow.values.by_schema import SchemaDecoder
 from pulsar_spark.errors import CorruptEntryError, TopicNotFoundError
-from pulsar_spark.schemas.info import SchemaType, version_bytes
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
 from tests.support.scripted_broker import ScriptedBroker, batch, single
 
 if TYPE_CHECKING:
@@ -281,6 +283,20 @@ class TestChosen:
         for part in (field.name, TOPIC, "version 0", "`id` int64, `name` string"):
             assert part in caught.value.message
 
+    def test_two_fields_of_one_name(self, broker: ScriptedBroker) -> None:
+        """Within a struct no column says which is which."""
+        inner = {
+            "type": "record",
+            "name": "S",
+            "fields": [{"name": "a", "type": "int"}],
+        }
+        broker.add_schema(TOPIC, SchemaType.AVRO, record(("s", inner)))
+        twins = pa.struct([pa.field("a", pa.int32()), pa.field("a", pa.int32())])
+        for type_, where in ((twins, "s"), (pa.list_(twins), "s[]")):
+            with pytest.raises(SchemaError) as caught:
+                read(broker, pa.field("s", type_))
+            assert f"`{where}` has two fields of one name" in caught.value.message
+
 
 class TestVersions:
     """Each message is read with the schema that it was written with."""
@@ -339,6 +355,17 @@ class TestVersions:
         broker.append(TOPIC, *(sent(b"\0\0\0\1", 5 + at) for at in range(150)))
         assert read(broker, mode="DROPMALFORMED") == []
         assert broker.requests["GET_SCHEMA"] == 1 + 100
+
+    def test_versions_that_are_not_kept(self) -> None:
+        """Nor memory: only what the cluster was asked for is kept."""
+        info = SchemaInfo(SchemaType.INT32)
+        wanted = pa.schema([("value", pa.int32())])
+        made = SchemaDecoder(info, wanted, ValueSettings(), lambda _: None)
+        value = pa.array([b"\0\0\0\1"], pa.binary())
+        for at in range(200):
+            for version in (version_bytes(5 + at), bytes(9 + at), bytes(at % 8)):
+                assert list(made.decode(ValueRun(value, version)).bad) == [0]
+        assert len(made._decoders) == 100
 
     def test_a_schema_that_was_deleted(self, broker: ScriptedBroker) -> None:
         """Messages from before cannot be read any more, what came later can."""

@@ -130,7 +130,7 @@ class TestColumns:
     def test_all_problems_at_once(self, spark: SparkSession) -> None:
         """What is missing, what is unknown, and what has a wrong type."""
         frame = frame_of(
-            spark, "__colour string, __eventTime bigint, __key int", ["red", 1, 2]
+            spark, "__colour string, __eventTime double, __key int", ["red", 1.0, 2]
         )
         expect(
             error_of(frame, NOWHERE, None),
@@ -138,7 +138,7 @@ class TestColumns:
             "there is no column `value`",
             "set the option `topic`, or add `__topic`",
             "`__colour` cannot be written (drop it before)",
-            "`__eventTime` is bigint, not timestamp (cast it before)",
+            "`__eventTime` is double, not timestamp or bigint (cast it before)",
             "`__key` is int, not string or binary",
             "__messageProperties",
         )

@@ -35,10 +35,14 @@ class Admin:
     Args:
         admin_url: ``http://host:port``.
         timeout: Seconds for one call.
+        token: Proves who calls, where the broker asks; "" for nothing.
     """
 
-    def __init__(self, admin_url: str, timeout: float = 120.0) -> None:
+    def __init__(
+        self, admin_url: str, timeout: float = 120.0, *, token: str = ""
+    ) -> None:
         self.admin_url = admin_url.rstrip("/")
+        self._token = token
         self._timeout = timeout
         # Loopback must not go through a proxy that the environment may name.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -53,10 +57,25 @@ class Admin:
         """Whether the broker passes its own check: a message written and read back."""
         return bool(self._call("GET", "brokers/health") == "ok")
 
+    def is_ready(self) -> bool:
+        """Whether it serves; other than ``healthy``, this moves no topic."""
+        return bool(self._call("GET", "brokers/ready") == "ok")
+
     def configuration(self) -> dict[str, str]:
         """The settings that the broker runs with, defaults included, as texts."""
         settings = self._call("GET", "brokers/configuration/runtime")
         return cast("dict[str, str]", settings)
+
+    def migrate(self, cluster: str, admin_url: str, service_url: str) -> None:
+        """Mark a cluster as migrated to another one; there is no way back."""
+        urls = {"serviceUrl": admin_url, "brokerServiceUrl": service_url}
+        self._call("POST", f"clusters/{cluster}/migrate", urls, migrated=True)
+
+    def open_transactions(self, older_than_s: float = 0) -> dict[str, dict[str, Any]]:
+        """What coordinators know of transactions that are open for so long, by id."""
+        call = f"transactions/slowTransactions/{int(older_than_s * 1000)}"
+        found = self._open("GET", f"{self.admin_url}/admin/v3/{call}")
+        return cast("dict[str, dict[str, Any]]", found)
 
     def lookup(self, topic: str) -> str:
         """Service URL of the broker that serves a topic; a broker takes it over."""
@@ -99,6 +118,18 @@ class Admin:
     def set_deduplication(self, namespace: str, enabled: bool) -> None:
         """Whether the broker drops messages that a producer sent before."""
         self._call("POST", f"namespaces/{namespace}/deduplication", enabled)
+
+    def grant(self, subject: str, role: str, *actions: str) -> None:
+        """Let a role do something: ``produce``, ``consume``.
+
+        Args:
+            subject: A namespace, or a topic.
+            role: Who.
+            actions: What; nothing else is allowed any more.
+        """
+        is_topic = "://" in subject
+        path = _path(subject) if is_topic else f"namespaces/{subject}"
+        self._call("POST", f"{path}/permissions/{role}", list(actions))
 
     def set_policy(self, namespace: str, policy: str, value: Any) -> None:
         """Any other policy: POST ``value`` as JSON to ``namespaces/<ns>/<policy>``."""
@@ -158,6 +189,24 @@ class Admin:
     def unload_namespace(self, namespace: str) -> None:
         """Let the broker give away all topics; it takes them back when looked up."""
         self._call("PUT", f"namespaces/{namespace}/unload")
+
+    def bundle(self, topic: str) -> str:
+        """The bundle of its namespace that a topic is in, ``0x00000000_0x40000000``."""
+        url = f"{self.admin_url}/lookup/v2/topic/{_path(topic)}/bundle"
+        return str(self._open("GET", url))
+
+    def unload_bundle(self, topic: str, to: str = "") -> None:
+        """Let the broker give away the topics of a topic's bundle.
+
+        Args:
+            topic: Its name.
+            to: ``host:port`` of the broker's web service that takes them, or any.
+        """
+        namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+        query = {"destinationBroker": to} if to else {}
+        self._call(
+            "PUT", f"namespaces/{namespace}/{self.bundle(topic)}/unload", **query
+        )
 
     def terminate(self, topic: str) -> str:
         """End a topic for good: no more messages. Returns its last ``ledger:entry``."""
@@ -255,6 +304,12 @@ class Admin:
         answer = self._call("POST", f"schemas/{path}/schema", schema)
         return int(answer["version"]["version"])
 
+    def schema(self, topic: str) -> dict[str, Any]:
+        """Return the latest schema of a topic: its ``type``, ``data`` and more."""
+        path = _path(topic).partition("/")[2]
+        found: dict[str, Any] = self._call("GET", f"schemas/{path}/schema")
+        return found
+
     def delete_schema(self, topic: str) -> None:
         """Mark the schemas of a topic as deleted: no version is found any more."""
         self._call("DELETE", f"schemas/{_path(topic).partition('/')[2]}/schema")
@@ -272,7 +327,9 @@ class Admin:
 
     # -- one call ----------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, body: Any = None, **query: bool) -> Any:
+    def _call(
+        self, method: str, path: str, body: Any = None, **query: bool | str
+    ) -> Any:
         url = f"{self.admin_url}/admin/v2/{path}"
         if query:
             url += "?" + urlencode({k: str(v).lower() for k, v in query.items()})
@@ -284,10 +341,15 @@ class Admin:
             request.data = json.dumps(body).encode()
         if method != "GET":
             request.add_header("Content-Type", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
         try:
             with self._opener.open(request, timeout=self._timeout) as response:
                 answer = response.read().decode()
         except urllib.error.HTTPError as error:
+            if error.code == 307:  # to the broker that can; urllib follows GET only
+                error.close()
+                return self._open(method, error.headers["Location"], body)
             with error:
                 reason = error.read().decode(errors="replace")
             raise AdminError(f"{method} {url}", error.code, _reason(reason)) from None

@@ -3,7 +3,8 @@
 
 Markers such as ``<!-- options: begin -->`` and ``<!-- options: end -->`` enclose what
 ``make generate-docs`` writes: tables of what the code says, and the figures of the runs
-that ``make bench ARGS=--save`` and ``make bench-peer ARGS=--save`` left in docs/.
+that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make test-matrix`` and
+``make soak`` left in docs/.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from pathlib import Path
 
 from pulsar_spark import errors
 from pulsar_spark.options import options_table_markdown
+from pulsar_spark.options.others import (
+    DATABRICKS,
+    KAFKA_CLIENTS,
+    KAFKA_SOURCE,
+    SCALA,
+    other_options_markdown,
+)
 from tests.bench.report import Document
+from tests.matrix import cells
+from tests.soak.report import Report
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import LAYERS
@@ -59,8 +69,16 @@ def generated() -> dict[Path, str]:
             "columns-of-a-read": columns_of_a_read(),
             "columns-of-a-write": columns_of_a_write(),
         },
+        "compatibility": {"compatibility": _compatibility()},
         "errors": {"errors": _errors()},
+        "moving-from-databricks": {"options": other_options_markdown(DATABRICKS)},
+        "moving-from-kafka": {
+            "options": other_options_markdown(KAFKA_SOURCE),
+            "client-options": other_options_markdown(KAFKA_CLIENTS),
+        },
+        "moving-from-scala": {"options": other_options_markdown(SCALA)},
         "options": {"options": options_table_markdown()},
+        "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
@@ -98,6 +116,11 @@ def meaning_and_cure(error: type[errors.PulsarSparkError]) -> tuple[str, str]:
     return meaning, cures[0].removeprefix("Cure: ")
 
 
+def _compatibility() -> str:
+    """Write what the cells of the matrix came to as Markdown tables."""
+    return cells.markdown(cells.read(DOCS / "compatibility.json"))
+
+
 def _errors() -> str:
     """Write the errors as a Markdown table."""
     lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
@@ -128,6 +151,14 @@ def _rooms() -> str:
             )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def snippets_of(document: Path, section: str) -> list[str]:
+    """Return the Python blocks of one section, ``## section``, of a document."""
+    text = document.read_text()
+    body = re.split(rf"^## {re.escape(section)}$", text, maxsplit=1, flags=re.M)[1]
+    body = re.split(r"^## ", body, maxsplit=1, flags=re.M)[0]
+    return re.findall(r"^```python\n(.*?)^```", body, re.M | re.S)
 
 
 def without_code(text: str) -> str:

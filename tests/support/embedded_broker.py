@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 DEFAULT_VERSION = "4.0.7"
 LOOPBACK = "127.0.0.1"
 POM = Path(__file__).with_name("pom.xml")
+WHOLE_POM = Path(__file__).with_name("whole-pom.xml")
 GUARD = Path(__file__).with_name("guard.py")
 
 #: A start that lost a race is repeated, see ``_LostRaceError``.
@@ -151,6 +152,11 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
+#: What releases before 4.0 need besides: they look for the speed of a network card,
+#: and give up where there is none.
+OLD_SETTINGS: Mapping[str, str] = {"loadBalancerOverrideBrokerNicSpeedGbps": "1"}
+
+
 class BrokerStartError(RuntimeError):
     """The broker, or its class path, did not come up. The message ends with its log."""
 
@@ -195,10 +201,13 @@ class EmbeddedBroker:
             proxy's own. So nothing a client of ``link.url`` does can go around it.
         is_short_lived: Start quickly rather than become fast; not for benchmarks.
         log_level: Of the broker's log file.
+        admin_token: Of a super user, where ``settings`` turn authentication on.
         progress: Where notes about slow steps go; ``None`` for silence.
 
     Attributes:
         service_url: ``pulsar://127.0.0.1:<port>``, valid after ``start``.
+        tls_url: ``pulsar+ssl://127.0.0.1:<port>``, valid after ``start``, where the
+            settings have a certificate.
         admin_url: ``http://127.0.0.1:<port>``, valid after ``start``.
         version: Pulsar release.
         folder: See above.
@@ -216,10 +225,12 @@ class EmbeddedBroker:
         link: LinkProxy | None = None,
         is_short_lived: bool = True,
         log_level: str = "info",
+        admin_token: str = "",
         progress: TextIO | None = sys.stderr,
     ) -> None:
         self.version = version
         self.service_url = ""
+        self.tls_url = ""
         self.admin_url = ""
         self.link = link
         self.pid: int | None = None
@@ -227,16 +238,22 @@ class EmbeddedBroker:
         self._folder = folder
         self._settings = {
             **SETTINGS,
-            "listeningInterface": _loopback_interface(),
+            "listeningInterface": loopback_interface(),
+            **(OLD_SETTINGS if release_of(version) < (4, 0) else {}),
             **(ENTRY_METADATA_SETTINGS if entry_metadata else {}),
             **(settings or {}),
         }
         self._ports: dict[str, int] = {}
         self._is_short_lived = is_short_lived
         self._log_level = log_level
+        self._admin_token = admin_token
         self._log_before = 0
         self._progress = progress
         self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _has_tls(self) -> bool:
+        return "tlsCertificateFilePath" in self._settings
 
     @property
     def folder(self) -> Path:
@@ -270,7 +287,9 @@ class EmbeddedBroker:
         """
         if self._guard is not None:
             return
-        class_path = resolve_classpath(self.version, progress=self._progress)
+        class_path = resolve_classpath(
+            self.version, pom=pom_of(self.version), progress=self._progress
+        )
         first_start = not self._ports
         for attempt in range(1, ATTEMPTS + 1):
             if first_start:
@@ -338,10 +357,12 @@ class EmbeddedBroker:
     # -- how it is started ---------------------------------------------------------
 
     def _choose_ports(self) -> None:
-        names = ("binary", "web", "bookie", "link")
+        names = ("binary", "web", "bookie", "link", "tls", "zookeeper")
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.service_url = f"pulsar://{LOOPBACK}:{self._ports['binary']}"
         self.admin_url = f"http://{LOOPBACK}:{self._ports['web']}"
+        if self._has_tls:
+            self.tls_url = f"pulsar+ssl://{LOOPBACK}:{self._ports['tls']}"
         if self.link is not None:
             self.link.target = (LOOPBACK, self._ports["link"])
 
@@ -357,7 +378,7 @@ class EmbeddedBroker:
         arguments = self.folder / "java.args"
         arguments.write_text(f'-cp "{class_path}"\n')
         command = [
-            _java(),
+            java(),
             "-Xms256m",
             "-Xmx1g",
             "-XX:MaxDirectMemorySize=1g",
@@ -371,14 +392,15 @@ class EmbeddedBroker:
             "org.apache.pulsar.PulsarStandaloneStarter",
             "--no-functions-worker",
             "--no-stream-storage",
-            f"--config={conf}",
-            f"--metadata-dir={data / 'metadata'}",
-            f"--bookkeeper-dir={data / 'bookkeeper'}",
-            f"--bookkeeper-port={self._ports['bookie']}",
+            # Not by "=": before 4.0 that was not understood.
+            *("--config", str(conf)),
+            *self._metadata_options(data),
+            *("--bookkeeper-dir", str(data / "bookkeeper")),
+            *("--bookkeeper-port", str(self._ports["bookie"])),
         ]
         with (self.folder / "jvm.out").open("wb") as output:
             remove = str(self.folder) if self._own_folder else ""
-            self._guard = _start_guard([remove, *command], self.folder, output)
+            self._guard = start_guard([remove, *command], self.folder, output)
         stdout = self._guard.stdout
         assert stdout is not None
         with stdout:
@@ -387,6 +409,12 @@ class EmbeddedBroker:
             raise BrokerStartError(f"{command[0]} could not be started: {self._tail()}")
         self.pid = int(line)
 
+    def _metadata_options(self, data: Path) -> tuple[str, ...]:
+        if release_of(self.version) >= (2, 11):
+            return "--metadata-dir", str(data / "metadata")
+        port = str(self._ports["zookeeper"])
+        return "--zookeeper-dir", str(data / "zookeeper"), "--zookeeper-port", port
+
     def _configuration(self) -> dict[str, str]:
         ports = self._ports
         configuration = {
@@ -394,6 +422,8 @@ class EmbeddedBroker:
             "brokerServicePort": str(ports["binary"]),
             "webServicePort": str(ports["web"]),
         }
+        if self._has_tls:
+            configuration["brokerServicePortTls"] = str(ports["tls"])
         if self.link is not None:
             configuration |= {
                 "bindAddresses": f"link:pulsar://{LOOPBACK}:{ports['link']}",
@@ -405,7 +435,7 @@ class EmbeddedBroker:
         return configuration
 
     def _await_healthy(self, deadline: float) -> None:
-        admin = Admin(self.admin_url)
+        admin = Admin(self.admin_url, token=self._admin_token)
         missing = "an answer"
         while time.monotonic() < deadline:
             self._check_running()
@@ -442,31 +472,28 @@ class EmbeddedBroker:
             f"The broker ended with code {code}. The end of its log:\n{tail}"
         )
 
-    def _tail(self, size_bytes: int = 6000) -> str:
-        parts = []
-        for name in ("jvm.out", "broker.log"):
-            with contextlib.suppress(FileNotFoundError):
-                text = (self.folder / name).read_bytes()[-size_bytes:]
-                parts.append(text.decode(errors="replace"))
-        return "\n".join(parts)
+    def _tail(self) -> str:
+        return tail_of(self.folder / "jvm.out", self.log_file)
 
     def _end(self, order: bytes, timeout: float = 20.0) -> None:
         guard, self._guard, self.pid = self._guard, None, None
-        if guard is None:
-            return
-        assert guard.stdin is not None
-        for one in (order, b"k"):
-            with contextlib.suppress(BrokenPipeError):  # it ended on its own
-                guard.stdin.write(one)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                guard.wait(timeout)
-                break
-        guard.stdin.close()
+        if guard is not None:
+            end_guarded(guard, order, timeout)
 
 
-def _start_guard(
+def tail_of(*files: Path, size_bytes: int = 6000) -> str:
+    """The ends of these files, of those that there are."""
+    parts = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            parts.append(file.read_bytes()[-size_bytes:].decode(errors="replace"))
+    return "\n".join(parts)
+
+
+def start_guard(
     arguments: list[str], folder: Path, output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
+    """Starts a command by ``guard.py``: a folder to remove or "", and the command."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(GUARD), *arguments],
         bufsize=0,  # an order is one byte, and is due now
@@ -477,6 +504,26 @@ def _start_guard(
         # Ctrl-C belongs to the test run, which then stops the broker in order.
         start_new_session=True,
     )
+
+
+def end_guarded(
+    guard: subprocess.Popen[bytes], order: bytes, timeout: float = 20.0
+) -> None:
+    """End what ``start_guard`` started, and wait for that.
+
+    Args:
+        guard: Of it.
+        order: ``t`` asks it to end, ``k`` kills it.
+        timeout: Seconds for an orderly end, before it is killed.
+    """
+    assert guard.stdin is not None
+    for one in (order, b"k"):
+        with contextlib.suppress(BrokenPipeError):  # it ended on its own
+            guard.stdin.write(one)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guard.wait(timeout)
+            break
+    guard.stdin.close()
 
 
 def _missing(admin: Admin, settings: Mapping[str, str]) -> str:
@@ -510,24 +557,40 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def _loopback_interface() -> str:
+def loopback_interface() -> str:
+    """The name of the loopback interface."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), "lo")
 
 
-def _java() -> str:
+def java() -> str:
+    """The path of the program java."""
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None or not Path(java).exists():
+    path = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if path is None or not Path(path).exists():
         raise BrokerStartError("No java found. Install a JDK 17 or set JAVA_HOME.")
-    return java
+    return path
 
 
 # -- class path ----------------------------------------------------------------------
 
 
+def release_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version: ``(4, 0)`` of ``4.0.7``."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def pom_of(version: str) -> Path:
+    """What asks for the jars of a release: those before 4.0 load others."""
+    return WHOLE_POM if release_of(version) < (4, 0) else POM
+
+
 def resolve_classpath(
-    version: str = DEFAULT_VERSION, *, progress: TextIO | None = sys.stderr
+    version: str = DEFAULT_VERSION,
+    *,
+    pom: Path = POM,
+    progress: TextIO | None = sys.stderr,
 ) -> str:
     """Resolve the jars of a broker with Maven, once per version and ``pom.xml``.
 
@@ -536,6 +599,7 @@ def resolve_classpath(
 
     Args:
         version: Pulsar release.
+        pom: What asks for the jars.
         progress: Where it says how far the downloads are.
 
     Returns:
@@ -544,7 +608,7 @@ def resolve_classpath(
     Raises:
         BrokerStartError: Maven is missing or failed; the message has its last lines.
     """
-    key = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     remembered = cache / "pulsar-spark" / f"broker-{version}-{key}.classpath"
     remembered.parent.mkdir(parents=True, exist_ok=True)
@@ -555,7 +619,7 @@ def resolve_classpath(
             return class_path
         with tempfile.TemporaryDirectory(dir=remembered.parent) as work:
             answer = Path(work, "classpath")
-            _run_maven(version, answer, progress)
+            _run_maven(version, pom, answer, progress)
             class_path = answer.read_text().strip()
             answer.replace(remembered)
     return class_path
@@ -568,7 +632,7 @@ def _remembered(file: Path) -> str:
     return class_path if is_whole else ""
 
 
-def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
+def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerStartError("No mvn found. Install Maven 3.6 or newer.")
@@ -577,7 +641,7 @@ def _run_maven(version: str, answer: Path, progress: TextIO | None) -> None:
         maven,
         "--batch-mode",
         "--strict-checksums",  # Maven 3 only warns of a jar that is not what it was
-        f"--file={POM}",
+        f"--file={pom}",
         f"-Dembedded.broker.version={version}",
         f"-Dmdep.outputFile={answer}",
         "dependency:build-classpath",

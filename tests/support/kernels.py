@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / "pulsar_spark" / "loops"
 MODULES = ("avro", "avro_write", "deliveries", "messages", "protobuf_values", "sends")
 BUILT = ROOT / "build" / "kernels"
+_SUFFIX = f"{sys.implementation.cache_tag}*.so"
 
 #: Without a compiler only the form that needs none can be tested.
 CAN_COMPILE = (
@@ -52,7 +53,8 @@ def load(form: str, name: str = "messages") -> ModuleType:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not built.exists():
             with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-                _build(form, Path(folder)).rename(built)
+                make = _copy if form == "compiled" and _installed() else _build
+                make(form, Path(folder)).rename(built)
     (path,) = map(str, built.glob(f"{name}.*.so"))
     return _module(importlib.machinery.ExtensionFileLoader(_full(name), path))
 
@@ -81,6 +83,25 @@ def _module(
     return module
 
 
+def _installed() -> list[Path]:
+    """What `make install` compiled, if that is newer than all that it is made of."""
+    found = [path for name in MODULES for path in _FOLDER.glob(f"{name}.{_SUFFIX}")]
+    if len(found) < len(MODULES):
+        return []
+    oldest = min(path.stat().st_mtime for path in found)
+    sources = (ROOT / "setup.py", *_FOLDER.glob("*.p*"))
+    return found if oldest > max(path.stat().st_mtime for path in sources) else []
+
+
+def _copy(form: str, folder: Path) -> Path:
+    """Copy what is installed: of one file a process loads one module only."""
+    built = folder / "built"
+    built.mkdir()
+    for path in _installed():
+        shutil.copy(path, built)
+    return built
+
+
 def _build(form: str, folder: Path) -> Path:
     """Build all of its modules; return the folder that has them, and nothing else."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -90,7 +111,8 @@ def _build(form: str, folder: Path) -> Path:
         folder / "pulsar_spark",
         ignore=shutil.ignore_patterns("*.so", "__pycache__"),
     )
-    shutil.copy(ROOT / "pyspark_pulsar.py", folder)
+    for module in ("pyspark_pulsar.py", "pyspark_pulsar_py.py"):
+        shutil.copy(ROOT / module, folder)
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=folder,

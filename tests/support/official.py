@@ -7,6 +7,7 @@ Both readers give :class:`Row`, so that a test is one comparison of two lists.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ CODECS = {
 
 #: Longest wait for one message that is known to be there, in milliseconds.
 _TIMEOUT_MS = 20_000
+_SILENCE_MS = 5_000
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,10 @@ class Row:
 
 
 @contextlib.contextmanager
-def client(service_url: str) -> Iterator[pulsar.Client]:
-    """The official client, closed at the end."""
-    one = pulsar.Client(service_url, operation_timeout_seconds=PATIENCE_S, logger=QUIET)
+def client(service_url: str, **settings: Any) -> Iterator[pulsar.Client]:
+    """The official client, with further ``settings``, closed at the end."""
+    defaults = {"operation_timeout_seconds": PATIENCE_S, "logger": QUIET}
+    one = pulsar.Client(service_url, **{**defaults, **settings})
     try:
         yield one
     finally:
@@ -170,7 +173,13 @@ def _send_async(sender: pulsar.Producer, message: Message | bytes, done: Any) ->
 
 
 def read_back(
-    service_url: str, topic: str, *, partitions: int = 0, compacted: bool = False
+    service_url: str,
+    topic: str,
+    *,
+    partitions: int = 0,
+    compacted: bool = False,
+    ends_in_silence: bool = False,
+    **reading: Any,
 ) -> list[Row]:
     """Everything in a topic, each partition in its order, partition after partition.
 
@@ -179,16 +188,28 @@ def read_back(
         topic: Full name.
         partitions: Number of partitions, 0 for a topic without.
         compacted: Read the compacted topic.
+        ends_in_silence: Take five seconds without a row for the end of a partition, as
+            for brokers before 3.0, who count the end of a transaction as a row to come.
+        **reading: Further arguments of the official ``create_reader``.
     """
     names = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
     rows = []
     with client(service_url) as one:
         for name in names:
             reader = one.create_reader(
-                name, pulsar.MessageId.earliest, is_read_compacted=compacted
+                name,
+                pulsar.MessageId.earliest,
+                is_read_compacted=compacted,
+                **reading,
             )
             while _has_more(reader):
-                rows.append(_row(name, reader.read_next(_TIMEOUT_MS)))
+                try:
+                    wait_ms = _SILENCE_MS if ends_in_silence else _TIMEOUT_MS
+                    rows.append(_row(name, reader.read_next(wait_ms)))
+                except pulsar.Timeout:
+                    if not ends_in_silence:
+                        raise
+                    break
             reader.close()
     return rows
 
@@ -197,12 +218,15 @@ def _has_more(reader: pulsar.Reader) -> bool:
     """Whether the topic has more messages, asked up to three times.
 
     Very rarely this client waits for an answer in vain, until its time for an operation
-    is over. That says nothing about what the topic holds, and leaves the reader where
-    it was.
+    is over, or is told that the broker could not read the topic's last entry just now.
+    Neither says anything about what the topic holds, and both leave the reader where it
+    was.
     """
     for _ in range(2):
-        with contextlib.suppress(pulsar.Timeout):
+        try:
             return bool(reader.has_message_available())
+        except (pulsar.Timeout, pulsar.BrokerMetadataError):
+            time.sleep(0.5)
     return bool(reader.has_message_available())
 
 

@@ -144,6 +144,9 @@ def batch_frame(
     if encoder.txn is not None:
         metadata.txnid_most_bits, metadata.txnid_least_bits = encoder.txn
         send.txnid_most_bits, send.txnid_least_bits = encoder.txn
+    if encoder.encryption is not None:
+        fields, body = encoder.encryption.encrypt(body)
+        metadata.MergeFromString(fields)
     if metadata.ByteSize() + len(body) > encoder.max_entry_bytes:
         return None
     command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send)

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import socket
 import struct
 import threading
@@ -334,6 +335,31 @@ def look_up(**response: Any) -> Action:
     return action
 
 
+def migrated(url: str, url_tls: str = "") -> Action:
+    """Answers PRODUCER or SUBSCRIBE as the broker of a cluster that was migrated."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        is_producer = c.type == _Type.PRODUCER
+        number = c.producer.producer_id if is_producer else c.subscribe.consumer_id
+        moved = pb.CommandTopicMigrated
+        session.send(
+            type=_Type.TOPIC_MIGRATED,
+            topicMigrated=moved(
+                resource_id=number,
+                resource_type=moved.Producer if is_producer else moved.Consumer,
+                brokerServiceUrl=url or None,
+                brokerServiceUrlTls=url_tls or None,
+            ),
+        )
+        if is_producer:
+            closed = pb.CommandCloseProducer(producer_id=number, request_id=NO_REQUEST)
+            session.send(type=_Type.CLOSE_PRODUCER, close_producer=closed)
+        else:
+            _send_close(session, number)
+
+    return action
+
+
 def redirect(url: str, *, authoritative: bool = False) -> Action:
     """Answers LOOKUP by naming another broker to ask."""
     return look_up(
@@ -385,6 +411,8 @@ class ScriptedBroker:
         url: The same with ``pulsar://``.
         topics: The entries of each topic partition, by full name.
         partitions: The number of partitions of each partitioned topic.
+        lists_by_hash: Whether it leaves topics out by a pattern, and says where a list
+            has not changed, as brokers do since 2.11.
         subscriptions: What there is now, by topic partition and name.
         connections: How many were opened so far.
         requests: How many commands of each type came.
@@ -409,6 +437,7 @@ class ScriptedBroker:
         self.url = f"pulsar://{self.address}"
         self.topics: dict[str, list[StoredFrame]] = {}
         self.partitions: dict[str, int] = {}
+        self.lists_by_hash = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
         self.requests: Counter[str] = Counter()
@@ -798,11 +827,20 @@ class ScriptedBroker:
     def _on_get_topics_of_namespace(
         self, session: Session, body: pb.CommandGetTopicsOfNamespace
     ) -> None:
-        prefix = f"persistent://{body.namespace}/"
-        answer = pb.CommandGetTopicsOfNamespaceResponse(
-            request_id=body.request_id,
-            topics=[name for name in self.topics if name.startswith(prefix)],
-        )
+        scheme = "persistent://"
+        prefix = f"{scheme}{body.namespace}/"
+        names = [name for name in self.topics if name.startswith(prefix)]
+        answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=body.request_id)
+        if self.lists_by_hash:  # as brokers since 2.11
+            pattern, answer.filtered = body.topics_pattern, bool(body.topics_pattern)
+            if pattern:
+                names = [
+                    n for n in names if re.fullmatch(pattern, n.removeprefix(scheme))
+                ]
+            answer.topics_hash = str(hash(tuple(sorted(names))))
+            answer.changed = body.topics_hash != answer.topics_hash
+        if answer.changed:
+            answer.topics.extend(names)
         session.send(
             type=_Type.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             getTopicsOfNamespaceResponse=answer,

@@ -40,6 +40,9 @@ SPARK_HOME = Path(pyspark.__file__).parent
 #: Bounds a failure; says nothing about how long anything should take.
 PATIENCE_S = 240.0
 
+#: Executors that are killed are no reason to give an application up.
+_KEEP_TRYING = "-Dspark.deploy.maxExecutorRetries=-1"
+
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
@@ -77,7 +80,8 @@ def install(folder: Path, *others: str) -> Path:
     (built,) = wheels.iterdir()
     into = [*pip, "--python", str(python), "install", "-q", "--no-compile"]
     run([*into, "--no-deps", "--no-index", str(built)])
-    assert (packages / "pyspark_pulsar.py").exists(), "the wheel is not installed"
+    for module in ("pyspark_pulsar.py", "pyspark_pulsar_py.py"):
+        assert (packages / module).exists(), "the wheel is not installed"
     if others:
         # pip complains of packages beside it that would rather have older versions.
         run([*into, *others], stderr=subprocess.DEVNULL)
@@ -196,7 +200,7 @@ class StandaloneCluster:
         variables = {
             **environment(Path(sys.executable)),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
+            "SPARK_DAEMON_JAVA_OPTS": " ".join((*SHORT_LIVED, _KEEP_TRYING)),
         }
         return Process(self._folder / name, command, variables)
 

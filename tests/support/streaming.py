@@ -308,6 +308,11 @@ class Job:
         await_true(holds, what, PATIENCE_S)
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def stands(self) -> bool:
         """Whether it has come to where it stands still."""
         return self._standing.exists()
@@ -344,7 +349,7 @@ class Job:
     def workers(self) -> list[int]:
         """The Python processes that run tasks."""
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,args="],
+            ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="],
             capture_output=True,
             text=True,
             check=True,

@@ -300,6 +300,10 @@ def test_topics_of_namespace():
     assert body.namespace == "public/default"
     assert body.mode == pb.CommandGetTopicsOfNamespace.PERSISTENT
     assert not body.HasField("topics_pattern")
+    assert not body.HasField("topics_hash")
+    request = commands.topics_of_namespace("public/default", "public/default/a.*", "5")
+    body = sent(request).getTopicsOfNamespace
+    assert (body.topics_pattern, body.topics_hash) == ("public/default/a.*", "5")
 
 
 def test_get_schema():
@@ -354,7 +358,14 @@ def test_subscribe_with_everything():
         sub_type=SubType.FAILOVER,
         consumer_name="c",
         start_message_rollback_duration_s=60,
+        properties=[("a", "1")],
+        subscription_properties=[("b", "2"), ("c", "")],
+        replicate_subscription_state=True,
     )
+    assert [(p.key, p.value) for p in body.metadata] == [("a", "1")]
+    properties = [(p.key, p.value) for p in body.subscription_properties]
+    assert properties == [("b", "2"), ("c", "")]
+    assert body.replicate_subscription_state
     assert not body.HasField("start_message_id")
     assert body.initialPosition == pb.CommandSubscribe.Earliest
     assert body.read_compacted

@@ -8,19 +8,21 @@ import pytest
 from tests.wire import builders, fuzz
 from tests.wire.builders import CODECS, Outer, Sent
 
-CASES = 4_000
-
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2, 3))]
+    ("seed", "cases"),
+    [
+        (0, 800),
+        *(pytest.param(seed, 4_000, marks=pytest.mark.soak) for seed in (1, 2, 3)),
+    ],
 )
-def test_damaged_streams(seed: int):
-    """Thousands of damaged streams give what ``fuzz`` allows, and each kind of it."""
-    found = fuzz.run(seed, lambda number: number < CASES)
-    assert found["cases"] == CASES
+def test_damaged_streams(seed: int, cases: int):
+    """Many damaged streams give what ``fuzz`` allows, and each kind of it."""
+    found = fuzz.run(seed, lambda number: number < cases)
+    assert found["cases"] == cases
     for kind in ("Delivery", "CorruptEntryError", "ProtocolError", "MissingChunks"):
-        assert found[kind] > 100, kind
-    assert found["rows"] > 1000
+        assert found[kind] > cases / 40, kind
+    assert found["rows"] > cases / 4
 
 
 def test_the_fuzzer_itself():

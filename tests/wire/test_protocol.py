@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
+from pulsar_spark.wire.commands import Attached
 from pulsar_spark.wire.frames import FRAME_HEADROOM_BYTES
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
@@ -29,6 +30,7 @@ from pulsar_spark.wire.protocol import (
     Reply,
     SendRefused,
     State,
+    TopicMigrated,
 )
 from tests.wire import builders
 from tests.wire.builders import CONNECTED, U64_MAX, Sent, command, frame, proto
@@ -305,6 +307,17 @@ def test_close_producer():
     """The broker lets go of a producer."""
     body = (1, 4), (2, U64_MAX)
     assert one(ready(), frame(command(15, *body))) == ProducerClosed(4)
+
+
+@pytest.mark.parametrize("is_producer", [True, False])
+def test_a_topic_that_was_migrated(is_producer: bool):
+    """The URLs of the other cluster, for those that say who they are about."""
+    kind, url, url_tls = int(not is_producer), "pulsar://g:1", "pulsar+ssl://g:2"
+    body = (1, 4), (2, kind), (3, url), (4, url_tls)
+    event = one(ready(), frame(command(68, *body)))
+    assert event == TopicMigrated(Attached(is_producer, 4), url, url_tls)
+    event = one(ready(), frame(command(68, (1, 4), (2, kind))))
+    assert event == TopicMigrated(Attached(is_producer, 4), "", "")
 
 
 def test_a_producer_that_must_wait():

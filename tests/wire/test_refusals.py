@@ -10,12 +10,14 @@ import pytest
 from pulsar_spark.errors import BrokerError, TransportError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.refusals import (
+    demands_encryption,
     has_broken_schema,
     has_durable_namesake,
     has_exclusive_producer,
     has_passing_namesake,
     is_of_another_type,
     lacks_schema,
+    names_scalable_topic,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ def refusal(code: str, sentence: str) -> BrokerError:
         (is_of_another_type, "ConsumerBusy", SHARED),
         (has_exclusive_producer, "ProducerBusy", EXCLUSIVE),
         (lacks_schema, "IncompatibleSchema", ENFORCED),
+        (demands_encryption, "MetadataError", "Encryption is required in a/b/c"),
+        (demands_encryption, "MetadataError", "Messages must be encrypted"),
     ],
 )
 def test_each_knows_its_own(
@@ -73,3 +77,19 @@ def test_schemas_that_brokers_cannot_make_out() -> None:
     assert has_broken_schema(refusal("UnknownError", parsing))
     assert not has_broken_schema(refusal("UnknownError", "the topic moves"))
     assert not has_broken_schema(refusal("IncompatibleSchema", sentence))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names"),
+    [
+        ("Topic was migrated to topic://public/default/t", True),
+        ("topic://a/b/c", True),
+        ("(topic://a/b/c)", True),
+        ("Topic not found persistent://a/b/topic://", False),
+        ("no-topic://a/b/c", False),
+        ("Topic persistent://a/b/my-topic is not served", False),
+    ],
+)
+def test_scalable_topics(sentence: str, names: bool) -> None:
+    """The broker's sentence has the name by which clients of Pulsar 5 find it."""
+    assert names_scalable_topic(sentence) is names

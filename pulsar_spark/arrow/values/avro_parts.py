@@ -8,18 +8,19 @@ of its values, times with a coarser unit included: what is finer is cut off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.values.avro_defaults import default_bytes
 from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
 from pulsar_spark.loops import avro_write as kernel
 from pulsar_spark.loops.avro_write import Part
 from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, Kind, Logical
 from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.resolution import encode_default
 
 #: Makes a part of an array; what it is given is how NULL and all else are told apart.
 Bind = Callable[[pa.Array], Part]
@@ -46,7 +47,7 @@ def plan(type_: AvroType, column: pa.DataType, where: str) -> Bind:
         kinds = [branch.kind for branch in type_.branches]
         if Kind.NULL in kinds:
             branches["null_branch"] = kinds.index(Kind.NULL)
-        at, bind = _plan_branch(type_, column, where)
+        at, bind = plan_branch(type_, column, where)
         branches["value_branch"] = at
 
     def of(array: pa.Array) -> Part:
@@ -58,7 +59,7 @@ def plan(type_: AvroType, column: pa.DataType, where: str) -> Bind:
     return of
 
 
-def _plan_branch(type_: AvroType, column: pa.DataType, where: str) -> tuple[int, _Bind]:
+def plan_branch(type_: AvroType, column: pa.DataType, where: str) -> tuple[int, _Bind]:
     """Return the branch that a column fits, the most natural one, and its plan."""
     reasons: list[str] = []
     numbered = [
@@ -143,7 +144,7 @@ def _constant(type_: AvroType, default: Any, where: str) -> Part:
                 f"`{where}` is a field of the schema without a default, and no column"
             )
         default = None
-    data = default_bytes(type_, default, where)
+    data = encode_default(type_, default, where)
     return Part(kernel.CONSTANT, where, data=memoryview(data))
 
 
@@ -166,7 +167,8 @@ def _array(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
     item = plan(type_.items, column.value_type, f"{where}[]")
 
     def bind(array: pa.Array, part: dict[str, Any]) -> Part:
-        children = [item(array.values)]
+        with rows_of_items(array.offsets):
+            children = [item(array.values)]
         return Part(
             kernel.ARRAY, children=children, offsets=_int64s(array.offsets), **part
         )
@@ -182,12 +184,27 @@ def _map(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
     item = plan(type_.items, column.item_type, f"{where}{{}}")
 
     def bind(array: pa.Array, part: dict[str, Any]) -> Part:
-        children = [key(array.keys), item(array.items)]
+        with rows_of_items(array.offsets):
+            children = [key(array.keys), item(array.items)]
         return Part(
             kernel.MAP, children=children, offsets=_int64s(array.offsets), **part
         )
 
     return bind
+
+
+@contextlib.contextmanager
+def rows_of_items(offsets: pa.Array) -> Iterator[None]:
+    """Name the row of a list where one of its items cannot be written.
+
+    Args:
+        offsets: Where each list begins among the items, and the last one ends.
+    """
+    try:
+        yield
+    except kernel.UnfitValueError as error:
+        row = pc.index(pc.greater(offsets.slice(1), error.row), pa.scalar(True)).as_py()
+        raise kernel.UnfitValueError(row, error.where, error.text) from None
 
 
 _NESTED = {Kind.RECORD: _record, Kind.ARRAY: _array, Kind.MAP: _map}
@@ -210,8 +227,10 @@ def _times(divisor: int = 1, factor: int = 1) -> Callable[[AvroType], _Bind]:
         del type_
 
         def bind(array: pa.Array, part: dict[str, Any]) -> Part:
-            if divisor * factor == 1:
-                return _numbers_of(array.cast(pa.int64()), part)
+            if divisor * factor == 1:  # all numbers fit, the lowest one, too
+                return Part(
+                    kernel.LONG, numbers=_int64s(array.cast(pa.int64())), **part
+                )
             return _numbers_of(in_unit(array, divisor, factor), part)
 
         return bind
@@ -224,7 +243,10 @@ def in_unit(times: pa.Array, divisor: int, factor: int = 1) -> pa.Int64Array:
     numbers = times.cast(pa.int64())
     if factor > 1:
         limit = _int(((1 << 63) - 1) // factor)
-        fits = pc.less_equal(pc.abs(numbers), limit)
+        # Not abs(), which the smallest number does not have.
+        fits = pc.and_(
+            pc.less_equal(numbers, limit), pc.greater_equal(numbers, pc.negate(limit))
+        )
         product = pc.multiply(numbers, _int(factor))
         return pc.if_else(fits, product, _int(kernel.UNFIT))
     if divisor == 1:

@@ -38,6 +38,10 @@ from pulsar_spark.schemas.resolution import (
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 
+#: By how many digits the scale of a decimal may differ from what is wanted: of some
+#: billions, which brokers take, a power would take for ever.
+_MAX_SHIFT = 1000
+
 #: Bytes of the longest int and long.
 _INT_BYTES, _LONG_BYTES = 5, 10
 
@@ -204,7 +208,7 @@ class _Planner:
     def skip(self, writer: AvroType) -> avro.Reader:
         """Return what skips a type."""
         kind = writer.kind
-        if kind is Kind.NULL:
+        if kind is Kind.NULL or (kind is Kind.FIXED and not writer.size):
             return avro.Reader()
         if kind in (Kind.INT, Kind.LONG, Kind.ENUM):
             return avro.SkipNumber()
@@ -419,6 +423,11 @@ class _Planner:
             is_decimal = writer.logical is Logical.DECIMAL
             scale = writer.scale if is_decimal else reader.scale
             shift = type_.scale - scale
+            if abs(shift) > _MAX_SHIFT:
+                raise InvalidSchemaError(
+                    f"`{target.where}` has {scale:,} digits after the point where it "
+                    f"was written, and {type_.scale} here"
+                )
             return avro.ReadDecimal(column, size, type_.precision, shift)
         if type_ not in (_TEXT if reader.kind is Kind.STRING else _BYTES):
             raise _no_column(reader, target)

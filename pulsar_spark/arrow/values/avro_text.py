@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -48,11 +48,56 @@ def record_text(columns: pa.Schema | pa.StructType, name: str = ROOT) -> bytes:
 
     Raises:
         InvalidSchemaError: A column has a type that AVRO has not, or a name that it
-            does not allow.
+            does not allow, or that differs from another one's by its case only.
     """
+    _check_case(field.name for field in columns)
     return json.dumps(
         _record(list(columns), name, "", ""), separators=(",", ":")
     ).encode()
+
+
+def _check_case(names: Iterable[str]) -> None:
+    """Refuse names that only Spark's setting ``caseSensitive`` tells apart.
+
+    Raises:
+        InvalidSchemaError: There are two.
+    """
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidSchemaError(
+                f"`{other}` and `{name}` differ by their case only, which a read with "
+                "Spark would not tell apart"
+            )
+
+
+def extended_text(text: bytes, columns: pa.Schema | pa.StructType) -> bytes | None:
+    """Return the text of a record with fields for those columns that it has not.
+
+    All that it has stays as it is: names, docs, order, types.
+
+    Args:
+        text: Of a schema that can be read.
+        columns: Names, types and what may be NULL.
+
+    Returns:
+        The text; None where the schema is no record, or has all of them.
+
+    Raises:
+        InvalidSchemaError: A column has a type that AVRO has not, or a name that it
+            does not allow, or that differs from another one's by its case only.
+    """
+    tree = json.loads(text)
+    if not isinstance(tree, dict) or tree.get("type") != "record":
+        return None
+    known = {field["name"] for field in tree["fields"]}
+    more = [_field(one, ROOT, "") for one in columns if one.name not in known]
+    if not more:
+        return None
+    tree["fields"] += more
+    _check_case(field["name"] for field in tree["fields"])
+    return json.dumps(tree, separators=(",", ":")).encode()
 
 
 def _record(

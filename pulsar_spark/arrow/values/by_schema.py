@@ -70,9 +70,10 @@ class SchemaDecoder:
         version = run.schema_version
         decoder = self._decoders.get(version)
         if decoder is None:
-            decoder = self._decoder(version)
-            if not isinstance(decoder, str) or self._unknown <= _MOST_UNKNOWN:
-                self._decoders[version] = decoder
+            # Not kept: a producer may make up another one for each message.
+            decoder = self._unasked(version)
+        if decoder is None:
+            decoder = self._decoders[version] = self._decoder(version)
         if isinstance(decoder, str):
             return self._all_bad(run, decoder)
         found = decoder.decode(run.values, run.keys)
@@ -81,7 +82,8 @@ class SchemaDecoder:
         reason = f"of version {version_number(version)}: {found.reason}"
         return found._replace(reason=reason)
 
-    def _decoder(self, version: bytes) -> VersionDecoder | str:
+    def _unasked(self, version: bytes) -> str | None:
+        """Return what is wrong with a version that the cluster is not asked for."""
         if not version:
             return "it was sent without a schema"
         number = version_number(version)
@@ -92,6 +94,10 @@ class SchemaDecoder:
                 f"it names version {number}, and the cluster did not know "
                 f"{self._unknown} others, so that it was not asked"
             )
+        return None
+
+    def _decoder(self, version: bytes) -> VersionDecoder | str:
+        number = version_number(version)
         writer = self._fetch(version)
         if writer is None:
             self._unknown += 1

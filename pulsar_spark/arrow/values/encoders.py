@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.arrow.values.avro_encoder import AvroEncoder, is_record
-from pulsar_spark.arrow.values.avro_text import is_bytes, is_text, record_text
+from pulsar_spark.arrow.values.avro_text import (
+    extended_text,
+    is_bytes,
+    is_text,
+    record_text,
+)
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
 from pulsar_spark.arrow.values.key_value_encoder import (
     KEY,
@@ -94,6 +100,7 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
         InvalidSchemaError: No such schema has these columns.
     """
     if wanted == "auto":
+        _check_no_kafka(columns)
         info = _natural(columns)
     elif wanted == "bytes":
         info = None
@@ -105,6 +112,66 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
         info = SchemaInfo(SchemaType[wanted.upper()])
     encoder_for(info, columns)
     return info
+
+
+#: What columns of Spark's Kafka source and sink are called here.
+_OF_KAFKA = {
+    "key": "__key",
+    "headers": "__messageProperties (MAP<STRING, STRING>)",
+    "topic": "__topic",
+    "partition": "__partition",
+    "offset": "",
+    "timestamp": "__eventTime",
+    "timestampType": "",
+}
+
+
+def _check_no_kafka(columns: pa.Schema) -> None:
+    """Refuse rows for Kafka's sink, from which a record would be made in silence."""
+    names = [name for name in columns.names if name != VALUE]
+    if VALUE not in columns.names or not names or not set(names) <= set(_OF_KAFKA):
+        return
+    type_ = columns.field(VALUE).type
+    if is_text(type_) or is_bytes(type_):
+        todo = [
+            f"{name} to {_OF_KAFKA[name]}" if _OF_KAFKA[name] else f"drop {name}"
+            for name in names
+        ]
+        raise InvalidSchemaError(
+            "their columns are those of Spark's Kafka source, and would be fields of a"
+            f" record. Rename {', '.join(todo)}; for a record with such fields set"
+            " schemaType=avro"
+        )
+
+
+def next_schema(
+    registered: SchemaInfo, columns: pa.Schema, encoding: str
+) -> SchemaInfo:
+    """Return the next version of a schema, for columns that do not fit the last one.
+
+    Where columns are only added, that is the schema with these: other clients' fields
+    stay as they declared them, which brokers and readers take for compatible. Otherwise
+    it is the columns' own.
+
+    Args:
+        registered: Of AVRO, JSON or KEY_VALUE.
+        columns: Those that make the value.
+        encoding: Of a KEY_VALUE, ``INLINE`` or ``SEPARATED``.
+
+    Raises:
+        InvalidSchemaError: No such schema has these columns.
+    """
+    if registered.type in _RECORDS:
+        with contextlib.suppress(InvalidSchemaError):
+            parse_avro(registered.data)
+            text = extended_text(registered.data, _fields(columns))
+            if text is not None:
+                info = SchemaInfo(registered.type, text, registered.properties)
+                encoder_for(info, columns)
+                return info
+    ours = new_schema(columns, registered.type_name.lower(), encoding)
+    assert ours is not None
+    return ours
 
 
 def _natural(columns: pa.Schema) -> SchemaInfo | None:

@@ -14,24 +14,33 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues
 from pulsar_spark.arrow.values.avro_encoder import is_record
-from pulsar_spark.arrow.values.avro_parts import check_text, in_unit, plan, record_plan
+from pulsar_spark.arrow.values.avro_parts import (
+    check_text,
+    in_unit,
+    plan,
+    plan_branch,
+    record_plan,
+    rows_of_items,
+)
 from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
+from pulsar_spark.arrow.values.json_tokens import exact
 from pulsar_spark.loops.avro_write import UNFIT, UnfitValueError
 from pulsar_spark.schemas.avro import (
     NO_DEFAULT,
-    AvroField,
     AvroType,
     Kind,
     Logical,
     nullable,
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.resolution import encode_default
 
 #: Makes the JSON text of each row; NULL stays NULL.
 _Texts = Callable[[pa.Array], pa.LargeStringArray]
@@ -95,7 +104,7 @@ def _record(
         members.append((before, texts, is_nullable, path))
     names = {field.name for field in fields}
     ends = [
-        f"{json.dumps(one.name)}:{_default(one)}"
+        f"{json.dumps(one.name)}:{_default(one.type, one.default)}"
         for one in type_.fields
         if one.name not in names
     ]
@@ -120,16 +129,47 @@ def _record(
     return join
 
 
-def _default(field: AvroField) -> str:
-    if field.default is NO_DEFAULT:
+def _default(type_: AvroType, default: Any) -> str:
+    """Return a default as a value has it; that it is one of the type is known."""
+    if default is NO_DEFAULT:
         return "null"
-    if isinstance(field.default, str) and nullable(field.type)[0].kind in _BYTES:
-        data = field.default.encode("latin-1")
-        return f'"{binascii.b2a_base64(data, newline=False).decode()}"'
-    return json.dumps(field.default)
+    if type_.kind is Kind.UNION:
+        return _default(_branch_of(type_, default), default)
+    if type_.kind in (Kind.BYTES, Kind.FIXED):
+        data = default.encode("latin-1")
+        if type_.logical is not Logical.DECIMAL:
+            return _quoted(data)
+        return format(exact(int.from_bytes(data, "big", signed=True), type_.scale), "f")
+    members: list[tuple[str, str]] = []
+    if type_.kind is Kind.RECORD:
+        members = [
+            (one.name, _default(one.type, default.get(one.name, one.default)))
+            for one in type_.fields
+        ]
+    elif type_.kind in (Kind.ARRAY, Kind.MAP):
+        assert type_.items is not None
+        if type_.kind is Kind.ARRAY:
+            return f"[{','.join(_default(type_.items, one) for one in default)}]"
+        members = [(key, _default(type_.items, one)) for key, one in default.items()]
+    else:
+        is_whole = type_.kind in (Kind.INT, Kind.LONG)  # 1.0 is one
+        return json.dumps(int(default) if is_whole else default)
+    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in members)}}}"
 
 
-_BYTES = (Kind.BYTES, Kind.FIXED)
+def _branch_of(union: AvroType, default: Any) -> AvroType:
+    """Return the first branch of which a default is a value."""
+    for one in union.branches:
+        try:
+            encode_default(one, default, "")
+        except InvalidSchemaError:
+            continue
+        return one
+    raise AssertionError(default)
+
+
+def _quoted(data: bytes) -> str:
+    return f'"{binascii.b2a_base64(data, newline=False).decode()}"'
 
 
 def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
@@ -140,7 +180,8 @@ def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     """Return what turns a column into texts. That it fits has been looked at."""
     type_, _ = nullable(type_)
     if type_.kind is Kind.UNION:
-        type_ = next(one for one in type_.branches if _fits(one, column, where))
+        at, _ = plan_branch(type_, column, where)
+        type_ = type_.branches[at]
     if _KINDS.is_struct(column):
         return _struct(type_, column, where)
     if _KINDS.is_map(column):
@@ -148,22 +189,14 @@ def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     if _KINDS.is_list(column) or _KINDS.is_large_list(column):
         return _list(type_, column, where)
     if is_text(column):
-        return lambda array: _strings(array, where)
+        return _texts(type_, where)
     if is_bytes(column):
-        return _base64
+        return _bytes(type_, where)
     if _KINDS.is_floating(column):
         return _floats
     if _KINDS.is_boolean(column) or _KINDS.is_decimal(column):
         return lambda array: array.cast(pa.string()).cast(_TEXT)
     return _integers(type_, column, where)
-
-
-def _fits(type_: AvroType, column: pa.DataType, where: str) -> bool:
-    try:
-        plan(type_, column, where)
-    except InvalidSchemaError:
-        return False
-    return True
 
 
 #: Logical types by their unit; all others count microseconds.
@@ -215,6 +248,40 @@ def _floats(array: pa.Array) -> pa.LargeStringArray:
     return pc.if_else(is_odd, names, texts)
 
 
+def _texts(type_: AvroType, where: str) -> _Texts:
+    if type_.kind is not Kind.ENUM:
+        return lambda array: _strings(array, where)
+    known = pa.array(type_.symbols, pa.string())
+
+    def texts(array: pa.Array) -> pa.LargeStringArray:
+        found = _strings(array, where)
+        is_known = pc.is_in(array.cast(pa.string()), known)
+        _check(pc.or_(is_known, array.is_null()), where, "is no symbol of its schema")
+        return found
+
+    return texts
+
+
+def _bytes(type_: AvroType, where: str) -> _Texts:
+    if type_.kind is not Kind.FIXED:
+        return _base64
+
+    def texts(array: pa.Array) -> pa.LargeStringArray:
+        sizes = pc.binary_length(array)
+        fits = pc.equal(sizes, pa.scalar(type_.size, sizes.type))
+        fits = fits.fill_null(pa.scalar(True))
+        _check(fits, where, f"does not have {type_.size} bytes")
+        return _base64(array)
+
+    return texts
+
+
+def _check(fits: pa.BooleanArray, where: str, text: str) -> None:
+    """Raise where a row does not fit."""
+    if (row := pc.index(fits, pa.scalar(False)).as_py()) >= 0:
+        raise UnfitValueError(row, where, text)
+
+
 def _strings(array: pa.Array, where: str) -> pa.LargeStringArray:
     check_text(array, where)
     array = array.cast(_TEXT)
@@ -231,12 +298,7 @@ def _strings(array: pa.Array, where: str) -> pa.LargeStringArray:
 
 def _base64(array: pa.Array) -> pa.LargeStringArray:
     return pa.array(
-        [
-            None
-            if one is None
-            else f'"{binascii.b2a_base64(one, newline=False).decode()}"'
-            for one in array.to_pylist()
-        ],
+        [None if one is None else _quoted(one) for one in array.to_pylist()],
         _TEXT,
     )
 
@@ -250,7 +312,8 @@ def _struct(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
         # A NULL may lie above anything: only what is there is looked at.
         is_there = array.is_valid()
         some = array.filter(is_there)
-        found = join([some.field(at) for at in range(column.num_fields)])
+        with rows_of_items(_offsets(is_there.cast(pa.int64()))):
+            found = join([some.field(at) for at in range(column.num_fields)])
         nothing = pa.nulls(len(array), _TEXT)
         return pc.replace_with_mask(nothing, is_there, found)
 
@@ -264,8 +327,10 @@ def _list(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
         inner = array.flatten()
-        _check_items(inner, f"{where}[]", is_nullable=is_nullable)
-        return _joined(array, _or_null(items(inner)), "[", "]")
+        with rows_of_items(_offsets(_sizes(array))):
+            _check_items(inner, f"{where}[]", is_nullable=is_nullable)
+            found = _or_null(items(inner))
+        return _joined(array, found, "[", "]")
 
     return texts
 
@@ -278,13 +343,12 @@ def _map(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     def texts(array: pa.MapArray) -> pa.LargeStringArray:
         pairs = _as_list(array).flatten()
         keys, inner = pairs.field(0), pairs.field(1)
-        _check_items(inner, f"{where}{{}}", is_nullable=is_nullable)
-        found = pc.binary_join_element_wise(
-            _strings(keys, f"{where}{{}}"),
-            pa.scalar(":", _TEXT),
-            _or_null(items(inner)),
-            _NOTHING,
-        )
+        with rows_of_items(_offsets(_sizes(array))):
+            _check_items(inner, f"{where}{{}}", is_nullable=is_nullable)
+            names = _strings(keys, f"{where}{{}}")
+            found = _or_null(items(inner))
+        colon = pa.scalar(":", _TEXT)
+        found = pc.binary_join_element_wise(names, colon, found, _NOTHING)
         return _joined(array, found, "{", "}")
 
     return texts
@@ -292,29 +356,48 @@ def _map(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
 
 def _check_items(items: pa.Array, where: str, *, is_nullable: bool) -> None:
     if items.null_count and not is_nullable:
-        raise UnfitValueError(-1, where, "is NULL, which its schema does not have")
+        row = pc.index(items.is_null(), pa.scalar(True)).as_py()
+        raise UnfitValueError(row, where, "is NULL, which its schema does not have")
 
 
 def _as_list(array: pa.MapArray) -> pa.ListArray:
-    """Return maps as the lists of pairs that they are."""
-    pair = pa.struct([array.type.key_field, array.type.item_field])
-    return array.cast(pa.list_(pair))
+    """Return maps as the lists of pairs that they are, on the same memory.
+
+    A cast refuses values that have NULLs in a field without NULLs, also where these
+    are below a NULL and mean nothing.
+    """
+    pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+    validity_and_offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        pa.list_(pairs.type),
+        len(array),
+        validity_and_offsets,
+        offset=array.offset,
+        children=[pairs],
+    )
 
 
 def _joined(
     array: pa.Array, items: pa.LargeStringArray, begin: str, end: str
 ) -> pa.LargeStringArray:
     """Return the items of each list as one text; NULL where there is no list."""
-    lists = _as_list(array) if _KINDS.is_map(array.type) else array
-    zero = pa.scalar(0, pa.int64())
-    sizes = pc.list_value_length(lists).cast(pa.int64()).fill_null(zero)
-    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
-    texts = pc.binary_join(
-        pa.LargeListArray.from_arrays(offsets, items), pa.scalar(",", _TEXT)
-    )
+    lists = pa.LargeListArray.from_arrays(_offsets(_sizes(array)), items)
+    texts = pc.binary_join(lists, pa.scalar(",", _TEXT))
     found = pc.binary_join_element_wise(
         pa.scalar(begin, _TEXT), texts, pa.scalar(end, _TEXT), _NOTHING
     )
     if not array.null_count:
         return found
     return pc.if_else(array.is_valid(), found, pa.scalar(None, _TEXT))
+
+
+def _sizes(array: pa.Array) -> pa.Int64Array:
+    """Return how many items each list, or map, has; 0 for NULL."""
+    lists = _as_list(array) if _KINDS.is_map(array.type) else array
+    sizes = pc.list_value_length(lists).cast(pa.int64())
+    return sizes.fill_null(pa.scalar(0, pa.int64()))
+
+
+def _offsets(sizes: pa.Int64Array) -> pa.Int64Array:
+    """Return where each begins that has so many, and where the last one ends."""
+    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])

@@ -116,7 +116,10 @@ def _whole(token: Any) -> int | None:
 
 def _finite(token: Number) -> Decimal | None:
     """Return the number, if it is one, and neither very large nor very small."""
-    number = Decimal(token)
+    try:
+        number = Decimal(token)
+    except InvalidOperation:  # an exponent of more than 18 digits
+        return None
     return number if number.is_finite() and abs(number.adjusted()) < 40 else None
 
 
@@ -172,6 +175,12 @@ def unpack(token: str, codec: str) -> bytes:
     return token.encode("latin-1" if codec == "latin1" else "utf-8")
 
 
+def exact(unscaled: int, scale: int) -> Decimal:
+    """Return a decimal with all its digits, which ``scaleb`` would round."""
+    sign, digits, _ = Decimal(unscaled).as_tuple()
+    return Decimal((sign, digits, -scale))
+
+
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
@@ -181,7 +190,7 @@ def decimal(precision: int, scale: int, codec: str) -> Reader:
     def read(token: Any) -> Any:
         if codec == "latin1" and type(token) is str:
             unscaled = int.from_bytes(unpack(token, codec), "big", signed=True)
-            return Decimal(unscaled).scaleb(-scale)
+            return exact(unscaled, scale)
         if not isinstance(token, str) or not _DECIMAL.fullmatch(token):
             raise bad(token, "a decimal")
         # Of a number as long as its value, no digit more is ever needed.

@@ -316,14 +316,13 @@ def _timestamps(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read:
 
 def _instants(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read:
     del wanted, time_zone
-    words = _swapped("i", data)  # two of seconds, one of nanoseconds
-    halves = array("i", bytes(8 * (len(words) // 3)))
-    low, high = (0, 1) if sys.byteorder == "little" else (1, 0)
-    halves[high::2], halves[low::2] = words[0::3], words[1::3]
+    words = _array(pa.int32(), _swapped("i", data))
+    rows = len(words) // 3
+    seconds = words.take(_halves(rows))
     return _moments(
-        _array(pa.int64(), halves),
+        pa.Array.from_buffers(pa.int64(), rows, seconds.buffers()),
         1_000_000,
-        _array(pa.int32(), words[2::3]).cast(pa.int64()),
+        words.take(_places(2, 3, rows)).cast(pa.int64()),
         999_999_999,
         TIMESTAMP,
     )
@@ -347,8 +346,9 @@ def _local_times(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read
 
 def _local_date_times(data: memoryview, wanted: pa.DataType, time_zone: str) -> _Read:
     del wanted, time_zone
-    words = _swapped("q", data)
-    days, nanoseconds = (_array(pa.int64(), words[at::2]) for at in (0, 1))
+    words = _array(pa.int64(), _swapped("q", data))
+    rows = len(words) // 2
+    days, nanoseconds = (words.take(_places(at, 2, rows)) for at in (0, 1))
     return _moments(
         days, 1_000_000 * 86_400, nanoseconds, _NS_PER_DAY - 1, pa.timestamp("us")
     )
@@ -362,19 +362,52 @@ def _moments(
     type_: pa.DataType,
 ) -> _Read:
     """Return moments, down to the microsecond, from units and nanoseconds beyond."""
-    units, are_held = _held(numbers, _MIN_64 // unit_us + 1, _MAX_64 // unit_us - 1)
+    least, most = _MIN_64 // unit_us, _MAX_64 // unit_us
+    units, are_held = _held(numbers, least, most)
     rest, rest_fits = _held(nanoseconds, 0, most_nanoseconds)
+    micros = _micros(rest)
     fits = None
     if are_held is not None or rest_fits is not None:
         fits = _both(are_held, rest_fits)
-    micros = pc.add(pc.multiply(units, _int64(unit_us)), _micros(rest))
-    return _Read(micros.cast(type_), fits)
+    # Of the first and the last unit only a part fits. What is beyond 64 bits on the way
+    # there is so no more at the end.
+    found = pc.min_max(units).as_py()
+    if found["min"] == least or found["max"] == most:
+        is_early = pc.and_(pc.equal(units, least), pc.less(micros, _MIN_64 % unit_us))
+        is_late = pc.and_(pc.equal(units, most), pc.greater(micros, _MAX_64 % unit_us))
+        fits = _both(fits, pc.invert(pc.or_(is_early, is_late)))
+    moments = pc.add(pc.multiply(units, _int64(unit_us)), micros)
+    return _Read(moments.cast(type_), fits)
+
+
+#: Of ``_places`` and ``_halves``, the longest of each that was needed.
+_indices: dict[tuple[int, int], pa.Int32Array] = {}
+
+
+def _places(first: int, step: int, count: int) -> pa.Int32Array:
+    """Return the places of every third word, or so: faster than a slice with a step."""
+    found = _indices.get((first, step))
+    if found is None or len(found) < count:
+        found = pa.array(range(first, first + step * count, step), pa.int32())
+        _indices[first, step] = found
+    return found.slice(0, count)
+
+
+def _halves(count: int) -> pa.Int32Array:
+    """Return the places of the first two words of every three, as numbers have them."""
+    found = _indices.get((0, 0))
+    if found is None or len(found) < 2 * count:
+        high, low = (1, 0) if sys.byteorder == "little" else (0, 1)
+        found = pa.array(
+            [3 * row + at for row in range(count) for at in (high, low)], pa.int32()
+        )
+        _indices[0, 0] = found
+    return found.slice(0, 2 * count)
 
 
 def _micros(nanoseconds: pa.Int64Array) -> pa.Int64Array:
-    """Return nanoseconds from 0 on as microseconds: faster than by a division."""
-    times = nanoseconds.cast(pa.timestamp("ns"))
-    return times.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    """Return nanoseconds from 0 on as microseconds."""
+    return pc.divide(nanoseconds, _int64(1000))
 
 
 def _int64(number: int) -> pa.Int64Scalar:

@@ -105,7 +105,11 @@ class StreamPlanner(Generic[P, R]):
         self._topics.fix()
 
     def latest(
-        self, start: StreamOffset[P], *, unlimited: bool = False
+        self,
+        start: StreamOffset[P],
+        *,
+        unlimited: bool = False,
+        is_committed: bool = True,
     ) -> StreamOffset[P]:
         """Return how far the next micro-batch goes; ``start`` where nothing is new.
 
@@ -115,6 +119,8 @@ class StreamPlanner(Generic[P, R]):
         Args:
             start: The end of the last micro-batch.
             unlimited: Whether to ignore the limits.
+            is_committed: Whether ``start`` is known to be committed. A query that goes
+                on acknowledges nothing before its first micro-batch otherwise.
 
         Raises:
             DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
@@ -123,7 +129,7 @@ class StreamPlanner(Generic[P, R]):
         began_s = time.monotonic()
         if self._rest.covers(start):
             return start
-        if start != self._initial:
+        if is_committed and start != self._initial:
             self._cluster.recorded(start)
         statuses = self._topics.visit(self._topics.begins(start))
         news = {

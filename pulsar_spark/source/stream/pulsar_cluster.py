@@ -320,6 +320,9 @@ class PulsarCluster:
             read_compacted=self._options.read_compacted,
             patience_s=self._options.poll_timeout_s,
             guard=self._guard,
+            consumer={"properties": self._options.consumer_properties},
+            subscription_properties=self._options.subscription_properties,
+            replicate_subscription_state=self._options.replicate_subscription_state,
         )
 
     # -- how far a micro-batch goes ----------------------------------------------------

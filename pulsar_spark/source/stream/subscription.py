@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -33,6 +35,7 @@ from pulsar_spark.errors import (
     OptionError,
     ProtocolError,
     PulsarSparkError,
+    TopicMigratedError,
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
@@ -123,6 +126,8 @@ class Subscription:
         patience_s: Longest time without any answer from the cluster.
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
+        consumer: What else SUBSCRIBE says of each consumer, as ``commands.subscribe``.
+        further: The same of the subscription, where it is durable.
     """
 
     def __init__(
@@ -136,6 +141,8 @@ class Subscription:
         read_compacted: bool = False,
         patience_s: float,
         guard: ChunkGuard | None = None,
+        consumer: Mapping[str, Any] = MappingProxyType({}),
+        **further: Any,
     ) -> None:
         self.subscription = subscription
         self._pool = pool
@@ -146,6 +153,8 @@ class Subscription:
         self._read_compacted = read_compacted
         self._patience_s = patience_s
         self._guard = guard
+        self._consumer = consumer
+        self._further = further
         self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._arrived = threading.Condition()
         self._group = ConsumerSet(pool, self._make)
@@ -157,6 +166,8 @@ class Subscription:
         self._unchecked: set[str] = set()
         # Those with an open message that holds the acknowledgement back.
         self._held: set[str] = set()
+        # Those that are on another cluster now, and have nothing left here.
+        self._migrated: dict[str, TopicMigratedError] = {}
         self._warned_behind: set[str] = set()
         self._warned_busy: set[str] = set()
 
@@ -178,11 +189,23 @@ class Subscription:
             For each topic partition, where it stands; None where it is gone.
 
         Raises:
+            TopicMigratedError: Nothing is left, and what comes next is elsewhere.
             BrokerError: Another consumer has the subscription, and keeps it.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         retry = self._pool.patience(self._patience_s)
-        return ask_all(read, lambda topics: self._round(topics, read), retry)
+        self._migrated.clear()
+        found = ask_all(read, lambda topics: self._round(topics, read), retry)
+        # What is left here can still be read; what comes next is on another cluster.
+        if self._migrated and all(_is_done(found[t], read[t]) for t in read):
+            topic, error = min(self._migrated.items())
+            raise error.saying(
+                f"{topic}: the topic was migrated to another cluster, "
+                f"{error.service_url or error.service_url_tls}. All that there was "
+                "here has been read. Positions mean nothing there: set `service.url` "
+                "to it, and begin with a new checkpoint and `startingOffsets` earliest."
+            )
+        return found
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
         """Acknowledge what was read where that can be done at once."""
@@ -371,8 +394,13 @@ class Subscription:
             }
         )
         answers: dict[str, CursorStatus | None | PulsarSparkError] = {**standings}
-        failures = self._group.take_failures()
-        answers.update({t: self._explain(t, error) for t, error in failures.items()})
+        for topic, error in self._group.take_failures().items():
+            if isinstance(error, TopicMigratedError):
+                self._migrated[topic] = error
+                end = MessageId(*read[topic].position)
+                answers[topic] = CursorStatus(read[topic], end, is_kept=True)
+            else:
+                answers[topic] = self._explain(topic, error)
         return answers | self._absent(answers)
 
     def _take_lost(self, topics: Iterable[str]) -> list[str]:
@@ -395,6 +423,7 @@ class Subscription:
                     durable=False,
                     start=read[member.topic].next(),
                     read_compacted=self._read_compacted,
+                    **self._consumer,
                 ),
                 topics,
             )
@@ -418,6 +447,8 @@ class Subscription:
                 # Protects all until the acknowledgement that follows: never too little.
                 initial_position=InitialPosition.EARLIEST,
                 read_compacted=self._read_compacted,
+                **self._consumer,
+                **self._further,
             ),
             topics,
         )
@@ -571,6 +602,16 @@ class Subscription:
         counted = self._lookup.counted_partitions(absent)
         not_yet = CursorStatus(NOTHING_READ, None, is_kept=True)
         return {topic: not_yet if topic in counted else None for topic in absent}
+
+
+def _is_done(status: CursorStatus | None, read: LastRead) -> bool:
+    """Return whether nothing is left to read."""
+    if status is None or status.last is None:
+        return True
+    last = status.last
+    if last.position != read.position:
+        return last.position < read.position
+    return read.batch_index < 0 or last.batch_index <= read.batch_index
 
 
 class _Member(TopicConsumer):

@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import BrokerError, OptionError
+from pulsar_spark.errors import BrokerError, OptionError, TopicMigratedError
 from pulsar_spark.source.stream import subscription as module
 from pulsar_spark.source.stream.admission import EntrySize
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
@@ -27,6 +27,7 @@ from tests.support.scripted_broker import (
     cut,
     late,
     message_frame,
+    migrated,
     refuse,
     silence,
     single,
@@ -960,3 +961,74 @@ class TestLooking:
         found = cursors.look({topic: NOTHING_READ, other: NOTHING_READ})
         assert all(found.values())
         assert {name for name, _ in seen} == {topic, other}
+
+
+class TestWhatBrokersShow:
+    @pytest.mark.parametrize("durable", [True, False])
+    def test_properties_are_passed_on(
+        self,
+        durable: bool,
+        make: Callable[..., Subscription],
+        topic: str,
+        scripted: ScriptedBroker,
+    ) -> None:
+        """Those of the consumer always, those of the subscription where it stays."""
+        cursors = make(
+            durable=durable,
+            is_new=True,
+            consumer={"properties": (("team", "a"),)},
+            subscription_properties=(("owner", "b"), ("cost", "7")),
+            replicate_subscription_state=True,
+        )
+        visit(cursors, at(3))
+        (body,) = scripted.bodies["SUBSCRIBE"]
+        assert [(p.key, p.value) for p in body.metadata] == [("team", "a")]
+        kept = [(p.key, p.value) for p in body.subscription_properties]
+        assert kept == ([("owner", "b"), ("cost", "7")] if durable else [])
+        assert body.replicate_subscription_state == durable
+
+
+class TestMigration:
+    """A topic that was migrated is read to its end here, and no further."""
+
+    def test_the_end_of_it_is_the_end_of_the_query(
+        self, make: Callable[..., Subscription], topic: str, scripted: ScriptedBroker
+    ) -> None:
+        """The broker says so when all is acknowledged; the error tells what to do."""
+        cursors = visited(make(), at(9))
+        scripted.script("SUBSCRIBE", *[migrated("pulsar://green:6650")] * 5)
+        lose_consumers(scripted)
+        with pytest.raises(TopicMigratedError) as caught:
+            visit(cursors, at(9))
+        assert "All that there was here has been read" in str(caught.value)
+        assert caught.value.service_url == "pulsar://green:6650"
+
+    def test_others_are_read_to_their_ends_before(
+        self, make: Callable[..., Subscription], topic: str, scripted: ScriptedBroker
+    ) -> None:
+        """One that is migrated has nothing new; the other one has, and goes first."""
+        other = f"{BASE}-partition-1"
+        scripted.add_topic(other, [single(b"a")] * 10)
+        scripted.script("SUBSCRIBE", *[_migrated_one(topic)] * 9)
+        cursors = make(is_new=True)
+        for end in (3, 9):
+            read = {topic: at(9), other: at(end)}
+            if end == 9:
+                with pytest.raises(TopicMigratedError):
+                    cursors.visit(read)
+            else:
+                found = cursors.visit(read)
+                assert found[topic] is not None
+                assert found[topic].last == at(9).message_id
+                assert found[other] is not None
+                assert found[other].last == at(9).message_id
+
+
+def _migrated_one(topic: str) -> Action:
+    """Answers SUBSCRIBE to one of the topics as if it were migrated."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        is_it = c.subscribe.topic == topic
+        (migrated("pulsar://green:6650") if is_it else usual)(broker, session, c)
+
+    return action

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show a table as it is now, from the topic of its changes as Debezium sends them.
+
+python examples/table_of_changes.py my-topic [pulsar://host:6650]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+
+
+def main(topic: str, service_url: str) -> None:
+    """Keep the last change of each key; what was deleted has no row after it."""
+    spark = SparkSession.builder.appName("table of changes").getOrCreate()
+
+    changes = (
+        spark.read.format("pulsar")
+        .option("service.url", service_url)
+        .option("topic", topic)
+        .load()
+    )
+
+    changes.printSchema()
+    table = (
+        changes.filter("value IS NOT NULL")  # a tombstone only says it once more
+        .groupBy("key")
+        .agg(expr("max_by(value.after, value.ts_ms)").alias("row"))
+        .filter("row IS NOT NULL")
+        .select("row.*")
+    )
+    table.show()
+    print(f"{table.count()} rows by {changes.count()} messages of {topic}")
+
+
+if __name__ == "__main__":
+    url = os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650")
+    main(*sys.argv[1:2], *(sys.argv[2:] or [url]))

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command is given: the options of the connector, and how to print.
+
+No text that a user gave for an option is ever shown: it may be a secret, also where it
+stands in the wrong place, see `Parser.error`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from pulsar_spark.client.admin import Admin, check_admin_url
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import OptionError, foreign_text
+from pulsar_spark.options import CommonOptions, is_option, parse_common_options
+from pulsar_spark.topics import TopicName
+
+#: How a command ends: all is well; something is wrong or could not be done; it was
+#: asked for in a way that cannot be.
+DONE, FAILED, MISUSED = 0, 1, 2
+
+_OPTIONS = """\
+options of the connector:
+  -o and --options take what a job gives to .option(...), in the same spelling; later
+  ones win. Let secrets be where they are: authParams=token:file:/path or
+  token:env:NAME; what stands on a command line is seen by everybody on the machine.
+
+exit codes:
+  0 done, or nothing to do; 1 something is wrong, or was refused; 2 wrong usage
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says how a command is used, and shows no value that was given with ``=``."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("allow_abbrev", False)
+        settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(**settings)
+        self._given: Sequence[str] = ()
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Do as usual, and note what was given, for `error`."""
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """End the process: print the message without what may be a secret in it."""
+        self.print_usage(sys.stderr)
+        sys.stderr.write(f"{self.prog}: {self._without_values(message)}\n")
+        sys.exit(MISUSED)
+
+    def _without_values(self, message: str) -> str:
+        """Put ``...`` for what follows a ``=`` or a ``:`` of what was given."""
+        for text in sorted(self._given, key=len, reverse=True):
+            at = min((text.index(c) for c in "=:" if c in text), default=-1)
+            if at >= 0:
+                for form in (repr(text), text):
+                    message = message.replace(form, f"{text[: at + 1]}...")
+        return foreign_text(message, 2000)
+
+
+def add_options(parser: argparse.ArgumentParser, *, admin: str = "") -> None:
+    """Add what says where a cluster is, and who asks.
+
+    Args:
+        parser: Of a command.
+        admin: What the admin REST is needed for; "" where it is not.
+    """
+    group = parser.add_argument_group("cluster")
+    group.add_argument(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="given",
+        help="an option of the connector, such as service.url=pulsar://host:6650",
+    )
+    group.add_argument(
+        "--options",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="files",
+        help="a file of options: a JSON object of strings, or lines NAME=VALUE",
+    )
+    if admin:
+        group.add_argument(
+            "--admin-url",
+            metavar="URL",
+            default="",
+            help=f"http://host:8080 or https://host:8443: {admin}",
+        )
+    parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+    parser.epilog = f"{parser.epilog or ''}\n\n{_OPTIONS}".lstrip()
+
+
+def add_execute(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the switch without which nothing is changed."""
+    parser.add_argument(
+        "--yes",
+        "--execute",
+        action="store_true",
+        dest="execute",
+        help=f"{what}; without it the command only says what it would do",
+    )
+
+
+def given_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the connector that a command was given.
+
+    Raises:
+        OptionError: A file or an argument has none; shows no value.
+    """
+    options: dict[str, str] = {}
+    for path in arguments.files:
+        options.update(_options_of(path))
+    for text in arguments.given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(
+                "-o takes NAME=VALUE, such as service.url=pulsar://host:6650."
+            )
+        options[name.strip()] = value
+    return options
+
+
+def _options_of(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise OptionError(f"--options {path} cannot be read: {why}.") from None
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            at = f" at line {error.lineno}" if hasattr(error, "lineno") else ""
+            raise OptionError(f"--options {path} is no JSON{at}.") from None
+        return {str(name): _text(name, value) for name, value in found.items()}
+    options = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise OptionError(f"--options {path}, line {number}: it has no NAME=VALUE.")
+        options[name.strip()] = value.strip()
+    return options
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise OptionError(f"--options: {name} must be a text or a number.")
+
+
+class Cluster:
+    """The cluster that a command is about. As a context manager it lets go of it.
+
+    Args:
+        options: Of the connector.
+        admin_url: Where its admin REST is, "" where that was not said.
+
+    Attributes:
+        options: The same, checked.
+        pool: Connections to its brokers.
+        admin: Its admin REST, None where nobody said where that is.
+
+    Raises:
+        OptionError: The options cannot work.
+    """
+
+    def __init__(self, options: CommonOptions, admin: Admin | None) -> None:
+        self.options = options
+        self.pool = ConnectionPool(options.client)
+        self.admin = admin
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.close()
+
+
+def cluster_of(arguments: argparse.Namespace) -> Cluster:
+    """Return the cluster that the arguments of a command name.
+
+    Raises:
+        OptionError: They do not, or not rightly.
+    """
+    given = given_options(arguments)
+    url = _admin_url(arguments, given)
+    common = parse_common_options(given)
+    return Cluster(common, admin_of(url, given) if url else None)
+
+
+def admin_of(url: str, given: Mapping[str, str]) -> Admin:
+    """Return the admin REST at an address, asked as options say who asks.
+
+    ``service.url`` may be missing, and TLS goes by the address.
+
+    Raises:
+        OptionError: The options cannot work.
+    """
+    url = check_admin_url(url)
+    scheme, _, host = url.partition("://")
+    options = dict(given)
+    names = [
+        n for n in options if _plain(n) in ("serviceurl", "pulsarclientserviceurl")
+    ]
+    if scheme == "https" or not names:
+        for name in names:
+            del options[name]
+        broker = "pulsar+ssl" if scheme == "https" else "pulsar"
+        options["service.url"] = f"{broker}://{host}"
+    return Admin(url, parse_common_options(options).client)
+
+
+def admin_only(arguments: argparse.Namespace) -> Admin:
+    """Return the admin REST of a command that needs nothing else.
+
+    Raises:
+        OptionError: The arguments do not say where it is.
+    """
+    given = given_options(arguments)
+    url = _admin_url(arguments, given)
+    if not url:
+        raise OptionError(
+            "--admin-url is required, such as http://localhost:8080: only the admin"
+            " REST tells this, the binary protocol does not."
+        )
+    return admin_of(url, given)
+
+
+def subscription_prefix(arguments: argparse.Namespace) -> str:
+    """Return how the names of subscriptions begin, by the options given."""
+    for name, value in given_options(arguments).items():
+        if _plain(name) == "subscriptionprefix" and value.strip():
+            return value.strip()
+    return "spark-pulsar"
+
+
+def _admin_url(arguments: argparse.Namespace, given: Mapping[str, str]) -> str:
+    named = (value for name, value in given.items() if _plain(name) == "adminurl")
+    return str(getattr(arguments, "admin_url", "") or next(named, ""))
+
+
+def topic_names(texts: Iterable[str]) -> list[TopicName]:
+    """Return the topics that a command names.
+
+    Raises:
+        OptionError: One is no topic name, or an option without ``-o``, whose value is
+            not shown.
+    """
+    topics = []
+    for text in texts:
+        name, equals, _ = text.partition("=")
+        if equals and is_option(name.strip()):
+            raise OptionError(f"{name} is an option, and no topic: put -o before it.")
+        topics.append(TopicName.parse(text))
+    return topics
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(".", "")

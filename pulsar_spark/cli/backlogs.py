@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each topic partition is unread after a position, and how old it is.
+
+A reader that is not durable is placed there: its broker counts the entries after it,
+and sends the first one, whose publish time is the age of what was not read. It
+acknowledges nothing and is forgotten as it closes; a query that runs does not notice.
+
+How many bytes that is, only the admin REST tells: from the sizes of ledgers, by the
+average entry in the one in which the position is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pulsar_spark.cli.arguments import Cluster
+from pulsar_spark.client.admin import Admin, LedgerSize
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet
+from pulsar_spark.client.peek import Peeker, begin, entry_of
+from pulsar_spark.client.retry import ask_all
+from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.entries import StoredEntry
+from pulsar_spark.wire.protocol import Delivery
+
+#: Longest wait for the first unread entries, in seconds: one that an open transaction
+#: holds back does not come.
+_FIRST_S = 5.0
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What is unread of one topic partition.
+
+    Attributes:
+        entries: Stored entries; None where the topic partition is gone.
+        size_bytes: What they take as stored, about; None where that is not known.
+        oldest_ms: Publish time of the first unread row, in milliseconds since 1970;
+            None where there is none that can be read.
+        last: The last message that can be read, None for none.
+    """
+
+    entries: int | None
+    size_bytes: int | None = None
+    oldest_ms: int | None = None
+    last: MessageId | None = None
+
+    def age_s(self, now_s: float | None = None) -> float | None:
+        """Return for how long the first unread row has been there, in seconds."""
+        if self.oldest_ms is None:
+            return None
+        return max(
+            0.0, (time.time() if now_s is None else now_s) - self.oldest_ms / 1e3
+        )
+
+
+def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlog]:
+    """Return what is unread after these positions, by full name.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    prefix = cluster.options.subscription_prefix
+    pool = cluster.pool
+    first_s = min(_FIRST_S, pool.options.operation_timeout_s)
+
+    def ask(names: list[str]) -> dict[str, Backlog | PulsarSparkError]:
+        arrived = threading.Condition()
+
+        def make(topic: str, connection: Connection) -> _First:
+            return _First(topic, connection, read[topic], arrived)
+
+        with ConsumerSet(pool, make) as group:
+            group.connect(names)
+            begin(group, prefix)
+            counts = group.step(lambda one: commands.consumer_stats(one.consumer_id))
+            waiting = []
+            for name, reply in counts.items():
+                member = group.members[name]
+                member.entries = max(0, commands.to_signed(reply.msgBacklog))
+                if member.entries and not member.positions.is_empty:
+                    waiting.append(member)
+            _await_first(waiting, arrived, first_s)
+            found: dict[str, Backlog | PulsarSparkError] = {
+                name: member.backlog() for name, member in group.members.items()
+            }
+            for name, error in group.take_failures().items():
+                is_gone = isinstance(error, TopicNotFoundError)
+                found[name] = Backlog(None) if is_gone else error
+            return found
+
+    found = ask_all(read, ask, pool.patience())
+    if cluster.admin is not None:
+        return _with_sizes(cluster.admin, read, found)
+    return found
+
+
+def _await_first(
+    members: Sequence[_First], arrived: threading.Condition, timeout_s: float
+) -> None:
+    """Wait until each has its first unread entry, or time is up."""
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        with arrived:
+            asking = [one for one in members if not (one.is_done or one.is_asked)]
+            for one in asking:
+                one.is_asked = True
+        for one in asking:
+            one.grant(one.permits)
+        with arrived:
+            if all(one.is_done for one in members):
+                return
+            if all(one.is_done or one.is_asked for one in members):
+                arrived.wait(left_s)
+
+
+class _First(Peeker):
+    """Takes the first entry that has an unread row.
+
+    Attributes:
+        entries: After the position, as its broker counts.
+        is_done: Whether it has it, or nothing more will come.
+        is_asked: Whether the broker is to send an entry.
+        permits: What it takes for one more: brokers count messages.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        connection: Connection,
+        read: LastRead,
+        arrived: threading.Condition,
+    ) -> None:
+        super().__init__(topic, connection, read.next(), arrived)
+        self._read = read
+        self.entries = 0
+        self.is_done = False
+        self.is_asked = False
+        self.permits = 1
+        self._oldest_ms: int | None = None
+        self._passed = 0  # entries that the broker counts and that were read
+
+    def backlog(self) -> Backlog:
+        """Return what was found out."""
+        with self._arrived:
+            entries = max(0, self.entries - self._passed)
+            oldest_ms = self._oldest_ms if entries else None
+            return Backlog(entries, None, oldest_ms, self.positions.last)
+
+    # What follows is called by the connection's reading thread.
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Take the first entry that has an unread row."""
+        with self._arrived:
+            for one in deliveries:
+                if not self.is_done:
+                    self._take(one)
+            self.is_asked = False
+            self._arrived.notify_all()
+
+    def _take(self, delivery: Delivery) -> None:
+        entry = entry_of(delivery)
+        if entry is not None and self._was_read(delivery, entry):
+            self._passed += 1
+            self.permits = max(1, entry.metadata.num_messages_in_batch)
+            self.is_done = self.entries <= self._passed
+            return
+        self.is_done = True
+        if entry is not None:
+            self._oldest_ms = entry.metadata.publish_time
+
+    def _was_read(self, delivery: Delivery, entry: StoredEntry) -> bool:
+        """Whether the position is that of the last message of this batch."""
+        if (delivery.ledger_id, delivery.entry_id) != self._read.position:
+            return False
+        messages = max(1, entry.metadata.num_messages_in_batch)
+        return self._read.batch_index + 1 >= messages
+
+    def closed(self, error: PulsarSparkError | None) -> None:
+        """Note that nothing more will come."""
+        with self._arrived:
+            self.is_done = True
+            super().closed(error)
+
+
+def _with_sizes(
+    admin: Admin, read: Mapping[str, LastRead], found: Mapping[str, Backlog]
+) -> dict[str, Backlog]:
+    sized = dict(found)
+    for name, ledgers in admin.ledgers(found).items():
+        if (
+            not isinstance(ledgers, PulsarSparkError)
+            and found[name].entries is not None
+        ):
+            one = found[name]
+            size_bytes = bytes_after(read[name].position, ledgers) if one.entries else 0
+            sized[name] = Backlog(one.entries, size_bytes, one.oldest_ms, one.last)
+    return sized
+
+
+def bytes_after(position: tuple[int, int], ledgers: Sequence[LedgerSize]) -> int:
+    """Return the bytes of entries after a position, by the average of its ledger."""
+    total = 0
+    for one in ledgers:
+        if one.ledger_id > position[0]:
+            total += one.size_bytes
+        elif one.ledger_id == position[0] and one.entries:
+            left = max(0, one.entries - (position[1] + 1))
+            total += one.size_bytes * left // one.entries
+    return total

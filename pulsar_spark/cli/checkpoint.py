@@ -1,0 +1,561 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``checkpoint``: where a stream stands by its checkpoint, and setting it elsewhere.
+
+How a position is set. Spark begins after the end of the last micro-batch that is
+committed, and runs one again that was planned and not committed. So:
+
+- where the last one is committed, its recorded end is replaced: the next micro-batch
+  begins at the new position, and has the next number;
+- where the last one is planned only, its end and that of the one before it become the
+  new position: it is run again with the same number, without rows of these topic
+  partitions and with the same ones of others, and the next one begins there.
+
+No number is left out and none is used twice for rows. Sinks rely on that: Spark's file
+sink passes over a number that it has, and fails later where it lacks one; an
+exactly-once sink drops the rows of a number that it has committed; and state is kept by
+number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pulsar_spark.cli.arguments import (
+    DONE,
+    Cluster,
+    add_execute,
+    add_options,
+    cluster_of,
+    given_options,
+)
+from pulsar_spark.cli.backlogs import Backlog, backlogs
+from pulsar_spark.cli.output import age, say, show_json, size, table
+from pulsar_spark.cli.spark_files import Checkpoint, Planned
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import (
+    BrokerError,
+    CheckpointError,
+    OptionError,
+    PulsarSparkError,
+    QueryConflictError,
+    TopicNotFoundError,
+)
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.options.offsets import Edge, Position, parse_offsets, parse_times
+from pulsar_spark.source.ranges import assign_offsets, assign_times, start_of
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.refusals import has_durable_namesake
+
+#: How long to ask for the subscription of a query that has just ended, in seconds: its
+#: process may still be on its way out, and a broker takes a moment to notice.
+_BUSY_S = 6.0
+_BUSY_PAUSE_S = 0.5
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "checkpoint",
+        help="show where a stream stands by its checkpoint, and set it elsewhere",
+        description="Show the positions in the checkpoint of a streaming query. With"
+        " options of the\nconnector (-o service.url=...) also what is unread after"
+        " them: stored entries and\nthe age of the oldest row; with --admin-url also"
+        " bytes, about.\n\n--set-position and --set-time let the stopped query go on"
+        " elsewhere. They replace the\nrecorded end of its last micro-batch, and keep"
+        " copies in the checkpoint. They refuse\nwhile a consumer has the query's"
+        " subscription. A query with ackOnCommit=false has\nnone: stop it yourself.",
+        epilog="examples:\n  pulsar-spark checkpoint /data/checkpoints/orders -o"
+        " service.url=pulsar://localhost:6650\n  pulsar-spark checkpoint"
+        " /data/checkpoints/orders -o service.url=pulsar://localhost:6650 \\\n     "
+        " --set-time 2026-11-01T06:00:00Z",
+    )
+    parser.add_argument("path", metavar="PATH", help="the query's checkpointLocation")
+    parser.add_argument(
+        "--source",
+        type=int,
+        metavar="N",
+        help="which source of the query, from 0, where several are Pulsar's",
+    )
+    there = parser.add_mutually_exclusive_group()
+    there.add_argument(
+        "--set-position",
+        metavar="WHERE",
+        help="earliest, latest, or JSON as startingOffsets has it, which names the"
+        " first messages to read; what it does not name stays where it is",
+    )
+    there.add_argument(
+        "--set-time",
+        metavar="TIME",
+        help="the first publish time to read, as startingTime has it",
+    )
+    add_execute(parser, "set it")
+    add_options(parser, admin="bytes of the backlog")
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one source of a query stands.
+
+    Attributes:
+        place: Of the source among all of the query, from 0.
+        last: The last micro-batch of which the end is recorded.
+        before: The one before it, None where there is none.
+        is_committed: Whether the last one is done.
+    """
+
+    place: int
+    last: Planned
+    before: Planned | None
+    is_committed: bool
+
+    @property
+    def end(self) -> StreamOffset[LastRead]:
+        """The end of the last micro-batch."""
+        return self.last.sources[self.place]
+
+    @property
+    def read(self) -> dict[str, LastRead]:
+        """What is committed of each topic partition, by full name."""
+        if self.is_committed:
+            return dict(self.end.last_read)
+        start = self.before.sources.get(self.place) if self.before else None
+        known = start.last_read if start else {}
+        return {
+            name: self.end.start_after.get(name, known.get(name, NOTHING_READ))
+            for name in self.end.last_read
+        }
+
+    @property
+    def planned(self) -> dict[str, LastRead]:
+        """The end of what is planned and not committed, by full name."""
+        return {} if self.is_committed else dict(self.end.last_read)
+
+
+def standings(checkpoint: Checkpoint) -> list[Standing]:
+    """Return where each source of ours stands; nothing for a query without any.
+
+    Raises:
+        CheckpointError: The checkpoint is not one that Spark would go on from.
+    """
+    numbers = checkpoint.planned()
+    if not numbers:
+        return []
+    last = checkpoint.end(numbers[-1])
+    before = None
+    if last.batch_id:
+        before = checkpoint.end(last.batch_id - 1)
+    is_committed = last.batch_id in checkpoint.committed()
+    return [Standing(place, last, before, is_committed) for place in last.sources]
+
+
+def the_standings(checkpoint: Checkpoint, place: int | None) -> list[Standing]:
+    """Return those of the sources that are meant.
+
+    Raises:
+        CheckpointError: The query has planned nothing yet, or reads no Pulsar topic.
+        OptionError: The source that is named is none of ours.
+    """
+    found = standings(checkpoint)
+    if not found:
+        raise CheckpointError(
+            f"{checkpoint.location} has no positions of Pulsar topics: the query has"
+            " planned no micro-batch yet, or reads from elsewhere."
+        )
+    if place is None:
+        return found
+    chosen = [one for one in found if one.place == place]
+    if not chosen:
+        places = ", ".join(str(one.place) for one in found)
+        raise OptionError(f"--source: sources of Pulsar topics are {places}.")
+    return chosen
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    sets = arguments.set_position is not None or arguments.set_time is not None
+    if arguments.execute and not sets:
+        raise OptionError("--yes is for --set-position and --set-time.")
+    if arguments.set_position is not None:
+        parse_offsets(arguments.set_position, "--set-position")
+    if arguments.set_time is not None:
+        parse_times(arguments.set_time, "--set-time")
+    checkpoint = Checkpoint(arguments.path)
+    found = the_standings(checkpoint, arguments.source)
+    if sets:
+        return _set(arguments, checkpoint, found)
+    unread: dict[str, Backlog] = {}
+    if given_options(arguments):
+        with cluster_of(arguments) as cluster:
+            for one in found:
+                unread |= backlogs(cluster, one.read)
+    if arguments.json:
+        show_json(as_json(checkpoint, found, unread))
+        return DONE
+    for one in found:
+        _show(checkpoint, one, unread, len(found) > 1)
+    return DONE
+
+
+def as_json(
+    checkpoint: Checkpoint, found: Sequence[Standing], unread: Mapping[str, Backlog]
+) -> dict[str, Any]:
+    """Return what is known of a checkpoint, for programs."""
+    last = found[0].last.batch_id
+    return {
+        "checkpoint": checkpoint.location,
+        "queryId": checkpoint.query_id,
+        "lastPlannedBatch": last,
+        "lastCommittedBatch": last if found[0].is_committed else last - 1,
+        "sources": [
+            {
+                "source": one.place,
+                "subscription": one.end.subscription,
+                "topicPartitions": [
+                    {
+                        "topicPartition": name,
+                        "read": str(at),
+                        "planned": _text(one.planned.get(name)),
+                        **_numbers(unread.get(name)),
+                    }
+                    for name, at in _sorted(one.read)
+                ],
+            }
+            for one in found
+        ],
+    }
+
+
+def _numbers(one: Backlog | None) -> dict[str, Any]:
+    if one is None:
+        return {}
+    return {
+        "backlogEntries": one.entries,
+        "backlogBytes": one.size_bytes,
+        "oldestUnreadMs": one.oldest_ms,
+        "oldestUnreadAgeSeconds": one.age_s(),
+        "lastMessage": _text(one.last),
+    }
+
+
+def _show(
+    checkpoint: Checkpoint,
+    one: Standing,
+    unread: Mapping[str, Backlog],
+    is_one_of_several: bool,
+) -> None:
+    last = one.last.batch_id
+    say(f"checkpoint    {checkpoint.location}")
+    say(f"query         {checkpoint.query_id or '-'}")
+    if is_one_of_several:
+        say(f"source        {one.place}")
+    say(f"subscription  {one.end.subscription or '- (of the Scala connector)'}")
+    if one.is_committed:
+        say(f"micro-batch   {last} is committed, nothing is planned")
+    else:
+        say(
+            f"micro-batch   {last} is planned and not committed: a restart runs it"
+            " again, with the same rows"
+        )
+    head = ["TOPIC PARTITION", "READ TO"]
+    if not one.is_committed:
+        head.append("PLANNED TO")
+    if unread:
+        head += ["TOPIC ENDS AT", "UNREAD ENTRIES", "BYTES", "OLDEST UNREAD"]
+    rows = []
+    for name, at in _sorted(one.read):
+        row: list[object] = [name, place_of(at)]
+        if not one.is_committed:
+            row.append(place_of(one.planned[name]))
+        if unread:
+            row += columns_of(unread[name])
+        rows.append(row)
+    say()
+    say(table(head, rows))
+
+
+def columns_of(one: Backlog) -> list[object]:
+    """Return where a topic partition ends, and its backlog, as cells of a table."""
+    if one.entries is None:
+        return ["gone", None, None, None]
+    size_text = None if one.size_bytes is None else f"~{size(one.size_bytes)}"
+    return [one.last, one.entries, size_text, age(one.age_s())]
+
+
+def place_of(at: LastRead) -> str:
+    """Return a position as a person reads it."""
+    return "nothing" if at == NOTHING_READ else str(at)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _sorted(positions: Mapping[str, LastRead]) -> list[tuple[str, LastRead]]:
+    return sorted(positions.items(), key=lambda item: TopicName.parse(item[0]))
+
+
+# -- setting a position ----------------------------------------------------------------
+
+
+def _set(
+    arguments: argparse.Namespace, checkpoint: Checkpoint, found: list[Standing]
+) -> int:
+    if len(found) > 1:
+        raise OptionError(
+            "The query has several sources of Pulsar: name one, --source."
+        )
+    (one,) = found
+    if not one.end.subscription:
+        raise CheckpointError(
+            "The checkpoint was written by the Scala connector. Run the query once with"
+            " this one, then its positions can be set."
+        )
+    with cluster_of(arguments) as cluster, _held(cluster, one):
+        wanted = _wanted(cluster, arguments, one)
+        changed = {
+            name: at
+            for name, at in wanted.items()
+            if not one.is_committed or at != one.end.last_read[name]
+        }
+        files = _new_files(one, changed) if changed else {}
+        kept = ""
+        if files and arguments.execute:
+            kept = _write(checkpoint, one, files)
+    if arguments.json:
+        show_json(
+            {
+                "checkpoint": checkpoint.location,
+                "changed": {
+                    name: {"from": str(one.read[name]), "to": str(at)}
+                    for name, at in _sorted(changed)
+                },
+                "files": sorted(files),
+                "copies": kept or None,
+                "done": bool(kept),
+            }
+        )
+        return DONE
+    _explain(checkpoint, one, changed, kept, has_files=bool(files))
+    return DONE
+
+
+def _wanted(
+    cluster: Cluster, arguments: argparse.Namespace, one: Standing
+) -> dict[str, LastRead]:
+    """Return the new positions of those topic partitions that have one."""
+    topics = sorted(map(TopicName.parse, one.end.last_read))
+    lookup = PositionLookup(
+        cluster.pool, subscription_prefix=cluster.options.subscription_prefix
+    )
+    if arguments.set_time is not None:
+        spec = parse_times(arguments.set_time, "--set-time")
+        times = assign_times(spec.topics, spec.default_ms, topics, option="--set-time")
+        at = lookup.from_times(times)
+        return {name: LastRead.before(found.first) for name, found in at.items()}
+    named = _named(arguments.set_position, topics)
+    starts = {
+        name: EARLIEST if at is Edge.LATEST else start_of(at)
+        for name, at in named.items()
+    }
+    found = lookup.from_message_ids(starts)
+    return {
+        name: LastRead.before(_first(name, at, starts[name], found[name]))
+        for name, at in named.items()
+    }
+
+
+def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
+    """Return the positions that a text names; what it leaves out is not among them."""
+    option = "--set-position"
+    spec = parse_offsets(text, option)
+    if not spec.topics:
+        return assign_offsets(spec, topics, option=option)
+    one, other = (
+        assign_offsets(replace(spec, default=edge), topics, option=option)
+        for edge in (Edge.EARLIEST, Edge.LATEST)
+    )
+    return {name: at for name, at in one.items() if other[name] == at}
+
+
+def _first(
+    name: str, at: Position, start: MessageId, found: TopicPositions
+) -> MessageId:
+    """Return the first message to read."""
+    if at is Edge.LATEST and found.last is not None:
+        return MessageId(found.last.ledger_id, found.last.entry_id + 1)
+    if isinstance(at, Edge):
+        return found.first
+    if found.before.position >= start.position:
+        raise CheckpointError(
+            f"{name}: {start} is not stored any more: the first position available is"
+            f" {found.first}. Set it to earliest, or to one from there on."
+        )
+    return start
+
+
+def _new_files(one: Standing, changed: Mapping[str, LastRead]) -> dict[str, str]:
+    """Return the files to replace, by their names in the checkpoint."""
+    files = {}
+    for planned in (one.last, None if one.is_committed else one.before):
+        if planned is not None and one.place in planned.sources:
+            new = _moved(planned.sources[one.place], changed)
+            text = planned.with_source(one.place, new)
+            files[f"offsets/{planned.batch_id}"] = text
+    return files
+
+
+def _moved(
+    end: StreamOffset[LastRead], changed: Mapping[str, LastRead]
+) -> StreamOffset[LastRead]:
+    """Return an offset that stands elsewhere in some topic partitions."""
+    there = {name: at for name, at in changed.items() if name in end.last_read}
+    first = {name: there.get(name, at) for name, at in end.start_after.items()}
+    return replace(
+        end,
+        last_read={**end.last_read, **there},
+        start_after=first,
+        # As at the start of a query, first chunks that a message lacks are no loss.
+        began={**end.began, **there},
+    )
+
+
+def _write(checkpoint: Checkpoint, one: Standing, files: Mapping[str, str]) -> str:
+    """Replace the files if nothing happened meanwhile; return where copies are."""
+    now = standings(checkpoint)
+    if one not in now:
+        raise QueryConflictError(
+            f"{checkpoint.location} has changed meanwhile: the query runs. Stop it."
+        )
+    kept = checkpoint.keep_copies(files)
+    for name, text in files.items():
+        checkpoint.replace(name, text)
+    return kept
+
+
+@contextmanager
+def _held(cluster: Cluster, one: Standing) -> Iterator[None]:
+    """Hold the query's subscription, so that the query does not run meanwhile.
+
+    Raises:
+        QueryConflictError: Somebody has it already.
+    """
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        with ConsumerSet(cluster.pool, TopicConsumer) as group:
+            try:
+                _take(group, one)
+            except QueryConflictError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                yield
+                return
+        time.sleep(_BUSY_PAUSE_S)
+
+
+def _take(group: ConsumerSet[TopicConsumer], one: Standing) -> None:
+    """Subscribe as the query does.
+
+    Raises:
+        QueryConflictError: Somebody has its subscription.
+    """
+    name = one.end.subscription
+    group.connect(one.end.last_read)
+    # One of the same name that is not durable is refused where there is a durable one.
+    # Where there is none, this creates none.
+    passing = group.ask(
+        lambda member: member.subscribe(name, durable=False, start=EARLIEST)
+    )
+    durable = [t for t, answer in passing.items() if has_durable_namesake(answer)]
+    answers = {
+        **passing,
+        **group.ask(
+            lambda member: member.subscribe(
+                name, durable=True, initial_position=InitialPosition.EARLIEST
+            ),
+            durable,
+        ),
+        **group.take_failures(),
+    }
+    for topic, answer in answers.items():
+        if isinstance(answer, TopicNotFoundError):
+            continue  # then nobody reads it
+        if isinstance(answer, BrokerError) and answer.code == "ConsumerBusy":
+            raise QueryConflictError(
+                f"{topic}: a consumer has the subscription {name}: the query runs. Stop"
+                " it, then ask again."
+            )
+        if isinstance(answer, PulsarSparkError):
+            raise answer.about(topic)
+
+
+def _explain(
+    checkpoint: Checkpoint,
+    one: Standing,
+    changed: Mapping[str, LastRead],
+    kept: str,
+    *,
+    has_files: bool,
+) -> None:
+    if not has_files:
+        say("The query stands there already.")
+        return
+    rows: list[list[object]] = [
+        [name, place_of(one.read[name]), place_of(at), _direction(one.read[name], at)]
+        for name, at in _sorted(changed)
+    ]
+    say(table(["TOPIC PARTITION", "READ TO", "GOES ON AFTER", ""], rows))
+    say()
+    for line in _consequences(checkpoint, one, changed):
+        say(f"- {line}")
+    say()
+    if kept:
+        say(f"Done. Copies of what was replaced: {checkpoint.location}/{kept}")
+    else:
+        say("Nothing was changed: add --yes to set it.")
+
+
+def _direction(before: LastRead, after: LastRead) -> str:
+    if before == after:
+        return ""
+    return "forward" if before < after else "back"
+
+
+def _consequences(
+    checkpoint: Checkpoint, one: Standing, changed: Mapping[str, LastRead]
+) -> Iterator[str]:
+    number = one.last.batch_id
+    if not one.is_committed:
+        yield (
+            f"Micro-batch {number} was planned and not committed. A restart runs it"
+            " again without rows of these topic partitions. Rows of it that its sink"
+            " has stored already stay; others come only after the new position."
+        )
+    moves = {_direction(one.read[name], at) for name, at in changed.items()}
+    if "back" in moves:
+        yield (
+            "Where it goes back, rows come a second time, in micro-batches with new"
+            " numbers: the sink has them twice, an idempotent or exactly-once one, too."
+        )
+    if "forward" in moves:
+        yield (
+            "Where it goes forward, rows in between are never read. The restarted query"
+            " acknowledges them, and retention may then remove them."
+        )
+    if checkpoint.has_state():
+        yield (
+            "The query keeps state (aggregations, joins, duplicates): it stays as it"
+            " is, with what was read so far, and its watermark, too: rows older than"
+            " that are late and may be dropped."
+        )
+    yield f"The next micro-batch with rows is {number + 1}."

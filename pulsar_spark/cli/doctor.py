@@ -1,0 +1,658 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``doctor``: whether a job can work from here, step by step, and what to change.
+
+The first steps look at this machine: the Python that Spark will start, Spark, Java,
+jars that take the name of the format. The others go the way of a read: an address, a
+connection, TLS, who we are, a topic, its partitions, its schema, and one message, by a
+reader that leaves nothing. A step that needs one that failed is not tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pulsar_spark._version import __version__
+from pulsar_spark.cli.arguments import (
+    DONE,
+    FAILED,
+    Cluster,
+    add_options,
+    given_options,
+)
+from pulsar_spark.cli.output import moment, say, show_json, table
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.peek import Peeker, begin
+from pulsar_spark.client.pool import BrokerAddress
+from pulsar_spark.client.schemas import SchemaLookup
+from pulsar_spark.errors import (
+    AuthError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    TlsError,
+    TopicNotFoundError,
+    TransportError,
+    foreign_text,
+)
+from pulsar_spark.loops import messages
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.options import CommonOptions, parse_common_options
+from pulsar_spark.schemas.info import version_number
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire.entries import read_stored_entry
+from pulsar_spark.wire.protocol import Delivery
+
+OK, WARNING, BAD, NOT_DONE = "ok", "warning", "FAILED", "not done"
+
+_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+_SCALA = b"org.apache.spark.sql.pulsar"
+
+#: What a Python that Spark starts must be able to say.
+_PROBE = (
+    "import sys, importlib.metadata as m\n"
+    "import pulsar_spark\n"
+    "print(pulsar_spark.__version__, pulsar_spark.kernel,"
+    " '%d.%d' % sys.version_info[:2])"
+)
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "doctor",
+        help="find out why a job does not work: Python, Spark, address, TLS, topic",
+        description="Go through what a job needs, step by step, and say what fails, why"
+        " and what cures it:\nthe Python that Spark starts, Spark, Java, jars; then"
+        " connection, TLS, authentication,\nlookup, partitions, schema, and one message"
+        " of the topic. Nothing is left in the\ncluster. Without options only this"
+        " machine is looked at. Run it where the driver runs.",
+        epilog="example:\n  pulsar-spark doctor -o"
+        " service.url=pulsar+ssl://broker:6651 \\\n      -o"
+        " pulsar.client.authPluginClassName=token -o"
+        " pulsar.client.authParams=token:file:/run/token \\\n      -o"
+        " topic=public/default/orders",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="longest time for a step, 15 by default",
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step and how it went.
+
+    Attributes:
+        name: What it looks at.
+        result: One of the words above.
+        found: What it found.
+        cure: What to change, "" for nothing.
+    """
+
+    name: str
+    result: str
+    found: str
+    cure: str = ""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if not 0 < arguments.deadline <= 3600:
+        raise OptionError("--deadline must be above 0, and 3600 at most.")
+    given = given_options(arguments)
+    steps = list(of_this_machine(arguments.deadline))
+    if given:
+        steps += of_cluster(given, arguments.deadline)
+    if arguments.json:
+        show_json(
+            {
+                "steps": [
+                    {
+                        "step": s.name,
+                        "result": s.result,
+                        "found": s.found,
+                        "cure": s.cure,
+                    }
+                    for s in steps
+                ]
+            }
+        )
+    else:
+        _show(steps, has_cluster=bool(given))
+    return FAILED if any(step.result == BAD for step in steps) else DONE
+
+
+def _show(steps: Sequence[Step], *, has_cluster: bool) -> None:
+    rows = [[step.name, step.result, step.found] for step in steps]
+    say(table(["STEP", "RESULT", "FOUND"], rows))
+    for step in steps:
+        if step.cure:
+            say(f"\n{step.name}: {step.cure}")
+    if not has_cluster:
+        say(
+            "\nOnly this machine was looked at: add -o service.url=... and -o topic=..."
+        )
+
+
+def _in_time(
+    name: str, deadline_s: float, look: Callable[[], Step], cure: str = ""
+) -> Step:
+    """Take a step, and no longer than its deadline."""
+    taken: list[Step] = []
+
+    def take() -> None:
+        try:
+            taken.append(look())
+        except PulsarSparkError as error:
+            taken.append(Step(name, BAD, _one_line(error), cure))
+        except Exception as error:
+            # Its text may hold anything.
+            taken.append(Step(name, BAD, type(error).__name__, cure))
+
+    thread = threading.Thread(target=take, name="doctor", daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    if taken:
+        return taken[0]
+    return Step(name, BAD, f"no answer within {deadline_s:g} s", cure)
+
+
+def _one_line(error: PulsarSparkError) -> str:
+    return " ".join(str(error).split())
+
+
+# -- this machine ----------------------------------------------------------------------
+
+
+def of_this_machine(
+    deadline_s: float, environment: Mapping[str, str] | None = None
+) -> list[Step]:
+    """Return what there is to say of the machine of the driver.
+
+    Args:
+        deadline_s: Longest time for a step, in seconds.
+        environment: What Spark would be started with; None for what this process has.
+    """
+    given = os.environ if environment is None else environment
+    return [
+        _package(),
+        _in_time("Spark", deadline_s, _spark),
+        _in_time("Java", deadline_s, lambda: _java(given, deadline_s)),
+        _in_time(
+            "Python of Spark",
+            2 * deadline_s,
+            lambda: _pythons_of_spark(given, deadline_s),
+        ),
+        _in_time("jars", deadline_s, lambda: _jars(given)),
+    ]
+
+
+def _package() -> Step:
+    version = ".".join(map(str, sys.version_info[:3]))
+    found = f"pulsar-spark {__version__} ({messages.KERNEL}), Python {version}"
+    if messages.KERNEL == "compiled":
+        return Step("package", OK, found)
+    return Step(
+        "package",
+        WARNING,
+        found,
+        "The inner loops run as Python: same results, but several times slower. Install"
+        " a wheel; or a C compiler and Python's headers, then this package again.",
+    )
+
+
+def _spark() -> Step:
+    try:
+        import pyspark
+    except ImportError:
+        return Step("Spark", BAD, "no pyspark", "pip install pyspark")
+    version = str(pyspark.__version__)
+    found = f"pyspark {version}"
+    try:
+        number = tuple(int(part) for part in version.split(".")[:2])
+    except ValueError:
+        return Step(
+            "Spark", WARNING, found, "It is not known what this version can do."
+        )
+    if number < (4, 1):
+        return Step("Spark", BAD, found, "pulsar-spark needs Spark 4.1 or newer.")
+    if number < (4, 2):
+        return Step(
+            "Spark", WARNING, found, "Streams of topics need Spark 4.2 or newer."
+        )
+    return Step("Spark", OK, found)
+
+
+def _java(given: Mapping[str, str], deadline_s: float) -> Step:
+    home = given.get("JAVA_HOME", "")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    cure = "Spark needs a JDK of version 17 or newer: install one, and set JAVA_HOME."
+    if shutil.which(java, path=given.get("PATH")) is None:
+        return Step("Java", BAD, f"no {java}", cure)
+    done = _run([java, "-version"], given, deadline_s)
+    if done.returncode:
+        return Step("Java", BAD, f"{java} does not start", cure)
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return Step("Java", OK, foreign_text(lines[0] if lines else java, 100))
+
+
+def _pythons_of_spark(given: Mapping[str, str], deadline_s: float) -> Step:
+    """Look whether the Pythons that Spark starts have the package."""
+    steps = [
+        _python_of_spark(python, why, given, deadline_s)
+        for python, why in pythons_of_spark(given).items()
+    ]
+    return next((step for step in steps if step.result == BAD), steps[0])
+
+
+def _python_of_spark(
+    python: str, why: str, given: Mapping[str, str], deadline_s: float
+) -> Step:
+    name = "Python of Spark"
+    cure = (
+        f"Spark starts {python} ({why}). Install pulsar-spark for it, or set"
+        f" PYSPARK_PYTHON={sys.executable} before Spark starts, on executors, too, and"
+        " leave PYSPARK_DRIVER_PYTHON out. Without that a job ends in"
+        " DATA_SOURCE_NOT_FOUND."
+    )
+    path = shutil.which(python, path=given.get("PATH"))
+    if path is None:
+        return Step(name, BAD, f"{python} is not there", cure)
+    done = _run([path, "-c", _PROBE], given, deadline_s)
+    if done.returncode:
+        *_, why = done.stderr.strip().splitlines() or [""]
+        found = f"{path} cannot import pulsar_spark: {foreign_text(why, 200)}"
+        return Step(name, BAD, found, cure)
+    version, kernel, minor = (*done.stdout.split(), "", "", "")[:3]
+    found = f"{path}: pulsar-spark {version} ({kernel}), Python {minor}"
+    here = "{}.{}".format(*sys.version_info[:2])
+    if version != __version__:
+        return Step(name, BAD, found, f"Here it is {__version__}. {cure}")
+    if minor != here:
+        return Step(name, BAD, found, f"The driver has Python {here}. {cure}")
+    return Step(name, OK, found)
+
+
+def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
+    """Return which Pythons Spark starts, and why these.
+
+    It looks for sources by the one of ``PYSPARK_DRIVER_PYTHON``, if that is set, and
+    runs tasks by that of ``PYSPARK_PYTHON``; settings of Spark change neither.
+    """
+    driver, worker = (
+        given.get(name, "") for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    )
+    found = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
+    if worker:
+        found.setdefault(worker, "PYSPARK_PYTHON")
+    else:
+        found.setdefault("python3", "PYSPARK_PYTHON is not set")
+    return found
+
+
+def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of Spark's file of defaults, where there is one."""
+    home = given.get("SPARK_HOME", "")
+    folder = given.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    settings = {}
+    try:
+        with open(
+            os.path.join(folder, "spark-defaults.conf"), encoding="utf-8"
+        ) as file:
+            for line in file:
+                parts = line.replace("=", " ", 1).split(None, 1)
+                if len(parts) == 2 and not parts[0].startswith("#"):
+                    settings[parts[0]] = parts[1].strip()
+    except (OSError, ValueError):
+        pass
+    return settings
+
+
+def _jars(given: Mapping[str, str]) -> Step:
+    """Look for jars in which another source has the name of the format."""
+    found, looked = [], 0
+    for path in jars_of_spark(given):
+        looked += 1
+        if has_scala_connector(path):
+            found.append(path)
+    if not found:
+        return Step("jars", OK, f"{looked} looked at, none has a source named pulsar")
+    return Step(
+        "jars",
+        BAD,
+        "; ".join(found),
+        'The Scala connector is on the class path: format("pulsar") is that one, and'
+        " this package is not asked. Remove the jar (also from spark.jars and"
+        " --packages, which cannot be seen from here).",
+    )
+
+
+def jars_of_spark(given: Mapping[str, str]) -> list[str]:
+    """Return the jars that Spark is seen to load from here."""
+    folders = []
+    if given.get("SPARK_HOME"):
+        folders.append(os.path.join(given["SPARK_HOME"], "jars"))
+    else:
+        try:
+            import pyspark
+        except ImportError:
+            pass
+        else:
+            folders.append(os.path.join(os.path.dirname(pyspark.__file__), "jars"))
+    found = [path for folder in folders for path in glob.glob(f"{folder}/*.jar")]
+    conf = _spark_defaults(given)
+    lists = [conf.get("spark.jars", "").split(",")]
+    lists += [
+        conf.get(name, "").split(os.pathsep)
+        for name in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+    ]
+    lists.append(given.get("SPARK_CLASSPATH", "").split(os.pathsep))
+    for path in (one.strip().removeprefix("file:") for some in lists for one in some):
+        found += glob.glob(path) if path.endswith((".jar", "*")) else []
+    return sorted(dict.fromkeys(found))
+
+
+def has_scala_connector(path: str) -> bool:
+    """Return whether a jar registers the Scala connector as a source of Spark."""
+    try:
+        with zipfile.ZipFile(path) as jar, jar.open(_SERVICE) as file:
+            return _SCALA in file.read(1 << 20)
+    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError):
+        return False
+
+
+def _run(
+    command: Sequence[str], given: Mapping[str, str], deadline_s: float
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            env=dict(given),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=deadline_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", type(error).__name__)
+
+
+# -- the cluster -----------------------------------------------------------------------
+
+_CONNECT, _TLS, _WHO = "connection", "TLS", "authentication"
+_LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE = "lookup", "partitions", "schema", "message"
+
+
+def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
+    """Return what there is to say of the cluster that these options name."""
+    try:
+        options = _hurried(parse_common_options(given), deadline_s)
+    except OptionError as error:
+        problems = " ".join(error.problems)
+        return [
+            Step("options", BAD, problems, "Mend the options that are named."),
+            *_left(_CONNECT, _TLS, _WHO, _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE),
+        ]
+    steps = [Step("options", OK, f"{len(given)} given")]
+    with Cluster(options, None) as cluster:
+        steps += _connect(cluster, deadline_s)
+        is_connected = steps[-1].result not in (BAD, NOT_DONE)
+        topics = options.topics
+        if not is_connected:
+            steps += _left(_PARTITIONS, _LOOKUP, _SCHEMA, _MESSAGE)
+        elif options.topics_pattern is None and not topics:
+            steps.append(Step(_PARTITIONS, NOT_DONE, "no topic: add -o topic=..."))
+        else:
+            steps += _of_topics(cluster, deadline_s)
+    return steps
+
+
+def _hurried(options: CommonOptions, deadline_s: float) -> CommonOptions:
+    client = options.client
+    return replace(
+        options,
+        client=replace(
+            client,
+            operation_timeout_s=min(client.operation_timeout_s, deadline_s),
+            connection_timeout_s=min(client.connection_timeout_s, deadline_s),
+            lookup_timeout_s=min(client.lookup_timeout_s, deadline_s),
+        ),
+    )
+
+
+def _left(*names: str) -> list[Step]:
+    return [Step(name, NOT_DONE, "") for name in names]
+
+
+def _connect(cluster: Cluster, deadline_s: float) -> list[Step]:
+    """Connect to each host, and tell how far that goes."""
+    url = cluster.options.client.service_url
+    began = [Step(_CONNECT, NOT_DONE, "")]
+    for host in url.hosts:
+        began = _connect_to(cluster, host, deadline_s)
+        if began[-1].result == OK:
+            break
+    return began
+
+
+def _connect_to(cluster: Cluster, host: str, deadline_s: float) -> list[Step]:
+    client = cluster.options.client
+    uses_tls, method = client.service_url.uses_tls, _method(cluster)
+    results: list[Connection | PulsarSparkError] = []
+
+    def connect() -> Step:
+        try:
+            results.append(cluster.pool.get(BrokerAddress(host)))
+        except PulsarSparkError as error:
+            results.append(error)
+        return Step(_CONNECT, OK, host)
+
+    # What comes in the way of a connection: host, TLS, handshake, each with its limit.
+    step = _in_time(_CONNECT, 3 * deadline_s, connect)
+    if not results:
+        return [step, *_left(_TLS, _WHO)]
+    result = results[0]
+    tls_step = Step(_TLS, OK, "the broker's certificate is trusted")
+    if not uses_tls:
+        tls_step = Step(_TLS, OK, "none: service.url begins with pulsar://")
+    elif client.tls.allow_insecure:
+        tls_step = Step(
+            _TLS,
+            WARNING,
+            "certificates are not looked at",
+            "Set pulsar.client.tlsAllowInsecureConnection to false.",
+        )
+    if isinstance(result, Connection):
+        return [step, tls_step, Step(_WHO, OK, method)]
+    said = _one_line(result)
+    if isinstance(result, TlsError):
+        cure = "See docs/security.md, TLS: trust, host names, client certificates."
+        return [step, Step(_TLS, BAD, said, cure), *_left(_WHO)]
+    if isinstance(result, AuthError):
+        cure = "See docs/security.md, Authentication. The broker's log says more."
+        return [step, tls_step, Step(_WHO, BAD, said, cure)]
+    cure = (
+        "Is it the binary port, usually 6650 (6651 with TLS), and not the HTTP one? Is"
+        " there a firewall between, and is the broker up?"
+    )
+    if not isinstance(result, (TransportError, ProtocolError)):
+        cure = "The broker's log says more."
+    return [Step(_CONNECT, BAD, said, cure), *_left(_TLS, _WHO)]
+
+
+def _method(cluster: Cluster) -> str:
+    credential = cluster.options.client.authentication.credential
+    if credential is None:
+        return "none given, and the broker asks for none"
+    return f"the broker takes it ({type(credential).__name__})"
+
+
+def _of_topics(cluster: Cluster, deadline_s: float) -> list[Step]:
+    """Go the way of a read, with the first topic partition there is."""
+    names: list[str] = []
+
+    def partitions() -> Step:
+        names.extend(_topic_partitions(cluster))
+        return Step(_PARTITIONS, OK, f"{len(names)}: {_few(names)}")
+
+    steps = [
+        _in_time(
+            _PARTITIONS,
+            deadline_s,
+            partitions,
+            "Correct the name: tenant/namespace/topic, as pulsar-admin topics list"
+            " shows it; or let the role consume from it.",
+        )
+    ]
+    if steps[-1].result != OK:
+        return [*steps, *_left(_LOOKUP, _SCHEMA, _MESSAGE)]
+    steps.append(
+        _in_time(
+            _LOOKUP,
+            deadline_s,
+            lambda: _look_up(cluster, names),
+            "Brokers name each other by addresses that must be reached from here: see"
+            " docs/cluster.md, or set pulsar.client.listenerName or a proxy.",
+        )
+    )
+    if steps[-1].result != OK:
+        return [*steps, *_left(_SCHEMA, _MESSAGE)]
+    steps.append(_in_time(_SCHEMA, deadline_s, lambda: _schema(cluster, names[0])))
+    steps.append(
+        _in_time(_MESSAGE, 2 * deadline_s, lambda: _message(cluster, names, deadline_s))
+    )
+    return steps
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
+
+
+def _topic_partitions(cluster: Cluster) -> list[str]:
+    lookup = TopicLookup(cluster.pool)
+    options = cluster.options
+    topics = list(options.topics)
+    if options.topics_pattern is not None:
+        listed = lookup.topics_of_namespace(options.topics_pattern.namespace_name)
+        matching = filter(options.topics_pattern.matches, listed)
+        topics = sorted({TopicName.parse(name).base for name in matching})
+        if not topics:
+            raise TopicNotFoundError(
+                f"no topic of {options.topics_pattern.namespace_name} matches",
+                code="TopicNotFound",
+            )
+    counts = lookup.partition_counts({topic.base.full_name for topic in topics})
+    found = []
+    for topic in topics:
+        count = counts[topic.base.full_name]
+        if topic.partition_index is not None:
+            found.append(topic.full_name)
+        elif count is None:
+            raise TopicNotFoundError(
+                f"{topic.full_name} does not exist", code="TopicNotFound"
+            )
+        else:
+            found += [topic.partition(n).full_name for n in range(count)] or [
+                topic.full_name
+            ]
+    return found
+
+
+def _look_up(cluster: Cluster, names: Sequence[str]) -> Step:
+    """Look for the broker of each, and connect to each of these."""
+    found = TopicLookup(cluster.pool).brokers(names)
+    for answer in found.values():
+        if isinstance(answer, PulsarSparkError):
+            raise answer
+    for connection in cluster.pool.get_all(found).values():
+        if isinstance(connection, PulsarSparkError):
+            raise connection
+    brokers = {
+        one.proxied or one.physical
+        for one in found.values()
+        if isinstance(one, BrokerAddress)
+    }
+    return Step(_LOOKUP, OK, f"served by {_few(sorted(brokers))}")
+
+
+def _schema(cluster: Cluster, name: str) -> Step:
+    info = SchemaLookup(cluster.pool).latest([name])[name]
+    if info is None or not info.is_typed:
+        return Step(_SCHEMA, OK, "none: values are bytes")
+    number = version_number(info.version)
+    version = "" if number is None else f", version {number}"
+    return Step(_SCHEMA, OK, f"{info.type_name}{version}")
+
+
+def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
+    """Read one message of the first topic partition that has one, if any has."""
+    arrived = threading.Condition()
+
+    def make(topic: str, connection: Connection) -> _Taker:
+        return _Taker(topic, connection, EARLIEST, arrived)
+
+    with ConsumerSet(cluster.pool, make) as group:
+        group.connect(names)
+        begin(group, cluster.options.subscription_prefix)
+        for name, error in group.take_failures().items():
+            # A partition that nobody has used yet does not exist.
+            if not (isinstance(error, TopicNotFoundError) and "-partition-" in name):
+                raise error
+        full = [one for one in group.members.values() if not one.positions.is_empty]
+        if not full:
+            return Step(_MESSAGE, OK, "there is none to read, as nothing is stored")
+        full[0].grant(1)
+        with arrived:
+            arrived.wait_for(lambda: full[0].taken or not full[0].is_open, deadline_s)
+            taken = full[0].taken
+    if taken is None:
+        return Step(
+            _MESSAGE,
+            BAD,
+            f"{full[0].topic}: none came within {deadline_s:g} s",
+            "An open transaction may hold it back (see the command transactions), or an"
+            " entry filter of the broker.",
+        )
+    entry = read_stored_entry(
+        taken.ledger_id, taken.entry_id, taken.headers_and_payload
+    )
+    place = MessageId(entry.ledger_id, entry.entry_id)
+    at = moment(entry.metadata.publish_time)
+    sealed = ", encrypted" if entry.metadata.encryption_keys else ""
+    return Step(_MESSAGE, OK, f"{full[0].topic}: {place}, published {at}{sealed}")
+
+
+class _Taker(Peeker):
+    """Takes the first entry that comes.
+
+    Attributes:
+        taken: That entry.
+    """
+
+    taken: Delivery | None = None
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Take the first entry."""
+        with self._arrived:
+            self.taken = self.taken or deliveries[0]
+            self._arrived.notify_all()

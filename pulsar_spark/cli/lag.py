@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lag``: how far a stream is behind now, and how far it was over time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pulsar_spark.cli.arguments import DONE, add_options, cluster_of, given_options
+from pulsar_spark.cli.backlogs import Backlog, backlogs
+from pulsar_spark.cli.checkpoint import columns_of, place_of, the_standings
+from pulsar_spark.cli.event_log import read_history
+from pulsar_spark.cli.output import age, complain, say, show_json, size, table
+from pulsar_spark.cli.spark_files import Checkpoint
+from pulsar_spark.errors import OptionError
+from pulsar_spark.source.stream.last_read import LastRead
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "lag",
+        help="show how far a stream is behind, by topic partition and over time",
+        description="Show what a stream has not read yet, by topic partition: stored"
+        " entries, with\n--admin-url also bytes, about, and the age of the oldest row."
+        " It is counted from what\nthe checkpoint has committed. The query may run, and"
+        " does not notice.\n\n--plot draws the entries left and the rows per second"
+        " over time, out of the event log\nthat Spark writes with"
+        " spark.eventLog.enabled=true. It needs the extra plot:\n  pip install"
+        " 'pulsar-spark[plot]'",
+        epilog="examples:\n  pulsar-spark lag /data/checkpoints/orders -o"
+        " service.url=pulsar://localhost:6650\n  pulsar-spark lag"
+        " /data/checkpoints/orders --event-log /data/events --plot lag.png",
+    )
+    parser.add_argument("path", metavar="CHECKPOINT", help="its checkpointLocation")
+    parser.add_argument(
+        "--event-log",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="Spark's event log: a file, or a folder of such; may be repeated",
+    )
+    parser.add_argument("--plot", metavar="FILE", help="a picture to draw: .png, .svg")
+    parser.add_argument(
+        "--source",
+        type=int,
+        metavar="N",
+        help="which source of the query, from 0, where several are Pulsar's",
+    )
+    add_options(parser, admin="bytes of the backlog")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if bool(arguments.plot) != bool(arguments.event_log):
+        raise OptionError("--plot and --event-log go together.")
+    has_cluster = bool(given_options(arguments))
+    if not (has_cluster or arguments.plot):
+        raise OptionError(
+            "Say where the cluster is, -o service.url=pulsar://host:6650, or what to"
+            " draw, --event-log PATH --plot FILE."
+        )
+    checkpoint = Checkpoint(arguments.path)
+    if arguments.plot:
+        _draw(arguments, checkpoint)
+    if not has_cluster:
+        return DONE
+    read: dict[str, LastRead] = {}
+    for one in the_standings(checkpoint, arguments.source):
+        read |= one.read
+    with cluster_of(arguments) as cluster:
+        found = backlogs(cluster, read)
+    if arguments.json:
+        show_json(_as_json(checkpoint, read, found))
+    else:
+        _show(read, found)
+    return DONE
+
+
+def _show(read: dict[str, LastRead], found: dict[str, Backlog]) -> None:
+    worst = sorted(found, key=lambda name: -(found[name].entries or 0))
+    head = ["TOPIC PARTITION", "READ TO", "TOPIC ENDS AT", "UNREAD ENTRIES", "BYTES"]
+    rows: list[list[object]] = [
+        [name, place_of(read[name]), *columns_of(found[name])] for name in worst
+    ]
+    if len(rows) > 1:
+        entries, size_bytes, age_s = _total(found)
+        size_text = None if size_bytes is None else f"~{size(size_bytes)}"
+        rows.append(["all", "", "", entries, size_text, age(age_s)])
+    say(table([*head, "OLDEST UNREAD"], rows))
+
+
+def _total(found: dict[str, Backlog]) -> tuple[int, int | None, float | None]:
+    """Return entries, bytes and the greatest age of all topic partitions together."""
+    sizes = [one.size_bytes for one in found.values() if one.entries is not None]
+    known = [one for one in sizes if one is not None]
+    ages = [one.age_s() for one in found.values()]
+    return (
+        sum(one.entries or 0 for one in found.values()),
+        sum(known) if len(known) == len(sizes) else None,
+        max((one for one in ages if one is not None), default=None),
+    )
+
+
+def _as_json(
+    checkpoint: Checkpoint, read: dict[str, LastRead], found: dict[str, Backlog]
+) -> dict[str, Any]:
+    entries, size_bytes, age_s = _total(found)
+    return {
+        "checkpoint": checkpoint.location,
+        "queryId": checkpoint.query_id,
+        "backlogEntries": entries,
+        "backlogBytes": size_bytes,
+        "oldestUnreadAgeSeconds": age_s,
+        "topicPartitions": [
+            {
+                "topicPartition": name,
+                "read": str(read[name]),
+                "backlogEntries": one.entries,
+                "backlogBytes": one.size_bytes,
+                "oldestUnreadMs": one.oldest_ms,
+                "oldestUnreadAgeSeconds": one.age_s(),
+            }
+            for name, one in found.items()
+        ],
+    }
+
+
+def _draw(arguments: argparse.Namespace, checkpoint: Checkpoint) -> None:
+    try:
+        from pulsar_spark.cli.plot import draw
+    except ImportError:
+        raise OptionError(
+            "--plot needs the extra plot: pip install 'pulsar-spark[plot]'."
+        ) from None
+    history = read_history(arguments.event_log, checkpoint.query_id)
+    if not history:
+        raise OptionError(
+            "--event-log has no micro-batch of the query"
+            f" {checkpoint.query_id or '(unknown)'} that reads from Pulsar."
+        )
+    draw(history, arguments.plot)
+    complain(f"{arguments.plot}: {len(history)} micro-batches")

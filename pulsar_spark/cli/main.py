@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the command that is meant, runs it, and says how it ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pulsar_spark._version import __version__
+from pulsar_spark.cli import checkpoint, doctor, lag, subscriptions, transactions
+from pulsar_spark.cli.arguments import FAILED, MISUSED, Parser
+from pulsar_spark.cli.output import complain
+from pulsar_spark.errors import OptionError, PulsarSparkError
+
+_COMMANDS = (doctor, checkpoint, lag, subscriptions, transactions)
+
+
+def parser() -> Parser:
+    """Return what reads the command line."""
+    top = Parser(
+        prog="pulsar-spark",
+        description="Look at what streams and writes of pulsar-spark leave, and mend "
+        "it.\nNothing is changed without --yes.",
+        epilog="example:\n  pulsar-spark doctor -o service.url=pulsar://localhost:6650 "
+        "-o topic=public/default/orders",
+    )
+    top.add_argument("--version", action="version", version=__version__)
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code.
+
+    Args:
+        arguments: What follows the program's name; None for what the process has.
+    """
+    found = parser().parse_args(arguments)
+    try:
+        return int(found.run(found))
+    except OptionError as error:
+        for problem in error.problems or (error.message,):
+            complain(problem)
+        return MISUSED
+    except PulsarSparkError as error:
+        complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        complain("Interrupted.")
+        return FAILED
+    except BrokenPipeError:  # who reads it has had enough
+        sys.stdout = None
+        return FAILED

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print: aligned tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from pulsar_spark.errors import escaped_text
+
+#: What stands in a table for what is not known.
+UNKNOWN = "-"
+
+
+def say(text: str = "") -> None:
+    """Print a line; names of others in it cannot control a terminal."""
+    sys.stdout.write("\n".join(map(escaped_text, text.split("\n"))) + "\n")
+
+
+def complain(text: str) -> None:
+    """Print a line where errors go."""
+    sys.stderr.write("\n".join(map(escaped_text, text.split("\n"))) + "\n")
+
+
+def show_json(value: Mapping[str, Any]) -> None:
+    """Print JSON."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return rows below a head, in columns; numbers stand to the right.
+
+    Args:
+        head: Names of the columns.
+        rows: Values; None for what is not known.
+    """
+    texts = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
+    to_the_right = [
+        any(isinstance(row[at], int) for row in rows) for at in range(len(head))
+    ]
+    lines = []
+    for row in (list(head), *texts):
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, to_the_right, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def size(size_bytes: int | None) -> str:
+    """Return bytes as a person reads them."""
+    if size_bytes is None:
+        return UNKNOWN
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def age(seconds: float | None) -> str:
+    """Return a time that has passed as a person reads it."""
+    if seconds is None:
+        return UNKNOWN
+    seconds = max(0, seconds)
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(time_ms: int | None) -> str:
+    """Return a time in milliseconds since 1970 as ISO 8601 in UTC."""
+    if time_ms is None:
+        return UNKNOWN
+    try:
+        at = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return UNKNOWN  # a producer's clock may say anything
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

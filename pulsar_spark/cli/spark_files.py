@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoint of a streaming query, as Spark keeps it in files.
+
+::
+
+    metadata      {"id":"97b5e959-..."}          the query
+    offsets/7     v1                             micro-batch 7 was planned: its end
+                  {"batchWatermarkMs":0,...}
+                  {"v": 1, "lastRead": ...}      one line a source, "-" for none
+    commits/7     v1                             and it is done
+                  {"nextBatchWatermarkMs":0}
+
+On a file system of this machine Spark keeps a checksum beside each file, ``.7.crc``,
+and refuses a file that it does not fit; one without it is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pulsar_spark.errors import CheckpointError, foreign_text
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+
+_VERSION = "v1"
+
+#: Names that Hadoop has for what others name otherwise.
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+#: No log of a query has a file this large.
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A micro-batch of which the end is recorded.
+
+    Attributes:
+        batch_id: Its number.
+        lines: The file, line by line.
+        sources: The ends of those of its sources that are ours, by their place among
+            all sources, from 0.
+    """
+
+    batch_id: int
+    lines: tuple[str, ...]
+    sources: Mapping[int, StreamOffset[LastRead]]
+
+    def with_source(self, place: int, offset: StreamOffset[LastRead]) -> str:
+        """Return the file with another end of one source."""
+        lines = list(self.lines)
+        # In the form that Spark's Python writes: Spark compares offsets as text.
+        lines[2 + place] = json.dumps(offset.to_json())
+        return "\n".join(lines)
+
+
+class Checkpoint:
+    """A checkpoint's files.
+
+    Args:
+        location: A path, or a URI of a file system that Arrow knows: file, s3, gs,
+            abfs, hdfs.
+
+    Attributes:
+        location: The same.
+        query_id: The id of the query, "" where it has none yet.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._files, self._root = _open(location)
+        text = self._read("metadata")
+        if text is None and not self._numbers("offsets"):
+            raise CheckpointError(
+                f"There is no checkpoint of a query at {foreign_text(location)}: it has"
+                " neither metadata nor offsets. Name the query's checkpointLocation."
+            )
+        self.query_id = _query_id(text or "")
+
+    def planned(self) -> list[int]:
+        """Return the numbers of the micro-batches whose ends are recorded."""
+        return self._numbers("offsets")
+
+    def committed(self) -> list[int]:
+        """Return the numbers of those that are done."""
+        return self._numbers("commits")
+
+    def end(self, batch_id: int) -> Planned:
+        """Return what is recorded of the end of a micro-batch.
+
+        Raises:
+            CheckpointError: It is not recorded, or in a form that is not known.
+        """
+        text = self._read(f"offsets/{batch_id}")
+        if text is None:
+            raise CheckpointError(
+                f"{self.location} has no offsets of micro-batch {batch_id}."
+            )
+        lines = tuple(text.split("\n"))
+        if lines[0].strip() != _VERSION or len(lines) < 3:
+            raise CheckpointError(
+                f"{self.location}/offsets/{batch_id} has the form "
+                f"{foreign_text(lines[0], 20)!r}; this version reads {_VERSION}."
+            )
+        return Planned(batch_id, lines, dict(_ours(lines[2:])))
+
+    def keep_copies(self, names: Iterable[str]) -> str:
+        """Copy files of the checkpoint into a folder of it, and return its name."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        folder = f"before-{stamp}"
+        count = 1
+        while self._exists(folder):
+            count += 1
+            folder = f"before-{stamp}-{count}"
+        for name in names:
+            data = self._read(name)
+            assert data is not None, name
+            self._files.create_dir(
+                posixpath.dirname(self._path(f"{folder}/{name}")), recursive=True
+            )
+            self._write(f"{folder}/{name}", data)
+        return folder
+
+    def replace(self, name: str, text: str) -> None:
+        """Put another file in the place of one, in one step."""
+        folder, _, last = name.rpartition("/")
+        # Spark looks at nothing that begins with a dot, nor at what is no number.
+        passing = f"{folder}/.{last}.{os.getpid()}.tmp"
+        self._write(passing, text)
+        checksum = f"{folder}/.{last}.crc"
+        if self._exists(checksum):
+            self._files.delete_file(self._path(checksum))
+        self._files.move(self._path(passing), self._path(name))
+
+    def has_state(self) -> bool:
+        """Return whether the query keeps state between micro-batches."""
+        return self._exists("state")
+
+    # -- files -------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name)
+
+    def _exists(self, name: str) -> bool:
+        info = self._files.get_file_info(self._path(name))
+        return bool(info.type != fs.FileType.NotFound)
+
+    def _numbers(self, folder: str) -> list[int]:
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        names = [info.base_name for info in self._files.get_file_info(selector)]
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def _read(self, name: str) -> str | None:
+        try:
+            with self._files.open_input_stream(self._path(name)) as file:
+                data = file.read(_MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        if len(data) > _MOST_BYTES:
+            raise CheckpointError(f"{self.location}/{name} is no file of a checkpoint.")
+        return str(data.decode(errors="replace"))
+
+    def _write(self, name: str, text: str) -> None:
+        with self._files.open_output_stream(self._path(name)) as file:
+            file.write(text.encode())
+
+
+def _open(location: str) -> tuple[Any, str]:
+    """Return the file system of a location, and the path there."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return fs.LocalFileSystem(), os.path.abspath(location)
+    if scheme == "file":
+        return fs.LocalFileSystem(), "/" + rest.lstrip("/")
+    uri = f"{_SCHEMES.get(scheme, scheme)}:{rest}"
+    try:
+        files, path = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        # What Arrow says may quote the URI, and that may hold a key.
+        raise CheckpointError(
+            f"The checkpoint cannot be read: Arrow has no file system for {scheme}:"
+            f" as it is given ({type(error).__name__})."
+        ) from None
+    return files, path
+
+
+def _query_id(text: str) -> str:
+    try:
+        return foreign_text(str(json.loads(text)["id"]), 100)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _ours(lines: Iterable[str]) -> Iterable[tuple[int, StreamOffset[LastRead]]]:
+    for place, line in enumerate(lines):
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(tree, dict) or not _looks_like_ours(tree):
+            continue
+        yield place, read_offset(tree)
+
+
+def _looks_like_ours(tree: dict[str, Any]) -> bool:
+    """Whether it is an offset of this source, or of the Scala connector's."""
+    if "v" in tree:
+        return "lastRead" in tree or "subscription" in tree
+    return bool(tree) and all(
+        name.startswith("persistent://") and isinstance(at, list)
+        for name, at in tree.items()
+    )

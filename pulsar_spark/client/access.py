@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do where a broker does not know us, or does not let us.
+
+The codes and sentences are those of Pulsar 4.0.7.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from pulsar_spark.client.credentials import CredentialProvider
+from pulsar_spark.topics import TopicName
+
+#: The codes of such refusals.
+AUTHENTICATION = "AuthenticationError"
+AUTHORIZATION = "AuthorizationError"
+
+#: What a role needs for a request; others are allowed to who may produce or consume.
+_ACTIONS = {
+    "PRODUCER": "produce",
+    "GET_OR_CREATE_SCHEMA": "produce",
+    "SUBSCRIBE": "consume",
+    "UNSUBSCRIBE": "consume",
+    "SEEK": "consume",
+    "GET_LAST_MESSAGE_ID": "consume",
+}
+
+#: "Failed to create consumer - The subscription name needs to be prefixed by the
+#: authentication role, like ROLE-xxxx for topic: TOPIC".
+_NEEDS_PREFIX = "subscription name needs to be prefixed"
+
+
+def cure(
+    code: str,
+    sentence: str,
+    credentials: CredentialProvider | None,
+    request: str = "",
+    subject: str = "",
+) -> str:
+    """Return what to do about a refusal, in sentences.
+
+    Args:
+        code: `AUTHENTICATION` or `AUTHORIZATION`.
+        sentence: The broker's own.
+        credentials: What it was shown; None for nothing.
+        request: The protocol's name of what was refused, "" for the connection.
+        subject: The topic or the namespace that the request is about, "" for none.
+    """
+    if code == AUTHENTICATION:
+        if credentials is None:
+            return (
+                "It wants to know who connects: set"
+                " `pulsar.client.authPluginClassName` and `pulsar.client.authParams`,"
+                " or let it take clients without a role (`anonymousUserRole`)."
+            )
+        return (
+            f"It did not accept the method {credentials.method}, or what proves it. "
+            f"{credentials.advice}"
+        )
+    role = "" if credentials is None else credentials.role()
+    if _NEEDS_PREFIX in sentence:
+        return (
+            "Let `subscriptionPrefix`, and `predefinedSubscription` where it is given,"
+            f" begin with {f'the role {role!r}' if role else 'the role that connects'}."
+        )
+    if credentials is None:
+        who = "Who does not authenticate has the role `anonymousUserRole`, which"
+    else:
+        who = f"The role {role!r}" if role else "The role that connects"
+    role = role or "ROLE"
+    if not subject:
+        return f"{who} is not allowed this."
+    action = _ACTIONS.get(request, "")
+    namespace, topic = _parts(subject)
+    grant = f"--role {shlex.quote(role)} --actions {action or 'consume'}"
+    missing = f"the action {action}" if action else "both consume and produce"
+    what = f"topic {topic}" if topic else f"namespace {namespace}"
+    commands = [f"`pulsar-admin namespaces grant-permission {namespace} {grant}`"]
+    if topic:
+        commands.append(f"`pulsar-admin topics grant-permission {topic} {grant}`")
+    hint = "" if action else "; produce, in order to write"
+    return (
+        f"{who} lacks {missing} on the {what}. Grant it by"
+        f" {' or, for this topic alone, by '.join(commands)} (which takes away what it"
+        f" does not name{hint})."
+    )
+
+
+def _parts(subject: str) -> tuple[str, str]:
+    """Return the namespace of a subject, and the topic, "" where it is none."""
+    if "://" not in subject:
+        return subject, ""
+    name = TopicName.parse(subject)
+    return name.namespace_name, name.base.full_name

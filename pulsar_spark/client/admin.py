@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's admin REST, for the little that the binary protocol does not tell.
+
+Which subscriptions a topic has, and what is behind each, no command of the binary
+protocol lists: CONSUMER_STATS is about a consumer of one's own, and UNSUBSCRIBE takes a
+name that is known. No read and no write needs this.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import ipaddress
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from pulsar_spark.client import tls
+from pulsar_spark.client.authentication import credential_provider
+from pulsar_spark.client.credentials import obtain
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    TlsError,
+    TopicNotFoundError,
+    TransportError,
+    foreign_text,
+)
+from pulsar_spark.options import ClientOptions
+from pulsar_spark.topics import TopicName
+
+#: Brokers send on to the one that has the topic; no cluster does that more often.
+_MOST_REDIRECTS = 5
+
+#: Calls at a time, where many topic partitions are asked about.
+_AT_A_TIME = 8
+
+#: Most bytes of an answer that are taken.
+_MOST_BYTES = 64 << 20
+
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+
+
+def check_admin_url(text: str) -> str:
+    """Return the address of an admin REST without what follows the port.
+
+    Raises:
+        OptionError: It is none; says nothing of a user or a password in it.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or "@" in text:
+        raise OptionError(
+            "The address of the admin REST must be http://host:port or"
+            " https://host:port, with nothing before the host."
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass(frozen=True)
+class SubscriptionStats:
+    """A subscription of one topic partition, as its broker shows it.
+
+    Attributes:
+        topic_partition: Full name.
+        name: The subscription's.
+        backlog_entries: Stored entries after its cursor.
+        consumers: How many are connected.
+        is_durable: Whether it outlives them.
+    """
+
+    topic_partition: str
+    name: str
+    backlog_entries: int
+    consumers: int
+    is_durable: bool
+
+
+@dataclass(frozen=True)
+class LedgerSize:
+    """One ledger of a topic partition: a run of its entries.
+
+    Attributes:
+        ledger_id: Its number.
+        entries: How many it has.
+        size_bytes: What they take, as stored.
+    """
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+
+
+class Admin:
+    """Asks brokers by HTTP. Each call is a connection of its own.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``.
+        options: Who asks, whom to trust, and how long to wait.
+
+    Raises:
+        OptionError: The URL is none.
+    """
+
+    def __init__(self, url: str, options: ClientOptions) -> None:
+        self.url = check_admin_url(url)
+        self._options = options
+        self._credentials = credential_provider(options.authentication)
+
+    # -- what there is -----------------------------------------------------------------
+
+    def topic_partitions(self, namespace: str) -> list[str]:
+        """Return the persistent topics of ``tenant/namespace``, each partition apart.
+
+        Raises:
+            PulsarSparkError: As `stats`.
+        """
+        return _names(self._get(f"persistent/{namespace}"))
+
+    def partitions_of(self, topic: TopicName) -> list[str]:
+        """Return the full names of a topic's partitions, its own where it has none.
+
+        Raises:
+            PulsarSparkError: As `stats`.
+        """
+        if topic.partition_index is not None:
+            return [topic.full_name]
+        call = f"{_path(topic)}/partitions"
+        answer = self._get(call, checkAllowAutoCreation="false")
+        count = _count(_object(answer), "partitions")
+        return [topic.partition(n).full_name for n in range(count)] or [topic.full_name]
+
+    def subscriptions(
+        self, topic_partitions: Iterable[str]
+    ) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
+        """Return the subscriptions of each topic partition, or why they are not known.
+
+        One that its topic counts but that nobody has used yet does not exist: it has
+        none.
+        """
+        return self._of_each(topic_partitions, self._subscriptions)
+
+    def ledgers(
+        self, topic_partitions: Iterable[str]
+    ) -> dict[str, list[LedgerSize] | PulsarSparkError]:
+        """Return the ledgers of each topic partition, or why they are not known."""
+        return self._of_each(topic_partitions, self._ledgers)
+
+    def slow_transactions(self, older_than_ms: int) -> dict[str, Any]:
+        """Return the open transactions of the cluster by their ids, as brokers say it.
+
+        Args:
+            older_than_ms: Milliseconds that they have been open for, at least.
+
+        Raises:
+            PulsarSparkError: As `stats`.
+        """
+        url = f"{self.url}/admin/v3/transactions/slowTransactions/{older_than_ms}"
+        return _object(self._call("GET", url))
+
+    def delete_subscription(self, topic_partition: str, name: str) -> None:
+        """Delete a subscription that no consumer is connected to.
+
+        The broker sees to that: it refuses where there is one at that moment.
+
+        Raises:
+            BrokerError: With the code ``ConsumerBusy`` where there is one.
+            PulsarSparkError: As `stats`.
+        """
+        topic = TopicName.parse(topic_partition)
+        call = f"{_path(topic)}/subscription/{quote(name, safe='')}"
+        self._call("DELETE", f"{self.url}/admin/v2/{call}?force=false")
+
+    def stats(self, topic_partition: str) -> dict[str, Any]:
+        """Return a broker's figures of one topic partition.
+
+        Raises:
+            TransportError: Nobody answers there.
+            AuthError: We may not ask.
+            TopicNotFoundError: It does not exist.
+            BrokerError: The broker refuses.
+        """
+        return _object(self._get(f"{_path(TopicName.parse(topic_partition))}/stats"))
+
+    def _subscriptions(self, topic_partition: str) -> list[SubscriptionStats]:
+        try:
+            stats = self.stats(topic_partition)
+        except TopicNotFoundError:
+            return []
+        return [
+            SubscriptionStats(
+                topic_partition,
+                foreign_text(str(name)),
+                _count(one, "msgBacklog"),
+                len(one.get("consumers") or ()),
+                bool(one.get("isDurable", one.get("durable", True))),
+            )
+            for name, one in _object(stats.get("subscriptions", {})).items()
+            if isinstance(one, dict)
+        ]
+
+    def _ledgers(self, topic_partition: str) -> list[LedgerSize]:
+        topic = TopicName.parse(topic_partition)
+        found = _object(self._get(f"{_path(topic)}/internalStats"))
+        ledgers = [
+            LedgerSize(
+                _count(one, "ledgerId"), _count(one, "entries"), _count(one, "size")
+            )
+            for one in found.get("ledgers", ())
+            if isinstance(one, dict)
+        ]
+        if ledgers:  # of the one that is written to, only the total knows
+            ledgers[-1] = LedgerSize(
+                ledgers[-1].ledger_id,
+                _count(found, "currentLedgerEntries"),
+                _count(found, "currentLedgerSize"),
+            )
+        return ledgers
+
+    def _of_each(self, names: Iterable[str], ask: Any) -> dict[str, Any]:
+        def one(name: str) -> tuple[str, Any]:
+            try:
+                return name, ask(name)
+            except PulsarSparkError as error:
+                return name, error
+
+        with ThreadPoolExecutor(_AT_A_TIME) as executor:
+            return dict(executor.map(one, names))
+
+    # -- one call ----------------------------------------------------------------------
+
+    def _get(self, path: str, **query: str) -> Any:
+        suffix = f"?{urlencode(query)}" if query else ""
+        return self._call("GET", f"{self.url}/admin/v2/{path}{suffix}")
+
+    def _call(self, method: str, url: str) -> Any:
+        first = url
+        for _ in range(_MOST_REDIRECTS + 1):
+            status, body, location = self._ask(method, url)
+            if status not in _REDIRECTS:
+                return _answer(method, first, status, body)
+            url = self._next(url, location)
+        raise ProtocolError(
+            f"{self.url} and the brokers that it names send each other on: more than "
+            f"{_MOST_REDIRECTS} times. Correct the addresses that they advertise."
+        )
+
+    def _next(self, url: str, location: str) -> str:
+        """Return where a redirect leads: what proves who asks goes there, too."""
+        target = urljoin(url, location)
+        allowed = ("https",) if url.startswith("https:") else ("http", "https")
+        if urlsplit(target).scheme not in allowed or "@" in target:
+            raise ProtocolError(
+                f"{self.url} sends on to an address that is not followed: "
+                f"{_shown(target)}."
+            )
+        return target
+
+    def _ask(self, method: str, url: str) -> tuple[int, bytes, str]:
+        request = urllib.request.Request(url, method=method, headers=self._headers())
+        limit_s = self._options.operation_timeout_s
+        try:
+            with self._opener(url).open(request, timeout=limit_s) as reply:
+                return reply.status, _body(reply), ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _body(error), error.headers.get("Location", "")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._unreachable(url, error) from None
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if self._credentials is None:
+            return headers
+        limit_s = self._options.operation_timeout_s
+        data = obtain(self._credentials.data, self.url, limit_s)
+        if self._credentials.method == "token":
+            headers["Authorization"] = f"Bearer {data.decode()}"
+        elif self._credentials.method == "basic":
+            headers["Authorization"] = f"Basic {base64.b64encode(data).decode()}"
+        return headers
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        # No proxy that the environment names reaches this machine.
+        proxies: dict[str, str] | None = None
+        if _is_here(urlsplit(url).hostname or ""):
+            proxies = {}
+        opener = urllib.request.OpenerDirector()  # that knows no other schemes
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.ProxyHandler(proxies),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.HTTPDefaultErrorHandler(),
+        ]
+        if url.startswith("https:"):
+            trust = tls.context(self._options.tls)
+            handlers.append(urllib.request.HTTPSHandler(context=trust))
+        for handler in handlers:
+            opener.add_handler(handler)
+        return opener
+
+    def _unreachable(self, url: str, error: Exception) -> PulsarSparkError:
+        cause = getattr(error, "reason", error)
+        where = f"The admin REST at {_shown(url)}"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            why = foreign_text(cause.verify_message)
+            return TlsError(f"{where} shows a certificate that is not trusted: {why}.")
+        if isinstance(cause, ssl.SSLError):
+            return TlsError(f"{where} cannot be spoken to by TLS: {cause.reason}.")
+        if isinstance(cause, TimeoutError):
+            why = f"does not answer within {self._options.operation_timeout_s:g} s"
+        elif isinstance(cause, OSError):
+            why = f"cannot be reached ({cause.strerror or type(cause).__name__})"
+        else:
+            why = f"gives no answer that can be read ({type(cause).__name__})"
+        return TransportError(
+            f"{where} {why}. Is it the HTTP port, usually 8080, or 8443 for https?"
+        )
+
+
+def _answer(method: str, url: str, status: int, body: bytes) -> Any:
+    """Return what an answer says, or raise what it means."""
+    if status in (200, 204):
+        try:
+            return json.loads(body or b"null")
+        except (ValueError, RecursionError):
+            raise ProtocolError(
+                f"{_shown(url)} answered something else than JSON. Is it a broker's "
+                "HTTP port?"
+            ) from None
+    said = f"{method} {_shown(url)} was answered with {status}: {_reason(body)}"
+    if status in (401, 403):
+        raise AuthError(
+            f"{said} The admin REST asks for a role that may do this: for statistics "
+            "and subscriptions of a topic that is `consume` on it.",
+            code="AuthenticationError" if status == 401 else "AuthorizationError",
+        )
+    if status == 404:
+        raise TopicNotFoundError(said, code="TopicNotFound")
+    if status == 412:
+        raise BrokerError(said, code="ConsumerBusy", retriable=False)
+    raise BrokerError(
+        said, code="ServiceNotReady" if status in _PASSING else "UnknownError"
+    )
+
+
+def _reason(body: bytes) -> str:
+    text = body.decode(errors="replace")
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        text = str(json.loads(text)["reason"])  # a stack trace may come with it
+    return foreign_text(text.strip().splitlines()[0] if text.strip() else "no reason")
+
+
+def _body(reply: Any) -> bytes:
+    data = cast(bytes, reply.read(_MOST_BYTES + 1))
+    if len(data) > _MOST_BYTES:
+        raise ValueError("it is too long")
+    return data
+
+
+def _object(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, dict):
+        raise ProtocolError("The admin REST answered something else than an object.")
+    return answer
+
+
+def _names(answer: Any) -> list[str]:
+    if not isinstance(answer, list):
+        raise ProtocolError("The admin REST answered something else than a list.")
+    return [str(one) for one in answer]
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    return value if type(value) is int else 0
+
+
+def _path(topic: TopicName) -> str:
+    name = quote(topic.local_name, safe="")
+    return f"persistent/{topic.namespace_name}/{name}"
+
+
+def _shown(url: str) -> str:
+    """Return a URL without what may be secret in it."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return foreign_text(f"{parts.scheme}://{host}{parts.path}")
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credentials that are looked up where they are, whenever they are asked for."""
+
+from __future__ import annotations
+
+import re
+
+from pulsar_spark.client.authentication.claims import subject
+from pulsar_spark.client.settling import settled
+from pulsar_spark.errors import AuthError
+from pulsar_spark.options.authentication import Login, Token
+from pulsar_spark.options.secrets import Secret
+
+
+class _Read:
+    """What is read anew each time, from a file or a variable.
+
+    A file that is just being written is waited for: it may have no text yet, or half of
+    it, which a broker refuses.
+    """
+
+    def __init__(self, place: Secret) -> None:
+        self._place = place
+        self._refused: bytes | None = None
+
+    def data(self) -> bytes:
+        """Return the credential as it is now."""
+        paths = () if self._place.path is None else (self._place.path,)
+        try:
+            return settled(paths, self._not_refused)
+        except _SameAgainError:
+            return self._read()
+
+    def answer(self, challenge: bytes) -> bytes:
+        """Return the credential as it is now."""
+        return self.data()
+
+    def refused(self, data: bytes) -> None:
+        """Wait, the next time, for another one, if it may be on its way."""
+        self._refused = data
+
+    def _not_refused(self) -> bytes:
+        data = self._read()
+        if data == self._refused:
+            raise _SameAgainError("It was refused.", code="AuthenticationError")
+        return data
+
+    def _read(self) -> bytes:
+        raise NotImplementedError
+
+
+class _SameAgainError(AuthError):
+    """What is read is what a broker has refused."""
+
+
+class TokenCredentials(_Read):
+    """A token.
+
+    Args:
+        options: Where it is.
+    """
+
+    method = "token"
+    advice = (
+        "Check `pulsar.client.authParams`: the token may have expired, be signed with "
+        "another key than the brokers know, or be for another cluster."
+    )
+
+    def __init__(self, options: Token) -> None:
+        super().__init__(options.token)
+        self._role = ""
+
+    def _read(self) -> bytes:
+        token = self._place.read().strip().removeprefix("token:").strip()
+        # Neither would a broker take it, nor may the end of a line be sent.
+        if not re.fullmatch(r"[!-~]+", token):
+            raise AuthError(
+                "The token of `pulsar.client.authParams` has spaces or other characters"
+                " that no token has: it may be the wrong file.",
+                code="AuthenticationError",
+            )
+        self._role = subject(token)
+        return token.encode()
+
+    def role(self) -> str:
+        """Return the subject of the last token, "" where there is none."""
+        return self._role
+
+
+class LoginCredentials(_Read):
+    """A user and a password.
+
+    Args:
+        options: Where they are.
+    """
+
+    method = "basic"
+    advice = (
+        "Check the user and the password in `pulsar.client.authParams`; brokers know"
+        " no password with a colon."
+    )
+
+    def __init__(self, options: Login) -> None:
+        super().__init__(options.password)
+        self._user = self._role = options.user
+
+    def _read(self) -> bytes:
+        """Return ``user:password``."""
+        text = self._place.read()
+        if self._user:
+            return f"{self._user}:{text}".encode()
+        if not re.fullmatch(r"[^:]+:.+", text, re.DOTALL):
+            raise AuthError(
+                "What `pulsar.client.authParams` names must have user:password in it.",
+                code="AuthenticationError",
+            )
+        self._role = text.partition(":")[0]
+        return text.encode()
+
+    def role(self) -> str:
+        """Return the user, "" before it was read for the first time."""
+        return self._role
+
+
+class CertificateCredentials:
+    """A certificate, which the TLS connection has shown already."""
+
+    method = "tls"
+    advice = (
+        "Check the client certificate, and that `service.url` begins with pulsar+ssl://"
+        ": without TLS nobody sees it."
+    )
+
+    def data(self) -> bytes:
+        """Return nothing: there is nothing else to show."""
+        return b""
+
+    def answer(self, challenge: bytes) -> bytes:
+        """Return the same."""
+        return b""
+
+    def refused(self, data: bytes) -> None:
+        """Do nothing: nothing is kept."""
+
+    def role(self) -> str:
+        """Return "": brokers make it of the certificate's name."""
+        return ""

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An OAuth2 token server, over HTTP: its metadata, and its token endpoint.
+
+What proves who asks goes to that endpoint alone, over TLS unless asked otherwise, and
+no redirect is followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ipaddress
+import json
+import logging
+import math
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+from pulsar_spark.client.tls import UNKNOWN_AUTHORITY
+from pulsar_spark.errors import AuthError, OptionError, foreign_text
+from pulsar_spark.options.authentication import check_url
+
+logger = logging.getLogger("pulsar_spark.client")
+
+#: Where the metadata is: OpenID Connect Discovery 1.0, and RFC 8414.
+_OPENID = ".well-known/openid-configuration"
+_OAUTH = ".well-known/oauth-authorization-server"
+
+#: Most bytes of an answer that are taken.
+_ANSWER_BYTES = 1 << 20
+
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class TokenServer:
+    """A server that gives tokens.
+
+    Args:
+        issuer_url: Where it is.
+        trust_path: Certificates in PEM by which it is known; "" for the system's.
+        connect_timeout_s: Longest wait for a connection.
+        read_timeout_s: Longest wait for an answer.
+        allow_http: Whether to speak to it without TLS, other than on this machine.
+    """
+
+    def __init__(
+        self,
+        issuer_url: str,
+        *,
+        trust_path: str = "",
+        connect_timeout_s: float = 10.0,
+        read_timeout_s: float = 30.0,
+        allow_http: bool = False,
+    ) -> None:
+        self._issuer_url = issuer_url
+        self._trust_path = trust_path
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._allow_http = allow_http
+
+    def token(
+        self, client_id: str, secret: str, *, audience: str = "", scope: str = ""
+    ) -> tuple[str, float | None]:
+        """Return a new token, and for how many seconds it lives, if the server says so.
+
+        Raises:
+            AuthError: There is none; names the endpoint, and nothing of the secret.
+        """
+        metadata = self._metadata()
+        endpoint = metadata["token_endpoint"]
+        form = {"grant_type": "client_credentials"}
+        headers = {}
+        hidden = {secret, quote(secret, safe=""), urlencode({"": secret})[1:]}
+        if "client_secret_post" in _supported(metadata):
+            form |= {"client_id": client_id, "client_secret": secret}
+        else:
+            login = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
+            encoded = base64.b64encode(login.encode()).decode()
+            headers["Authorization"] = f"Basic {encoded}"
+            hidden.add(encoded)
+        form |= {
+            name: value
+            for name, value in (("audience", audience), ("scope", scope))
+            if value
+        }
+        answer = self._ask(endpoint, urlencode(form).encode(), headers, hidden)
+        token, life_s = answer.get("access_token"), answer.get("expires_in")
+        if not (isinstance(token, str) and token.isascii() and token.isprintable()):
+            _fail(endpoint, "answered without an access_token")
+        if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
+            life_s = int(life_s)  # some servers quote it
+        if isinstance(life_s, bool) or not isinstance(life_s, (int, float)):
+            return token, None
+        if not math.isfinite(life_s):
+            return token, None
+        return token, max(float(life_s), 0.0)
+
+    def _metadata(self) -> dict[str, Any]:
+        """Return the server's metadata, whose token endpoint is one we may speak to."""
+        first, second = _metadata_urls(self._issuer_url)
+        try:
+            metadata = self._ask(first)
+        except _NotThereError:
+            metadata = self._ask(second)
+        endpoint = metadata.get("token_endpoint")
+        try:
+            check_url(endpoint if isinstance(endpoint, str) else "", "token_endpoint")
+        except OptionError:
+            _fail(first, "names no token_endpoint that is a URL")
+        return metadata
+
+    def _ask(
+        self,
+        url: str,
+        form: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        hidden: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """GET a JSON object, or POST a form for one; errors show nothing ``hidden``."""
+        self._check_tls(url)
+        request = urllib.request.Request(
+            url, form, {"Accept": "application/json", **(headers or {})}
+        )
+        opener = _opener(url, self._trust_path, self._read_timeout_s)
+        deadline = time.monotonic() + self._connect_timeout_s + self._read_timeout_s
+        try:
+            with opener.open(request, timeout=self._connect_timeout_s) as reply:
+                body = _body(reply, deadline)
+        except urllib.error.HTTPError as error:
+            with error:
+                self._refused(url, error, deadline, hidden)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            _fail(url, *_reason(error))
+        return _json_object(url, body)
+
+    def _refused(
+        self,
+        url: str,
+        error: urllib.error.HTTPError,
+        deadline: float,
+        hidden: Iterable[str],
+    ) -> NoReturn:
+        """Raise what an answer other than 200 means."""
+        if error.code in (301, 302, 303, 307, 308):
+            _fail(
+                url,
+                "redirects to another address, which is not followed: let issuerUrl"
+                " name the server as it is",
+            )
+        if error.code == 404 and not hidden:
+            raise _NotThereError(_said(url, "has no metadata of OAuth2"), code=_CODE)
+        try:
+            body = json.loads(_body(error, deadline))
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            body = {}
+        # RFC 6749, section 5.2. A server may repeat what it was sent.
+        parts = (body.get(n) for n in ("error", "error_description"))
+        words = ": ".join(p for p in parts if isinstance(p, str))
+        for form in hidden:
+            words = words.replace(form, "<secret>")
+        said = f" ({foreign_text(words)})" if words else ""
+        _fail(url, f"answered {error.code}{said}", error.code in _PASSING)
+
+    def _check_tls(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme == "https" or _is_here(parts.hostname or ""):
+            return
+        if not self._allow_http:
+            _fail(
+                url,
+                "is to be spoken to by http://, and the client's secret would be"
+                " readable on its way: use https://, or set allowHttp",
+            )
+        logger.warning(
+            "The OAuth2 server %s is spoken to without TLS: the client's secret can be"
+            " read on its way.",
+            _shown(url),
+        )
+
+
+class _NotThereError(AuthError):
+    """The server has nothing there."""
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    """A connection with a limit of its own for reading."""
+
+    read_timeout_s = 30.0
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout_s)
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    """The same over TLS."""
+
+    read_timeout_s = 30.0
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout_s)
+
+
+class _Handler(urllib.request.HTTPSHandler):
+    """Opens such connections."""
+
+    def __init__(self, context: ssl.SSLContext, read_timeout_s: float) -> None:
+        super().__init__(context=context)
+        self._trust = context
+        self._read_timeout_s = read_timeout_s
+
+    http_request = urllib.request.HTTPSHandler.https_request
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._plain, request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._encrypted, request, context=self._trust)
+
+    def _plain(self, host: str, **settings: Any) -> _HttpConnection:
+        connection = _HttpConnection(host, **settings)
+        connection.read_timeout_s = self._read_timeout_s
+        return connection
+
+    def _encrypted(self, host: str, **settings: Any) -> _HttpsConnection:
+        connection = _HttpsConnection(host, **settings)
+        connection.read_timeout_s = self._read_timeout_s
+        return connection
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none: the form, and so the secret, would go there."""
+
+
+_CODE = "AuthenticationError"
+
+
+def _metadata_urls(issuer_url: str) -> tuple[str, str]:
+    """Return where the metadata may be, first where Java's client looks."""
+    if "/.well-known/" in issuer_url:
+        return issuer_url, issuer_url
+    parts = urlsplit(issuer_url)
+    path = parts.path.rstrip("/")
+    openid = parts._replace(path=f"{path}/{_OPENID}", query="", fragment="")
+    oauth = parts._replace(path=f"/{_OAUTH}{path}", query="", fragment="")
+    return urlunsplit(openid), urlunsplit(oauth)
+
+
+def _supported(metadata: dict[str, Any]) -> list[Any]:
+    """Return how clients may show their secret; where nothing is said, as Java does."""
+    methods = metadata.get("token_endpoint_auth_methods_supported")
+    return methods if isinstance(methods, list) and methods else ["client_secret_post"]
+
+
+def _opener(
+    url: str, trust_path: str, read_timeout_s: float
+) -> urllib.request.OpenerDirector:
+    # No proxy that the environment names reaches this machine.
+    proxies: dict[str, str] | None = (
+        {} if _is_here(urlsplit(url).hostname or "") else None
+    )
+    opener = urllib.request.OpenerDirector()  # not one that knows other schemes, too
+    for handler in (
+        urllib.request.ProxyHandler(proxies),
+        _NoRedirects(),
+        _Handler(_context(trust_path), read_timeout_s),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _context(trust_path: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=trust_path or None)
+    except (OSError, ssl.SSLError) as error:
+        raise AuthError(
+            f"trustCertsFilePath of `pulsar.client.authParams` names"
+            f" {foreign_text(trust_path)}, which cannot be read as certificates in PEM:"
+            f" {getattr(error, 'strerror', None) or type(error).__name__}.",
+            code=_CODE,
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _body(reply: Any, deadline: float) -> bytes:
+    parts = []
+    left = _ANSWER_BYTES
+    while chunk := reply.read1(left):
+        parts.append(chunk)
+        left -= len(chunk)
+        if left <= 0:
+            raise ValueError("it is too long")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return b"".join(parts)
+
+
+def _json_object(url: str, body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        _fail(url, "answered something else than a JSON object")
+    return found
+
+
+def _reason(error: Exception) -> tuple[str, bool]:
+    """Return why there is no answer, and whether that may pass."""
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        said = foreign_text(cause.verify_message)
+        why = f"shows a certificate that is refused: {said}"
+        if cause.verify_code in UNKNOWN_AUTHORITY:
+            why += " (set trustCertsFilePath)"
+        return why, False
+    if isinstance(cause, TimeoutError):
+        return "did not answer in time", True
+    if isinstance(cause, OSError):
+        return f"cannot be reached ({cause.strerror or type(cause).__name__})", True
+    return f"gave no answer that can be read ({type(error).__name__})", True
+
+
+def _fail(url: str, what: str, retriable: bool = False) -> NoReturn:
+    raise AuthError(_said(url, what), code=_CODE, retriable=retriable) from None
+
+
+def _said(url: str, what: str) -> str:
+    return (
+        f"No token could be had for `pulsar.client.authPluginClassName` oauth2: the"
+        f" server {_shown(url)} {what}."
+    )
+
+
+def _shown(url: str) -> str:
+    """Return a URL without what may be secret in it."""
+    return foreign_text(urlunsplit(urlsplit(url)._replace(query="", fragment="")))
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a host is this machine, by whatever name that is sure."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of messages that are encrypted from end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options.given import Given
+from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.spec import Scope, option
+from pulsar_spark.options.values import properties, word
+
+
+@dataclass(frozen=True)
+class KeyPlaces:
+    """Where each node finds keys.
+
+    Attributes:
+        by_name: The keys that have a name, each with the name.
+        default: The key for all other names; None for none.
+    """
+
+    by_name: tuple[tuple[str, Secret], ...] = ()
+    default: Secret | None = None
+
+    def of(self, name: str) -> Secret | None:
+        """Return where the key of this name is, None where there is none."""
+        for one, place in self.by_name:
+            if one == name:
+                return place
+        return self.default
+
+
+#: What a key that is given as it is begins with.
+_INLINE = ("-----BEGIN ", "data:")
+
+
+def _key_places(text: str, option: str) -> KeyPlaces:
+    """Read keys by name from a JSON object, or one for all names. Show none of them."""
+    if not text.lstrip().startswith("{"):
+        return KeyPlaces((), _key(text, option))
+    try:
+        pairs = properties(text, option)
+    except OptionError:
+        raise OptionError(
+            f"{option} must be a JSON object of names and keys, each name once, such as"
+            ' {"name": "file:/path/to/key.pem"}; or one key for all names.'
+        ) from None
+    return KeyPlaces(
+        tuple((name, _key(place, f"{option}[{name}]")) for name, place in pairs)
+    )
+
+
+def _key(text: str, option: str) -> Secret:
+    key = Secret(text.strip(), option)
+    if key.is_inline and not text.strip().startswith(_INLINE):
+        raise OptionError(
+            f"{option} must be file:/path/to/key.pem, env:NAME, a URI that begins with"
+            " data:, or the text of a key in PEM."
+        )
+    return key
+
+
+def _key_names(text: str, option: str) -> tuple[str, ...]:
+    """Read names by comma; what comes twice counts once."""
+    names = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if not names:
+        raise OptionError(f"{option} names no key.")
+    return names
+
+
+_HOW_GIVEN = (
+    'JSON such as `{"name": "file:/path/to/key.pem"}`, or one key for all names: each'
+    " `file:`, `env:`, a `data:` URI, or the text in PEM."
+)
+
+
+@dataclass(frozen=True)
+class DecryptionOptions:
+    """How a read takes encrypted messages."""
+
+    private_keys: KeyPlaces | None = option(
+        "encryption.privateKeys",
+        None,
+        _key_places,
+        Scope.READ,
+        f"Keys that open encrypted messages: {_HOW_GIVEN} Each task reads those that it"
+        " needs. See [Encryption](security.md#encryption).",
+    )
+    failure_action: str = option(
+        "pulsar.reader.cryptoFailureAction",
+        "FAIL",
+        word("FAIL", "DISCARD", "CONSUME"),
+        Scope.READ,
+        "What becomes of a message that no key opens: `FAIL` fails, `DISCARD` leaves it"
+        " out, `CONSUME` gives its encrypted bytes.",
+        "pulsar.consumer.cryptoFailureAction",
+        "cryptoFailureAction",
+    )
+
+
+@dataclass(frozen=True)
+class EncryptionOptions:
+    """How a write encrypts messages, if it does."""
+
+    keys: tuple[str, ...] | None = option(
+        "encryption.keys",
+        None,
+        _key_names,
+        Scope.WRITE,
+        "Names of the keys to encrypt messages with, by comma: who has the private key"
+        " of any of them can read them. Nothing is encrypted without it.",
+    )
+    public_keys: KeyPlaces | None = option(
+        "encryption.publicKeys",
+        None,
+        _key_places,
+        Scope.WRITE,
+        f"The public keys of these names: {_HOW_GIVEN}",
+    )
+    failure_action: str = option(
+        "pulsar.producer.cryptoFailureAction",
+        "FAIL",
+        word("FAIL", "SEND"),
+        Scope.WRITE,
+        "What to do where a public key cannot be used: `FAIL` fails, `SEND` sends the"
+        " messages as they are, with a warning.",
+    )
+
+
+def check_encryption(given: Given, encryption: EncryptionOptions) -> None:
+    """Add problems of options that need each other to those of `given`."""
+    keys, places = encryption.keys, encryption.public_keys
+    if "encryption.keys" not in given:
+        if given.key_of("encryption.privateKeys"):
+            given.problems.append(
+                "encryption.privateKeys is an option of reading: nothing would be"
+                " encrypted. Set encryption.keys and encryption.publicKeys, too, or"
+                " leave it out of a write."
+            )
+        if places is not None:
+            given.problems.append(
+                "encryption.publicKeys needs encryption.keys, the names of the keys to"
+                " encrypt with: nothing would be encrypted."
+            )
+    elif "encryption.publicKeys" not in given:
+        given.problems.append(
+            "encryption.keys needs encryption.publicKeys: where these keys are."
+        )
+    elif keys and places:
+        absent = [name for name in keys if places.of(name) is None]
+        given.problems += [
+            f"encryption.publicKeys has no key for {name}, which encryption.keys names."
+            for name in absent
+        ]

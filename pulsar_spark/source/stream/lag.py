@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a stream is behind its topics, by what Spark shows of a micro-batch.
+
+The figures are of the moment when the micro-batch was planned. All of this is pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulsar_spark.message_id import EARLIEST
+
+#: The form of the JSON that the source reports.
+_VERSION = 1
+
+#: How many topic partitions a summary names: a query may have thousands.
+_WORST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    """How far a query is behind one topic partition.
+
+    Attributes:
+        topic_partition: Full name.
+        last_read: ``ledger:entry[:batchIndex]`` up to which the micro-batch read,
+            inclusive; "" where nothing of it was ever read.
+        latest: The same of the last message that was there; "" where there was none.
+        backlog_entries: Stored entries that remain unread after the micro-batch. An
+            entry is one message or one producer's batch of messages.
+    """
+
+    topic_partition: str
+    last_read: str
+    latest: str
+    backlog_entries: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic_partition} by {self.backlog_entries} "
+            f"(read to {self.last_read or 'nothing'} of {self.latest or 'nothing'})"
+        )
+
+
+@dataclass(frozen=True)
+class StreamLag:
+    """How far one source of a query is behind its topics. ``str()`` makes it one line.
+
+    Attributes:
+        query_id: Id of the query, the same after restarts from its checkpoint.
+        run_id: Id of this run of the query.
+        query_name: Its name, "" where it has none.
+        batch_id: The micro-batch.
+        timestamp: When its trigger began, ISO 8601 in UTC.
+        source_index: Place among the query's sources, from 0.
+        input_rows: Rows that the micro-batch read from this source.
+        partitions: Every topic partition, in natural order.
+    """
+
+    query_id: str
+    run_id: str
+    query_name: str
+    batch_id: int
+    timestamp: str
+    source_index: int
+    input_rows: int
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def backlog_entries(self) -> int:
+        """Stored entries of all topic partitions that remain unread."""
+        return sum(one.backlog_entries for one in self.partitions)
+
+    @property
+    def worst(self) -> tuple[PartitionLag, ...]:
+        """Topic partitions that have a backlog, the largest first."""
+        behind = [one for one in self.partitions if one.backlog_entries > 0]
+        return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
+
+    def metrics(self) -> dict[str, int]:
+        """Return gauges by name, for a metric system, to go with ``labels()``."""
+        worst = self.worst
+        return {
+            "pulsar_stream_backlog_entries": self.backlog_entries,
+            "pulsar_stream_max_partition_backlog_entries": (
+                worst[0].backlog_entries if worst else 0
+            ),
+            "pulsar_stream_topic_partitions": len(self.partitions),
+            "pulsar_stream_topic_partitions_behind": len(worst),
+            "pulsar_stream_input_rows": self.input_rows,
+            "pulsar_stream_batch_id": self.batch_id,
+        }
+
+    def labels(self) -> dict[str, str]:
+        """Return what tells this source's metrics apart: always the same keys."""
+        # Not the run's id: each restart would begin a new series.
+        return {
+            "query_id": self.query_id,
+            "query_name": self.query_name,
+            "source_index": str(self.source_index),
+        }
+
+    def __str__(self) -> str:
+        query = self.query_name or self.query_id
+        source = f", source {self.source_index}" if self.source_index else ""
+        line = f"Query {query}{source}, batch {self.batch_id}: {self.input_rows} rows, "
+        worst = self.worst
+        if not worst:
+            return f"{line}caught up with {len(self.partitions)} topic partitions"
+        shown = "; ".join(map(str, worst[:_WORST_SHOWN]))
+        more = len(worst) - _WORST_SHOWN
+        return (
+            f"{line}{self.backlog_entries} entries behind in {len(worst)} of "
+            f"{len(self.partitions)} topic partitions: {shown}"
+            + (f"; and {more} more" if more > 0 else "")
+        )
+
+
+def partition_lags(
+    latest_offset: str | None, end_offset: str | None
+) -> tuple[PartitionLag, ...] | None:
+    """Return the lag of a source's topic partitions; None if it is not ours.
+
+    Ours are known by the form of what they report: Spark describes all sources that are
+    written in Python alike.
+
+    Args:
+        latest_offset: What the source reported when the micro-batch was planned, as a
+            progress has it.
+        end_offset: The end of the micro-batch, likewise.
+    """
+    reported = _object(latest_offset)
+    if reported.get("v") != _VERSION:
+        return None
+    try:
+        latest = dict(_leaves(reported["latest"], str))
+        backlog = dict(_leaves(reported["backlogEntries"], int))
+    except (KeyError, ValueError):
+        return None
+    # No end where no micro-batch was planned yet, or a checkpoint of another version.
+    end = _object(end_offset)
+    try:
+        last_read = dict(_leaves(end.get("lastRead", {}), str))
+    except ValueError:
+        last_read = {}
+    return tuple(
+        PartitionLag(name, _place(last_read, name), _place(latest, name), entries)
+        for name, entries in backlog.items()
+    )
+
+
+def _place(places: Mapping[str, str], topic_partition: str) -> str:
+    place = places.get(topic_partition, "")
+    return "" if place == str(EARLIEST) else place
+
+
+def _object(text: str | None) -> Mapping[str, Any]:
+    """Read a JSON object; return an empty one where the text is something else."""
+    # Where there is no offset, Spark gives None, "None" or "null".
+    try:
+        found = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _leaves(tree: object, kind: type) -> Iterator[tuple[str, Any]]:
+    """Return full names and values of a tree by topic and partition.
+
+    Raises:
+        ValueError: It is no such tree, or a value is of another kind.
+    """
+    # Not above: executors import this module with the package, but never need it.
+    from pulsar_spark.source.stream.checkpoint import flatten
+
+    if not isinstance(tree, dict):
+        raise ValueError("not a tree of topics")
+    for name, value in flatten(tree):
+        if type(value) is not kind:
+            raise ValueError(f"not the value of a topic partition: {value!r}")
+        yield name, value

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any rows, as values by a schema of their own, and from there as columns again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_spark.arrow.values import ValueSettings, kinds
+from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
+from tests.support.random_rows import (
+    LEAVES,
+    any_columns,
+    any_field,
+    any_rows,
+    any_struct,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from pulsar_spark.schemas.info import SchemaInfo
+
+CHANCE = st.randoms(use_true_random=False)
+
+
+def read(
+    info: SchemaInfo, batch: pa.RecordBatch, wanted: pa.Schema
+) -> list[dict[str, Any]]:
+    """The rows after they were written and read, none of which was bad."""
+    encoded = encoder_for(info, batch.schema).encode(
+        [batch[name] for name in encoder_for(info, batch.schema).columns]
+    )
+    keys = None if encoded.keys is None else encoded.keys.cast(pa.binary())
+    decoder = kinds.decoder(info, info, wanted, ValueSettings())
+    found = decoder.decode(encoded.values.cast(pa.binary()), keys)
+    assert (list(found.bad), found.reason) == ([], "")
+    for column in found.columns:
+        column.validate(full=True)
+    return rows_of(pa.table(list(found.columns), schema=wanted))
+
+
+def check(batch: pa.RecordBatch, wanted: str, encoding: str = "INLINE") -> None:
+    """The columns that a topic has by itself, and those that the rows had, are equal.
+
+    Those by themselves are wider here and there, or numbers for times, of a LOCAL_TIME
+    in nanoseconds.
+    """
+    info = new_schema(batch.schema, wanted, encoding)
+    assert info is not None
+    expected = rows_of(batch)
+    asked = pa.schema([_as_asked(field, wanted) for field in batch.schema])
+    for at in (0, len(batch) // 2):  # a slice, too
+        some = batch.slice(at)
+        own = kinds.columns_of(info)
+        names = batch.schema.names
+        own = pa.schema([own.field(name) for name in names])
+        if not any(pa.types.is_time(one) for one in batch.schema.types):
+            assert read(info, some, own) == expected[at:]
+        assert read(info, some, asked) == expected[at:]
+
+
+def _as_asked(field: pa.Field, wanted: str) -> pa.Field:
+    """A column as a user may ask for it: at the top of a value all may be NULL."""
+    if wanted == "key_value" and pa.types.is_struct(field.type):
+        parts = [one.with_nullable(True) for one in field.type]
+        field = field.with_type(pa.struct(parts))
+    return field.with_nullable(True)
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+@settings(max_examples=150, deadline=None)
+@given(chance=CHANCE)
+def test_records(form: str, chance: Random) -> None:
+    """Columns of any types are the fields of a record."""
+    check(any_rows(chance, any_columns(chance), chance.randint(0, 6)), form)
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+@settings(max_examples=100, deadline=None)
+@given(chance=CHANCE)
+def test_pairs(encoding: str, chance: Random) -> None:
+    """Keys and values are primitives, bytes, or records of any types."""
+
+    def part(name: str) -> pa.Field:
+        if chance.random() < 0.5:
+            return pa.field(name, any_struct(chance, 2))
+        return pa.field(name, chance.choice(PARTS))
+
+    schema = pa.schema([part("key"), part("value")])
+    check(any_rows(chance, schema, chance.randint(0, 6)), "key_value", encoding)
+
+
+#: What a KEY_VALUE has as it is: a primitive, or bytes.
+PARTS = [type_ for type_, _ in LEAVES if not pa.types.is_decimal(type_)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(chance=CHANCE)
+def test_single_columns(chance: Random) -> None:
+    """Each type has a primitive that loses nothing, NULL included."""
+    types = [type_ for type_ in PARTS if not pa.types.is_binary(type_)]
+    type_ = chance.choice(types)
+    wanted = "string" if pa.types.is_string(type_) else "auto"
+    schema = pa.schema([pa.field("value", type_)])
+    check(any_rows(chance, schema, chance.randint(0, 6)), wanted)
+
+
+@settings(max_examples=30, deadline=None)
+@given(chance=CHANCE)
+def test_what_is_drawn_is_compared(chance: Random) -> None:
+    """Rows are equal to themselves, and not to others: -0.0, NaN and NULL count."""
+    field = any_field(chance, "a")
+    batch = any_rows(chance, pa.schema([field]), 5)
+    assert rows_of(batch) == rows_of(batch.slice(0))
+    numbers = pa.table({"a": [0.0, -0.0, float("nan"), None]})
+    assert [row["a"] for row in rows_of(numbers)] == ["0.0", "-0.0", "nan", None]

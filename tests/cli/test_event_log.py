@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.cli.event_log`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.cli.event_log import read_history
+from pulsar_spark.errors import OptionError
+from tests.support.checkpoints import QUERY_ID
+from tests.support.event_logs import BEGAN, progress_event
+
+T = "persistent://public/default/t"
+OTHERS = (
+    '{"Event":"SparkListenerLogStart","Spark Version":"4.3.0"}',
+    '{"Event":"x$QueryProgressEvent","progress":7}',
+    "QueryProgressEvent that is no JSON",
+)
+
+
+def lines(*events: str) -> bytes:
+    """A log of these and of other events."""
+    return "\n".join([*OTHERS, *events, ""]).encode()
+
+
+def test_what_a_log_has(tmp_path: Path) -> None:
+    """Of this query alone, in the order of time."""
+    (tmp_path / "log").write_bytes(
+        lines(
+            progress_event(1, {T: 3}, after_s=10, rows=8),
+            progress_event(0, {T: 5}, rows=4),
+            progress_event(0, {T: 5}, id="another query"),
+            progress_event(2, {T: 1}, sources=[{"latestOffset": None}]),
+        )
+    )
+    history = read_history([str(tmp_path / "log")], QUERY_ID)
+    assert [one.lag.batch_id for one in history] == [0, 1]
+    assert [one.lag.backlog_entries for one in history] == [5, 3]
+    assert [one.at - BEGAN for one in history] == [timedelta(), timedelta(seconds=10)]
+    assert history[1].rows_per_s == 4
+    assert history[1].duration_s == 2
+    assert history[1].lag.partitions[0].last_read == "7:9"
+
+
+def test_folders_of_compressed_files(tmp_path: Path) -> None:
+    """As Spark rolls them; one that is still written ends anywhere."""
+    folder = tmp_path / "eventlog_v2_app-1"
+    folder.mkdir()
+    (folder / "appstatus_app-1").write_bytes(b"")
+    for number in (0, 1):
+        event = progress_event(number, {T: number}, after_s=number)
+        data = pa.Codec("zstd").compress(lines(event), asbytes=True)
+        if number == 1:
+            data = lines(event)
+        name = f"events_{number + 1}_app-1" + (".zstd" if number == 0 else "")
+        (folder / name).write_bytes(data)
+    whole = pa.Codec("zstd").compress(
+        lines(*(progress_event(n, {T: n}, after_s=n) for n in range(2, 2000))),
+        asbytes=True,
+    )
+    (folder / "events_3_app-1.zstd.inprogress").write_bytes(whole[: len(whole) // 2])
+    numbers = [one.lag.batch_id for one in read_history([str(tmp_path)], QUERY_ID)]
+    assert numbers[:2] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["log.lz4", "missing", "log.snappy.inprogress"])
+def test_what_cannot_be_read(tmp_path: Path, name: str) -> None:
+    """It is an error that names the file, and not fewer micro-batches."""
+    with pytest.raises(OptionError, match=name):
+        read_history([str(tmp_path / name)], QUERY_ID)

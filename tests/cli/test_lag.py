@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.cli.lag` and `pulsar_spark.cli.backlogs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.cli.backlogs import bytes_after
+from pulsar_spark.client.admin import LedgerSize
+from tests.support.admin_stub import AdminStub
+from tests.support.checkpoints import offset, write_checkpoint
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+T = "persistent://public/default/t"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The checkpoint of a query that has read two entries of a topic."""
+    end = offset({T: f"{LEDGER}:1", f"{T}-gone": "3:3"})
+    return write_checkpoint(tmp_path / "c", {0: [end]}, 0)
+
+
+def test_table(
+    scripted: ScriptedBroker, stub: AdminStub, folder: Path, run: Run
+) -> None:
+    """Entries, bytes by the average of the ledger, and what is gone is named so."""
+    scripted.add_topic(T, [single(b"%d" % n) for n in range(6)])
+    stub.answers["GET /admin/v2/persistent/public/default/t/internalStats"] = (
+        200,
+        {
+            "currentLedgerEntries": 6,
+            "currentLedgerSize": 6 * 1024,
+            "ledgers": [{"ledgerId": LEDGER, "entries": 0, "size": 0}],
+        },
+    )
+    command = ("lag", folder, "-o", f"service.url={scripted.url}")
+    code, printed = run(*command, "--admin-url", stub.url)
+    assert code == 0
+    rows = [line.split() for line in printed.splitlines()]
+    assert rows[1][:6] == [T, f"{LEDGER}:1", f"{LEDGER}:5", "4", "~4.0", "KiB"]
+    assert rows[2][:3] == [f"{T}-gone", "3:3", "gone"]
+    assert rows[3][:2] == ["all", "4"]
+    code, printed = run(*command, "--json")
+    found = json.loads(printed)
+    assert (found["backlogEntries"], found["backlogBytes"]) == (4, None)
+    assert not scripted.durable(T)
+
+
+@pytest.mark.parametrize(
+    ("position", "size_bytes"),
+    [((-1, -1), 350), ((7, -1), 350), ((7, 4), 300), ((7, 9), 250), ((8, 0), 250),
+     ((9, 3), 50), ((9, 4), 0), ((9, 9), 0), ((12, 0), 0)],
+)  # fmt: skip
+def test_bytes_after(position: tuple[int, int], size_bytes: int) -> None:
+    """Whole ledgers, and the part of the one in which the position is."""
+    ledgers = [LedgerSize(7, 10, 100), LedgerSize(8, 0, 0), LedgerSize(9, 5, 250)]
+    assert bytes_after(position, ledgers) == size_bytes
+
+
+@pytest.mark.parametrize("arguments", [(), ("--plot", "x.png"), ("--event-log", "x")])
+def test_wrong_usage(folder: Path, run: Run, arguments: tuple[str, ...]) -> None:
+    """It ends with 2."""
+    assert run("lag", folder, *arguments)[0] == 2

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No command prints a secret, whatever it is given, and wherever that stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.cli import doctor
+from tests.support.admin_stub import AdminStub
+from tests.support.checkpoints import offset, write_checkpoint
+from tests.support.scripted_broker import ScriptedBroker, refuse
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+SECRET = "c2VjcmV0LW9mLXRoZS10ZXN0"
+T = "persistent://public/default/t"
+
+TOKEN = {
+    "pulsar.client.authPluginClassName": "token",
+    "pulsar.client.authParams": f"token:{SECRET}",
+}
+LOGIN = {
+    "pulsar.client.authPluginClassName": "basic",
+    "pulsar.client.authParams": json.dumps({"userId": "me", "password": SECRET}),
+}
+WRONG = {  # a secret where none is expected
+    "service.url": f"pulsar://me:{SECRET}@127.0.0.1:1",
+    "pulsar.client.tlsTrustStorePassword": SECRET,
+    "pulsar.client.authParams": SECRET,
+    "pulsar.client.authParamMap": f'{{"token": {SECRET}',
+    "pulsar.client.tokn": SECRET,
+    "encryption.privateKeys": SECRET,
+}
+
+COMMANDS = [
+    ("doctor", "--deadline", "30"),
+    ("checkpoint", "CHECKPOINT"),
+    ("checkpoint", "CHECKPOINT", "--set-position", "latest", "--yes"),
+    ("lag", "CHECKPOINT"),
+    ("subscriptions", "t"),
+    ("transactions", "--idempotence-id", "orders"),
+]
+each_command = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python and no Java is started for what is about options."""
+    monkeypatch.setattr(doctor, "of_this_machine", lambda deadline_s: [])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint."""
+    return write_checkpoint(tmp_path / "c", {0: [offset({T: "7:0"})]}, 0)
+
+
+def filled(command: tuple[str, ...], folder: Path) -> list[str]:
+    """The command with a checkpoint put in."""
+    return [str(folder) if one == "CHECKPOINT" else one for one in command]
+
+
+def as_arguments(options: dict[str, str]) -> list[str]:
+    """Options as a command line has them."""
+    return [part for name in options for part in ("-o", f"{name}={options[name]}")]
+
+
+@each_command
+@pytest.mark.parametrize("way", [TOKEN, LOGIN], ids=["token", "basic"])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_given_rightly(
+    scripted: ScriptedBroker,
+    stub: AdminStub,
+    folder: Path,
+    run: Run,
+    command: tuple[str, ...],
+    way: dict[str, str],
+    is_refused: bool,
+) -> None:
+    """Neither where the cluster takes it, nor where it refuses and repeats it."""
+    scripted.add_topic(T)
+    if is_refused:
+        reason = f"token {SECRET} is not valid"
+        scripted.always("CONNECT", refuse("AuthenticationError", "no such token"))
+        stub.answers["GET /admin/v2/persistent/public/default/t/stats"] = (
+            401,
+            {"reason": reason.replace(SECRET, "...")},
+        )
+    options = {"service.url": scripted.url, "topic": "t", **way}
+    arguments = [*filled(command, folder), *as_arguments(options)]
+    if command[0] in ("checkpoint", "lag", "subscriptions", "transactions"):
+        arguments += ["--admin-url", stub.url]
+    code, printed = run(*arguments)
+    assert code in (0, 1), printed
+    assert printed
+    assert SECRET not in printed
+
+
+@each_command
+@pytest.mark.parametrize("name", WRONG)
+def test_given_wrongly(
+    folder: Path, run: Run, command: tuple[str, ...], name: str
+) -> None:
+    """An option that cannot work is an error that names it, and shows no value."""
+    options = {"service.url": "pulsar://127.0.0.1:1", **TOKEN, name: WRONG[name]}
+    arguments = [*filled(command, folder), *as_arguments(options)]
+    if command[0] == "subscriptions":
+        arguments += ["--admin-url", "http://127.0.0.1:1"]
+    limits = ("operationTimeoutMs", "lookupTimeoutMs", "connectionTimeoutMs")
+    arguments += as_arguments({f"pulsar.client.{name}": "100" for name in limits})
+    code, printed = run(*arguments)
+    assert code in (1, 2)
+    assert SECRET not in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (f"pulsar.client.authParams=token:{SECRET}",),
+        (f"token:{SECRET}", "doctor"),
+        ("doctor", f"pulsar.client.authParams=token:{SECRET}"),
+        ("doctor", "-o", f"token:{SECRET}"),
+        ("doctor", f"-x=token:{SECRET}"),
+        ("doctor", "--deadline", f"token:{SECRET}"),
+        ("subscriptions", f"pulsar.client.authParams=token:{SECRET}"),
+        ("transactions", f"authParams=token:{SECRET}", "--log", "-o", "service.url=x"),
+        ("subscriptions", "t", "--admin-url", f"http://me:{SECRET}@a:8080"),
+        ("lag", "/nowhere", "-o", f"=token:{SECRET}"),
+    ],
+)
+def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:
+    """Where ``-o`` was forgotten, what stands there is not repeated."""
+    code, printed = run(*arguments)
+    assert code in (1, 2)
+    assert SECRET not in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"pulsar.client.authParams": "token:{SECRET}"',
+        f'{{"pulsar.client.authParams": ["{SECRET}"]}}',
+        f"token:{SECRET}",
+        f"pulsar.client.authParams=token:{SECRET}\n{SECRET}",
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, run: Run, text: str) -> None:
+    """The error names the file and the line, and shows nothing of it."""
+    path = tmp_path / "options"
+    path.write_text(text)
+    code, printed = run("doctor", "--options", path)
+    assert code == 2
+    assert SECRET not in printed
+
+
+def test_options_of_a_file(
+    scripted: ScriptedBroker, tmp_path: Path, folder: Path, run: Run
+) -> None:
+    """Both forms are read; what stands on the command line wins."""
+    scripted.add_topic(T)
+    lines = tmp_path / "lines"
+    lines.write_text("# of the job\nservice.url = pulsar://127.0.0.1:1\n\ntopic=t\n")
+    tree = tmp_path / "tree.json"
+    tree.write_text(json.dumps({"service.url": scripted.url, "ackOnCommit": True}))
+    code, _ = run("lag", folder, "--options", lines, "--options", tree)
+    assert code == 0
+    command = ("lag", folder, "--options", lines, "-o", f"service.url={scripted.url}")
+    assert run(*command)[0] == 0

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.cli.spark_files`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pulsar_spark.cli.spark_files import Checkpoint
+from pulsar_spark.errors import CheckpointError
+from pulsar_spark.source.stream.last_read import LastRead
+from tests.support.checkpoints import QUERY_ID, offset, write_checkpoint
+
+T = "persistent://public/default/t"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint with another source before ours."""
+    ends = {n: [{"some": "thing"}, offset({T: f"7:{n}"}), "-"] for n in (8, 9, 10)}
+    return write_checkpoint(tmp_path / "c", ends, 9)
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_what_is_there(folder: Path, form: str) -> None:
+    """Numbers in their order, other files apart; sources by their place."""
+    (folder / "offsets" / ".11.tmp").write_text("")
+    one = Checkpoint(form.format(folder))
+    assert one.query_id == QUERY_ID
+    assert one.planned() == [8, 9, 10]
+    assert one.committed() == [8, 9]
+    assert not one.has_state()
+    (place,) = one.end(10).sources
+    assert place == 1
+    assert one.end(10).sources[1].last_read == {T: LastRead(7, 10)}
+
+
+def test_replacing(folder: Path) -> None:
+    """One line is another one, its checksum is gone, and a copy is kept."""
+    one = Checkpoint(str(folder))
+    before = (folder / "offsets" / "10").read_text()
+    planned = one.end(10)
+    new = replace(planned.sources[1], last_read={T: LastRead(8, 1)})
+    kept = one.keep_copies(["offsets/10"])
+    assert one.keep_copies(["offsets/10"]) != kept
+    one.replace("offsets/10", planned.with_source(1, new))
+    assert (folder / kept / "offsets" / "10").read_text() == before
+    lines = (folder / "offsets" / "10").read_text().split("\n")
+    expected = before.split("\n")
+    expected[3] = json.dumps(offset({T: "8:1"}))
+    assert lines == expected
+    assert not (folder / "offsets" / ".10.crc").exists()
+    names = {path.name for path in (folder / "offsets").iterdir()}
+    assert names == {"8", "9", "10", ".8.crc", ".9.crc"}
+
+
+def test_an_unchanged_offset_has_the_same_text(folder: Path) -> None:
+    """Spark compares offsets as text."""
+    planned = Checkpoint(str(folder)).end(9)
+    text = (folder / "offsets" / "9").read_text()
+    assert planned.with_source(1, planned.sources[1]) == text
+
+
+def test_no_checkpoint(tmp_path: Path) -> None:
+    """A folder of something else is an error that says what is meant."""
+    with pytest.raises(CheckpointError, match="checkpointLocation"):
+        Checkpoint(str(tmp_path))
+
+
+def test_forms_of_later_versions(folder: Path) -> None:
+    """They are an error, not misread."""
+    path = folder / "offsets" / "10"
+    path.write_text(path.read_text().replace("v1", "v2", 1))
+    with pytest.raises(CheckpointError, match="'v2'; this version reads v1"):
+        Checkpoint(str(folder)).end(10)
+
+
+def test_places_that_arrow_does_not_know() -> None:
+    """They are an error that shows no more than the scheme."""
+    with pytest.raises(CheckpointError, match="wasbs") as caught:
+        Checkpoint("wasbs://user:secret@host/path")
+    assert "secret" not in str(caught.value)

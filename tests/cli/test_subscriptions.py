@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.cli.subscriptions`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.cli.subscriptions import LOG, SCALA, SCALA_BATCH, STREAM, kind_of
+from tests.support.admin_stub import AdminStub
+from tests.support.checkpoints import offset, write_checkpoint
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+T = "persistent://public/default/t"
+UUID = "2f1c7ad0-5b8e-4c1f-9b1d-0a1b2c3d4e5f"
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "kind"),
+    [
+        (f"spark-pulsar-{UUID}", "spark-pulsar", STREAM),
+        (f"spark-pulsar-{UUID}", "mine", STREAM),
+        (f"mine-{UUID}", "mine", STREAM),
+        ("mine-commits", "mine", LOG),
+        ("spark-pulsar-commits", "mine", LOG),
+        (f"spark-pulsar-{UUID}-{T}", "spark-pulsar", SCALA),
+        (f"spark-pulsar-{UUID}--1893432-{T}", "spark-pulsar", SCALA),
+        (f"spark-pulsar-{UUID}-1893432-{UUID}", "spark-pulsar", SCALA),
+        (f"spark-pulsar-batch-{UUID}", "spark-pulsar", SCALA_BATCH),
+        (f"spark-pulsar-batch-{UUID}-{UUID}", "spark-pulsar", SCALA_BATCH),
+        (f"mine-{T}", "mine", SCALA),
+        ("theirs", "spark-pulsar", ""),
+        ("spark-pulsar-", "spark-pulsar", ""),
+        (f"spark-pulsar-{UUID}x", "spark-pulsar", ""),
+        (f"x-spark-pulsar-{UUID}", "spark-pulsar", ""),
+        (f"mine-{UUID}", "spark-pulsar", ""),
+        (f"m.ne-{UUID}", "spark-pulsar", ""),
+        (f"mxne-{UUID}", "m.ne", ""),
+        ("spark-pulsar", "spark-pulsar", ""),
+    ],
+)
+def test_who_made_it(name: str, prefix: str, kind: str) -> None:
+    """By the whole name: what another program made is never taken for ours."""
+    assert kind_of(name, T, prefix) == kind
+
+
+@pytest.fixture
+def full(stub: AdminStub) -> AdminStub:
+    """A topic with some subscriptions."""
+    path = "/admin/v2/persistent/public/default/t"
+    stub.answers[f"GET {path}/partitions?checkAllowAutoCreation=false"] = (
+        200,
+        {"partitions": 0},
+    )
+    subscriptions = {
+        f"spark-pulsar-{UUID}": {"msgBacklog": 4, "isDurable": True},
+        f"spark-pulsar-{UUID}-{T}": {"msgBacklog": 5, "isDurable": True},
+        f"spark-pulsar-batch-{UUID}": {"msgBacklog": 0, "isDurable": False},
+        "predefined": {"msgBacklog": 1, "isDurable": True},
+        "theirs": {"msgBacklog": 9, "isDurable": True},
+    }
+    stub.answers[f"GET {path}/stats"] = 200, {"subscriptions": subscriptions}
+    return stub
+
+
+def test_listed(full: AdminStub, run: Run) -> None:
+    """Durable ones of Spark's only, with their backlog."""
+    code, printed = run("subscriptions", "t", "--admin-url", full.url, "--json")
+    assert code == 0
+    rows = json.loads(printed)["subscriptions"]
+    assert {row["subscription"]: row["backlogEntries"] for row in rows} == {
+        f"spark-pulsar-{UUID}": 4,
+        f"spark-pulsar-{UUID}-{T}": 5,
+    }
+    assert all(method == "GET" for method, *_ in full.asked)
+
+
+def test_what_a_checkpoint_owns(full: AdminStub, tmp_path: Path, run: Run) -> None:
+    """Whatever its name: it is shown as owned, and kept."""
+    end = offset({T: "7:1"}, subscription="predefined")
+    folder = write_checkpoint(tmp_path / "c", {0: [end]}, 0)
+    command = ("subscriptions", "t", "-o", f"admin.url={full.url}", "--json")
+    code, printed = run(*command, "--checkpoint", folder, "--delete")
+    assert code == 0
+    rows = {one["subscription"]: one for one in json.loads(printed)["subscriptions"]}
+    assert rows["predefined"]["outcome"] == "kept: owned"
+    assert str(folder) in rows["predefined"]["owner"]
+    assert rows[f"spark-pulsar-{UUID}"]["outcome"] == "would be deleted"
+    assert all(method == "GET" for method, *_ in full.asked)
+
+
+def test_one_that_is_connected_just_then(full: AdminStub, run: Run) -> None:
+    """The broker's word counts, not what was listed; the others go."""
+    path = "/admin/v2/persistent/public/default/t/subscription"
+    one = f"DELETE {path}/spark-pulsar-{UUID}?force=false"
+    full.answers[one] = 412, {"reason": "has active consumers"}
+    command = ("subscriptions", "t", "--admin-url", full.url, "--json")
+    name = f"spark-pulsar-{UUID}"
+    code, printed = run(*command, "--delete", "--yes", "--name", name)
+    assert code == 0
+    (row,) = json.loads(printed)["subscriptions"]
+    assert row["outcome"] == "kept: connected"
+    full.answers[one] = 403, {"reason": "no"}
+    code, printed = run(*command, "--delete", "--yes", "--name", name)
+    assert code == 1
+    assert "failed: AuthorizationError" in printed
+
+
+def test_a_checkpoint_that_cannot_be_read(
+    full: AdminStub, tmp_path: Path, run: Run
+) -> None:
+    """Then nothing is deleted: what it owns is not known."""
+    command = ("subscriptions", "t", "--admin-url", full.url, "--delete", "--yes")
+    code, printed = run(*command, "--checkpoint", tmp_path)
+    assert code == 1
+    assert "no checkpoint" in printed
+    assert all(method == "GET" for method, *_ in full.asked)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("t",),
+        ("t", "--namespace", "public/default", "--admin-url", "http://a"),
+        ("--namespace", "public", "--admin-url", "http://a"),
+        ("t", "--admin-url", "http://a", "--yes"),
+        ("t", "--admin-url", "http://a", "--delete", "--yes"),
+        ("t", "--admin-url", "broker:6650"),
+        ("topic://public/default/t", "--admin-url", "http://a"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    """It ends with 2 before anybody is asked."""
+    assert run("subscriptions", *arguments)[0] == 2

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.client.admin`."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pulsar_spark.client.admin import Admin, LedgerSize, check_admin_url
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    OptionError,
+    ProtocolError,
+    PulsarSparkError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pulsar_spark.options import parse_common_options
+from pulsar_spark.topics import TopicName
+from tests.support.admin_stub import AdminStub
+
+SECRET = "c2VjcmV0LW9mLXRoZS10ZXN0"
+T = TopicName.parse("public/default/a b")
+STATS = "GET /admin/v2/persistent/public/default/a%20b/stats"
+INTERNAL = "GET /admin/v2/persistent/public/default/a%20b/internalStats"
+
+
+@pytest.fixture
+def stub() -> Iterator[AdminStub]:
+    """An admin REST that knows nothing yet."""
+    with AdminStub() as one:
+        yield one
+
+
+def admin(url: str, **options: str) -> Admin:
+    """What asks there."""
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    common = parse_common_options({"service.url": "pulsar://broker", **named})
+    return Admin(url, common.client)
+
+
+def token(secret: str = SECRET) -> dict[str, Any]:
+    """Options by which a token says who asks."""
+    return {
+        "pulsar_client_authPluginClassName": "token",
+        "pulsar_client_authParams": f"token:{secret}",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "broker:8080", "ftp://a", "http://", "http://u:p@a:1", "http://a:x"]
+)
+def test_addresses_that_are_none(text: str) -> None:
+    """They are an error that shows nothing of them."""
+    with pytest.raises(OptionError) as caught:
+        check_admin_url(text)
+    assert "u:p" not in str(caught.value)
+    assert check_admin_url(" https://a:8443/path ") == "https://a:8443"
+
+
+def test_subscriptions(stub: AdminStub) -> None:
+    """What a broker says of each; a partition that nobody has used has none."""
+    other = T.partition(0).full_name
+    stub.answers[STATS] = (
+        200,
+        {
+            "subscriptions": {
+                "s": {"msgBacklog": 3, "consumers": [{}, {}], "isDurable": True},
+                "r": {"msgBacklog": 0, "consumers": [], "isDurable": False},
+            }
+        },
+    )
+    found = admin(stub.url).subscriptions([T.full_name, other])
+    assert found[other] == []
+    answer = found[T.full_name]
+    assert not isinstance(answer, PulsarSparkError)
+    assert [(s.name, s.backlog_entries, s.consumers, s.is_durable) for s in answer] == [
+        ("s", 3, 2, True),
+        ("r", 0, 0, False),
+    ]
+
+
+def test_ledgers(stub: AdminStub) -> None:
+    """Of the one that is written to, the sizes stand beside the list."""
+    stub.answers[INTERNAL] = (
+        200,
+        {
+            "currentLedgerEntries": 4,
+            "currentLedgerSize": 40,
+            "ledgers": [
+                {"ledgerId": 7, "entries": 10, "size": 1000},
+                {"ledgerId": 9, "entries": 0, "size": 0},
+            ],
+        },
+    )
+    assert admin(stub.url).ledgers([T.full_name])[T.full_name] == [
+        LedgerSize(7, 10, 1000),
+        LedgerSize(9, 4, 40),
+    ]
+
+
+def test_partitions(stub: AdminStub) -> None:
+    """A topic without partitions is its own, and so is one partition."""
+    path = "/admin/v2/persistent/public/default/a%20b/partitions"
+    call = f"GET {path}?checkAllowAutoCreation=false"
+    stub.answers[call] = 200, {"partitions": 2}
+    one = admin(stub.url)
+    assert one.partitions_of(T) == [T.partition(n).full_name for n in (0, 1)]
+    assert one.partitions_of(T.partition(1)) == [T.partition(1).full_name]
+    stub.answers[call] = 200, {"partitions": 0}
+    assert one.partitions_of(T) == [T.full_name]
+
+
+def test_who_asks(stub: AdminStub) -> None:
+    """A token and a password go in the header, at every hop."""
+    with AdminStub() as other:
+        path = STATS.removeprefix("GET ")
+        stub.answers[STATS] = 307, f"{other.url}{path}"
+        other.answers[STATS] = 200, {}
+        assert admin(stub.url, **token()).stats(T.full_name) == {}
+        assert {who for _, _, who in stub.asked + other.asked} == {f"Bearer {SECRET}"}
+    stub.answers[STATS] = 200, {}
+    basic = {
+        "pulsar_client_authPluginClassName": "basic",
+        "pulsar_client_authParams": '{"userId":"me","password":"secret"}',
+    }
+    admin(stub.url, **basic).stats(T.full_name)
+    expected = base64.b64encode(b"me:secret").decode()
+    assert stub.asked[-1][2] == f"Basic {expected}"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (401, AuthError, "AuthenticationError"),
+        (403, AuthError, "AuthorizationError"),
+        (404, TopicNotFoundError, "TopicNotFound"),
+        (412, BrokerError, "ConsumerBusy"),
+        (503, BrokerError, "ServiceNotReady"),
+        (409, BrokerError, "UnknownError"),
+    ],
+)
+def test_refusals(
+    stub: AdminStub, status: int, kind: type[BrokerError], code: str
+) -> None:
+    """Each has a class and a code, and the broker's reason without its stack trace."""
+    call = "DELETE /admin/v2/persistent/public/default/a%20b/subscription/s%2F1"
+    stub.answers[f"{call}?force=false"] = status, {"reason": "because\nat java.lang"}
+    with pytest.raises(kind) as caught:
+        admin(stub.url, **token()).delete_subscription(T.full_name, "s/1")
+    assert caught.value.code == code
+    assert "because" in str(caught.value)
+    assert "java.lang" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_answers_that_are_none(stub: AdminStub) -> None:
+    """Something else that speaks HTTP is an error that says so."""
+    stub.answers[STATS] = 200, b"<html>"
+    with pytest.raises(ProtocolError, match="something else than JSON"):
+        admin(stub.url).stats(T.full_name)
+    stub.answers[STATS] = 200, []
+    with pytest.raises(ProtocolError, match="something else than an object"):
+        admin(stub.url).stats(T.full_name)
+
+
+@pytest.mark.parametrize("target", ["ftp://a/b", "http://user:secret@a/b", "file:///x"])
+def test_redirects_that_are_not_followed(stub: AdminStub, target: str) -> None:
+    """What proves who asks does not go just anywhere."""
+    stub.answers[STATS] = 307, target
+    with pytest.raises(ProtocolError, match="not followed") as caught:
+        admin(stub.url, **token()).stats(T.full_name)
+    assert "secret" not in str(caught.value)
+
+
+def test_redirects_without_end(stub: AdminStub) -> None:
+    """They end."""
+    stub.answers[STATS] = 307, STATS.removeprefix("GET ")
+    with pytest.raises(ProtocolError, match="send each other on"):
+        admin(stub.url).stats(T.full_name)
+    assert len(stub.asked) == 6
+
+
+def test_nobody_there() -> None:
+    """The error names the address and the usual ports."""
+    with socket.socket() as taken:  # bound, and not listened to
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(TransportError, match="usually 8080"):
+            admin(f"http://127.0.0.1:{port}").stats(T.full_name)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payloads are encrypted with data keys that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.encryption.encryptor import Encryptor, encryptors
+from pulsar_spark.encryption.keys import public_key
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options.encryption import EncryptionOptions, KeyPlaces
+from pulsar_spark.options.secrets import Secret
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.encryption.test_decryptor import with_keys
+from tests.support.key_pairs import ec_pair, rsa_pair
+
+PLACES = KeyPlaces((("a", Secret(rsa_pair().public)), ("b", Secret(ec_pair().public))))
+
+
+def described(fields: bytes) -> pb.MessageMetadata:
+    """What metadata say with these fields."""
+    return pb.MessageMetadata.FromString(b"\x0a\x01p\x10\x00\x18\x00" + fields)
+
+
+def test_what_is_said_of_a_payload() -> None:
+    """Each recipient's key, and bytes that are never the same; no name of a cipher."""
+    made = encryptors(EncryptionOptions(("a", "b"), PLACES), print)
+    assert made is not None
+    one = made()
+    fields, body = one.encrypt(b"payload")
+    again, other = one.encrypt(b"payload")
+    first, second = described(fields), described(again)
+    assert [key.key for key in first.encryption_keys] == ["a", "b"]
+    assert first.encryption_keys == second.encryption_keys
+    assert first.encryption_param != second.encryption_param
+    assert body != other
+    assert not first.HasField("encryption_algo")
+    assert len(fields) + len(body) == len(b"payload") + one.overhead_bytes
+    assert described(made().encrypt(b"")[0]).encryption_keys != first.encryption_keys
+    for reader in (with_keys(a=rsa_pair().private), with_keys(b=ec_pair().private)):
+        assert reader.decrypt(first, body) == b"payload"
+
+
+def test_a_data_key_is_renewed() -> None:
+    """After four hours, and not before."""
+    now = [0.0]
+    one = Encryptor({"k": public_key(Secret(rsa_pair().public), "k")}, lambda: now[0])
+    reader = with_keys(k=rsa_pair().private)
+    seen = []
+    for now[0] in (0.0, 14_399.0, 14_400.0, 28_799.0, 28_800.0):
+        fields, body = one.encrypt(b"v")
+        metadata = described(fields)
+        assert reader.decrypt(metadata, body) == b"v"
+        seen.append(metadata.encryption_keys[0].value)
+    assert [seen.index(value) for value in seen] == [0, 0, 2, 2, 4]
+
+
+def test_nothing_to_encrypt() -> None:
+    """Without names there is nothing to make."""
+    assert encryptors(EncryptionOptions(), print) is None
+
+
+@pytest.mark.parametrize("place", ["file:/no/such.pem", "data:,hush"])
+def test_a_key_that_cannot_be_used(place: str) -> None:
+    """It fails; or rows are sent as they are, with a warning that says why."""
+    places = KeyPlaces((), Secret(place))
+    with pytest.raises(OptionError):
+        encryptors(EncryptionOptions(("k",), places), print)
+    said: list[str] = []
+    assert encryptors(EncryptionOptions(("k",), places, "SEND"), said.append) is None
+    (line,) = said
+    assert "NOT encrypted" in line
+    assert "hush" not in line

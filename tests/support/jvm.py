@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Java program in a child process, which ends with the process that wanted it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.embedded_broker import (
+    ADD_OPENS,
+    LOG4J,
+    SHORT_LIVED,
+    BrokerStartError,
+    end_guarded,
+    java,
+    start_guard,
+    tail_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Jvm:
+    """One program, which can be started, asked to end, killed, and started again.
+
+    Args:
+        folder: Where its log and what it prints go.
+        class_path: Of the program.
+        heap_mb: Most memory of its heap, and as much again beside it.
+        log_level: Of its log.
+        remove: What goes, too, where the process that wanted it is gone.
+
+    Attributes:
+        log_file: Its log.
+        pid: Its process id, None while it does not run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        class_path: str,
+        heap_mb: int,
+        log_level: str = "info",
+        remove: Path | None = None,
+    ) -> None:
+        self.log_file = folder / "log"
+        self.pid: int | None = None
+        self._folder = folder
+        self._class_path = class_path
+        self._heap_mb = heap_mb
+        self._log_level = log_level
+        self._remove = remove
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def start(self, program: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            program: Its main class, or its source, and arguments.
+
+        Raises:
+            BrokerStartError: There is no such process.
+        """
+        temporary = self._folder / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        log4j = self._folder / "log4j2.properties"
+        log4j.write_text(LOG4J.format(file=self.log_file, level=self._log_level))
+        # By file, not by argument: 300 paths are near the limit of some systems.
+        arguments = self._folder / "java.args"
+        arguments.write_text(f'-cp "{self._class_path}"\n')
+        command = [
+            java(),
+            "-Xms64m",
+            f"-Xmx{self._heap_mb}m",
+            f"-XX:MaxDirectMemorySize={self._heap_mb}m",
+            *SHORT_LIVED,
+            "-XX:+ExitOnOutOfMemoryError",
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
+            f"-Dlog4j2.configurationFile={log4j}",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            f"-Djava.io.tmpdir={temporary}",
+            f"@{arguments}",
+            *program,
+        ]
+        with (self._folder / "jvm.out").open("ab") as output:
+            self._guard = start_guard(
+                [str(self._remove or ""), *command], self._folder, output
+            )
+        stdout = self._guard.stdout
+        assert stdout is not None
+        with stdout:
+            line = stdout.readline()
+        if not line:
+            raise BrokerStartError(f"{program[0]} could not be started: {self.tail()}")
+        self.pid = int(line)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._guard is not None and self._guard.poll() is None
+
+    def tail(self, size_bytes: int = 6000) -> str:
+        """Return the end of what it printed and of its log."""
+        return tail_of(self._folder / "jvm.out", self.log_file, size_bytes=size_bytes)
+
+    def order(self, order: bytes, timeout: float = 20.0) -> None:
+        """End it, and wait for that.
+
+        Args:
+            order: ``t`` asks it to end, ``k`` kills it.
+            timeout: Seconds for an orderly end, before it is killed.
+        """
+        guard, self._guard, self.pid = self._guard, None, None
+        if guard is not None:
+            end_guarded(guard, order, timeout)
