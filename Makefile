@@ -86,7 +86,7 @@ test-fast: $(STAMP) ## The tests that need no broker
 test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (ARGS=--save)
 	$(PYTEST) -m matrix $(filter-out --save,$(ARGS))
 	PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.matrix $(ARGS)
-	@for python in $$(PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.support.pythons); do \
+	@for python in $$(PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.support.pythons $(ARGS)); do \
 		venv=build/venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 		$(MAKE) test-fast PYTHON=$$python VENV=$$venv \
 			ARGS='$(filter-out --save,$(ARGS))' || exit 1; \
