@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,13 +64,17 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     topic_ranges,
 )
 from pulsar_spark.source.stream.stream_schema import StreamSchema
-from pulsar_spark.source.stream.subscription import Subscription
+from pulsar_spark.source.stream.subscription import PeekedEntry, Subscription
 from pulsar_spark.source.survey import divide
 from pulsar_spark.topics import TopicName, topic_of
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
 _LOOKS = 64
+
+#: Ledgers that a micro-batch with a limit spans at most in a topic partition, but for
+#: what is only known by averages: each costs the plan a reader.
+_LEDGERS = 32
 
 #: No ledger has this many entries: a reader placed there is after its ledger's last.
 _NO_ENTRY = 2**31
@@ -357,29 +361,57 @@ class PulsarCluster:
         self._turn += _LOOKS
         chosen = crossing + (others[turn:] + others[:turn])[:_LOOKS]
         found = self._watch().look({name: news[name].after for name in chosen}, on_seen)
-        return {
-            name: [NextEntry(LastRead(*one.position), one.size) for one in entries]
-            for name, entries in found.items()
-        }
+        return {name: _next_entries(entries) for name, entries in found.items()}
 
     def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
         """Compute ends; ask for those that may be after the last entry of a ledger.
 
-        A cursor that is set to such an id counts the backlog wrong.
+        A cursor that is set to such an id counts the backlog wrong. Where the ledger
+        has fewer entries than the share, look what comes after it, ledger by ledger.
         """
-        ends = {name: _end(share) for name, share in shares.items()}
+        ends: dict[str, LastRead] = {}
+        for _ in range(_LEDGERS):
+            short = self._up_to_ledgers(shares, ends)
+            if not short:
+                break
+            ahead = self._watch().look_from({n: ends[n] for n in short})
+            shares = {
+                name: Share(
+                    Unread(ends[name], shares[name].unread.last),
+                    entries,
+                    _next_entries(ahead[name]),
+                )
+                for name, entries in short.items()
+                if ahead.get(name)
+            }
+        return ends
+
+    def _up_to_ledgers(
+        self, shares: Mapping[str, Share[LastRead]], ends: dict[str, LastRead]
+    ) -> dict[str, int]:
+        """Write down the ends of shares, none of them beyond the end of its ledger.
+
+        Returns:
+            How many entries a few of those that a ledger has cut short may have yet.
+        """
+        wanted = {name: _end(share) for name, share in shares.items()}
+        ends.update(wanted)
         unsure = {
             name: end.next()
-            for name, end in ends.items()
+            for name, end in wanted.items()
             if end.ledger_id != shares[name].unread.last.ledger_id
         }
+        short: dict[str, int] = {}
         # The next visit says what it means that one is gone.
         firsts = self._positions.from_message_ids(unsure, absent_ok=True)
         for name, found in firsts.items():
             after, before = shares[name].unread.after, found.before
-            if after.position < before.position < ends[name].position:
+            if after.position < before.position < wanted[name].position:
                 ends[name] = LastRead.of(before)
-        return ends
+                missing = wanted[name].entry_id - before.entry_id
+                if before.ledger_id == wanted[name].ledger_id and len(short) < _LOOKS:
+                    short[name] = missing
+        return short
 
     def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
         """Return ranges of message ids, divided as the options want it."""
@@ -467,6 +499,10 @@ def _status(after: LastRead, last: MessageId | None) -> PartitionStatus[LastRead
     return PartitionStatus(after, LastRead.of(last))
 
 
+def _next_entries(peeked: Iterable[PeekedEntry]) -> list[NextEntry[LastRead]]:
+    return [NextEntry(LastRead(*one.position), one.size) for one in peeked]
+
+
 def _crosses(unread: Unread[LastRead]) -> bool:
     """Return whether it begins in another ledger than it ends."""
     return unread.after.ledger_id != unread.last.ledger_id
@@ -475,8 +511,7 @@ def _crosses(unread: Unread[LastRead]) -> bool:
 def _end(share: Share[LastRead]) -> LastRead:
     """Return the last entry of a share, as far as it can be computed.
 
-    Entry ids may have gaps, and a ledger may end before that many entries. Then there
-    are fewer, and the next micro-batch makes up for them.
+    Entry ids may have gaps, and a ledger may end before that many entries.
     """
     after, last, ahead = share.unread.after, share.unread.last, share.ahead
     whole = LastRead(*last.position)

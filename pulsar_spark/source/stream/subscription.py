@@ -244,6 +244,16 @@ class Subscription:
             **self._look_ahead(held, on_seen),
         }
 
+    def look_from(
+        self, read: Mapping[str, LastRead]
+    ) -> dict[str, tuple[PeekedEntry, ...]]:
+        """Return the next few entries after positions that the query has yet to reach.
+
+        Args:
+            read: Such a position of each topic partition.
+        """
+        return self._look_ahead(read, lambda _topic, _size: None)
+
     def _look_ahead(
         self,
         read: Mapping[str, LastRead],
