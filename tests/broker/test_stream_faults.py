@@ -25,8 +25,8 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
-from pulsar_spark.source.stream import idle_rest
 from pulsar_spark.source.stream.subscription import Subscription
+from spark_topics.source.stream import idle_rest
 from tests.support.admin import Admin, AdminError
 from tests.support.combinations import combinations
 from tests.support.embedded_broker import EmbeddedBroker
