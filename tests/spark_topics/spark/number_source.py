@@ -397,7 +397,9 @@ class NumberDataSource(DataSource):
         """Of a batch query."""
         options = options_of(self.options, Scope.BATCH_WRITE)
         columns = self._columns(schema)
-        return BatchWriter(NumberWrite(options), columns)
+        writer = BatchWriter(NumberWrite(options), columns)
+        writer.prepare()
+        return writer
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
