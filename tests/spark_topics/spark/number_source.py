@@ -67,8 +67,11 @@ _SIZE = 8
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read, and how."""
+    """What to read or to write, and how."""
 
+    checkpoint: str | None = option(
+        "checkpointLocation", None, plain_text, Scope.STREAM_WRITE, "Spark's own."
+    )
     folder: str = option("folder", "", plain_text, Scope.CLIENT, "Where it is.")
     fail_on_data_loss: bool = option(
         "failOnDataLoss", "true", boolean, Scope.READ, "Whether gaps are errors."

@@ -187,7 +187,7 @@ def test_errors_are_the_systems_own(folder: Folder) -> None:
         NumberDataSource({}).reader(NumberDataSource({}).schema())
     source = NumberDataSource({"folder": str(folder.path)})
     schema = source.schema()
-    schema.add("number", "bigint")
+    schema.add("number", "long")
     with pytest.raises(SchemaError, match="`number` comes twice"):
         source.reader(schema)
     assert "pulsar_spark" not in NumberDataSource.__module__
