@@ -176,7 +176,9 @@ class TestStream:
         stream.run()
         file = tmp_path / "checkpoint" / "offsets" / "0"
         (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink(missing_ok=True)
-        file.write_text(file.read_text().replace('"v":1', '"v":2'))
+        text = file.read_text()
+        assert '"v": 1' in text
+        file.write_text(text.replace('"v": 1', '"v": 2'))
         with pytest.raises(Exception, match=r"NUMBERS_CHECKPOINT.*numbers-spark reads"):
             stream.run()
 
