@@ -5,9 +5,9 @@ Nobody has set up logging in the Python processes that Spark starts. There, and 
 there, lines of the logger ``pulsar_spark.spark`` go to the standard error, which Spark
 passes on: to the executor's ``stderr``, or to the console with ``local[*]``.
 
-A task that lasts has a line each ``statsIntervalSeconds``, and one at its end. Shorter
-ones, such as those of most micro-batches, are added up: their process has one line for
-all of them, and no more often than that.
+A task that lasts has a line each ``statsIntervalSeconds``, and one at its end if it
+took ten seconds. Shorter ones, such as those of most micro-batches, are added up: their
+process has one line for all of them, and no more often than that interval.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from dataclasses import dataclass
 from pulsar_spark.process import show_lines
 
 logger = logging.getLogger("pulsar_spark.spark")
+
+#: A task of so many seconds has a line of its own: a process has six a minute at most,
+#: and a job that somebody waits for is not over before anything is said.
+_LASTS_S = 10.0
 
 
 @dataclass
@@ -119,14 +123,20 @@ class TaskStatistics:
             self._next_line = self._now() + self._interval_s
             self._log(logging.INFO)
 
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the task began, in seconds."""
+        return time.monotonic() - self._began
+
     def end(self) -> None:
         """Log the last line, or leave it to that of all short tasks."""
         now = self._now()
-        if self.totals.total_s >= self._interval_s:
+        is_told = self._interval_s < math.inf
+        if is_told and self.totals.total_s >= min(self._interval_s, _LASTS_S):
             self._log(logging.INFO)
             return
         self._log(logging.DEBUG)
-        if self._interval_s < math.inf:
+        if is_told:
             short = _short_tasks.setdefault(self._kind, _ShortTasks(self._began))
             short.add(self.totals)
             if now - short.began >= self._interval_s:

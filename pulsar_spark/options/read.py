@@ -257,6 +257,16 @@ class ReadOptions:
         "Time between two looks for new partitions, and for new topics of a"
         " `topicsPattern`, in milliseconds; 0 for a look at every planning.",
     )
+    lag_age_interval_s: float = option(
+        "lagAgeIntervalMs",
+        "10000",
+        seconds(MILLI, DAY_S, minimum=0),
+        Scope.STREAM,
+        "Time between two looks at the first unread entries of up to 64 topic"
+        " partitions, in turn, to show in [the lag](streaming.md#lag) how old they are,"
+        " in milliseconds; 0 for no ages. Where micro-batches have limits, each of them"
+        " looks anyway.",
+    )
     poll_timeout_s: float = option(
         "pollTimeoutMs",
         "120000",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -112,6 +112,8 @@ class WriteSummary:
         rows: Rows that are stored now.
         size_bytes: Bytes of the entries that hold them.
         duplicate_rows: Rows that the broker had already.
+        took_s: How long that took, in seconds.
+        reconnects: How often a connection had to be made again.
         topic_partitions: To how many topic partitions.
         entry: One of them, and the message id of an entry there; None in its stead
             where no receipt named one.
@@ -120,6 +122,8 @@ class WriteSummary:
     rows: int = 0
     size_bytes: int = 0
     duplicate_rows: int = 0
+    took_s: float = field(default=0.0, compare=False)
+    reconnects: int = 0
     topic_partitions: int = 0
     entry: tuple[str, MessageId | None] = ("", None)
 
@@ -428,6 +432,8 @@ class TaskWriter:
             rows=sum(p.stored_rows for p in producers),
             size_bytes=sum(p.stored_bytes for p in producers),
             duplicate_rows=sum(p.duplicate_rows for p in producers),
+            took_s=self._statistics.elapsed_s,
+            reconnects=self._producers.reconnects,
             topic_partitions=len(producers),
             entry=max(
                 ((p.topic, p.last_stored) for p in producers),

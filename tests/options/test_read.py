@@ -158,6 +158,7 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
 }
 STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
     "partitionDiscoveryIntervalMs": ("partition_discovery_interval_s", "0", 0.0),
+    "lagAgeIntervalMs": ("lag_age_interval_s", "0", 0.0),
     "predefinedSubscription": ("predefined_subscription", " Mine ", "Mine"),
     "ackOnCommit": ("ack_on_commit", "False", False),
     "deleteSubscriptionOnStop": ("delete_subscription_on_stop", "TRUE", True),

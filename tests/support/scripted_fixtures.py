@@ -38,6 +38,10 @@ class Clock:
         """As ``time.monotonic``."""
         return self.now
 
+    def time(self) -> float:
+        """As ``time.time``."""
+        return self.now
+
     def sleep(self, seconds: float) -> None:
         """As ``time.sleep``, but at once."""
         self.pauses.append(seconds)

@@ -94,6 +94,10 @@ class Admission:
         self._overall.add(size)
         self._averages.setdefault(topic, _Average()).add(size)
 
+    def entry_bytes(self, topic: str) -> float:
+        """Return the average bytes of an entry of the topic, as far as is known."""
+        return self._averages.get(topic, self._overall).size_bytes
+
     def rows(self, backlogs: Mapping[str, Backlog]) -> float:
         """Return how many rows wait, estimated where sizes are not known."""
         return sum(lane.rows for lane in self._lanes(backlogs).values())

@@ -41,14 +41,24 @@ class BatchEnds(Generic[P]):
     Args:
         cluster: Has the topic partitions.
         limits: How large micro-batches are.
+        age_interval_s: How often to look at the next entries where no limit asks for
+            it, to tell how old they are, in seconds; None for never, and for no ages.
 
     Attributes:
         backlogs: Entries that the last decision leaves, by topic partition; without
             those that are read to the end without a count.
     """
 
-    def __init__(self, cluster: Cluster[P, object], limits: StreamLimits) -> None:
+    def __init__(
+        self,
+        cluster: Cluster[P, object],
+        limits: StreamLimits,
+        age_interval_s: float | None = None,
+    ) -> None:
         self.backlogs: dict[str, int] = {}
+        self._ages_ms: dict[str, int | None] = {}  # of topic partitions with news
+        self._age_interval_s = age_interval_s
+        self._next_look_s = 0.0
         self._cluster = cluster
         self._limits = limits
         self._is_limited = limits != StreamLimits(max_delay_s=limits.max_delay_s)
@@ -79,12 +89,15 @@ class BatchEnds(Generic[P]):
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         self.backlogs = {}
+        self._ages_ms = {name: self._ages_ms.get(name) for name in news}
         if unlimited or not self._is_limited:
+            self._look_for_ages(news)
             return self._ends(news, dict.fromkeys(news), {})
         if not news:
             return {}
         waiting = self._cluster.backlog(news)
         ahead = self._cluster.peek(news, self._observe)
+        self._note_ages(ahead)
         lanes = {
             name: Backlog(
                 self._cluster.topic_of(name),
@@ -103,6 +116,37 @@ class BatchEnds(Generic[P]):
                 entries[name] = None if takes_all else count
                 self.backlogs[name] -= count
         return self._ends(news, entries, ahead)
+
+    def bytes_of(self, name: str, entries: int) -> int:
+        """Return what so many entries of a topic partition take as stored, about."""
+        return round(
+            entries * self._admission.entry_bytes(self._cluster.topic_of(name))
+        )
+
+    def age_ms(self, name: str) -> int | None:
+        """Return how old the first entry was that the last decision found unread.
+
+        Returns:
+            Milliseconds since it was published, 0 where there was none, of the last
+            look at it; None where it was not looked at.
+        """
+        return None if self._age_interval_s is None else self._ages_ms.get(name, 0)
+
+    def _look_for_ages(self, news: Mapping[str, Unread[P]]) -> None:
+        began_s = time.monotonic()
+        if self._age_interval_s is None or not news or began_s < self._next_look_s:
+            return
+        self._note_ages(self._cluster.peek(news, self._observe, is_one_enough=True))
+        now_s = time.monotonic()
+        # A broker that sends nothing is waited for: a twentieth of the time, at most.
+        self._next_look_s = now_s + max(self._age_interval_s, 20 * (now_s - began_s))
+
+    def _note_ages(self, ahead: Mapping[str, Sequence[NextEntry[P]]]) -> None:
+        now_ms = time.time() * 1e3
+        for name, entries in ahead.items():
+            if entries and (published_ms := entries[0].published_ms) is not None:
+                # The clock of who published may be ahead of ours.
+                self._ages_ms[name] = max(0, round(now_ms - published_ms))
 
     def _ends(
         self,

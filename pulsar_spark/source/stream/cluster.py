@@ -63,10 +63,13 @@ class NextEntry(Generic[P]):
     Attributes:
         position: The position of a query that has read it.
         size: Rows and stored bytes.
+        published_ms: When it was published, in milliseconds since 1970; None where that
+            is not known.
     """
 
     position: P
     size: EntrySize
+    published_ms: int | None = None
 
 
 class Waiting(NamedTuple):
@@ -197,6 +200,8 @@ class Cluster(Protocol[P, R_co]):
         self,
         news: Mapping[str, Unread[P]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[P]]]:
         """Return the next entries of some topic partitions, where that costs little.
 
@@ -204,6 +209,7 @@ class Cluster(Protocol[P, R_co]):
             news: What there is to read in each.
             on_seen: Called with each entry that was not seen before: the name of its
                 topic partition, and its size.
+            is_one_enough: Whether the very next entry of each is all that is wanted.
         """
 
     def ends(self, shares: Mapping[str, Share[P]]) -> dict[str, P]:

@@ -53,6 +53,8 @@ class StreamPlanner(Generic[P, R]):
         limits: How large micro-batches are.
         discovery_interval_s: How often to look for new topic partitions, in seconds.
         fail_on_data_loss: Whether it is an error that a topic partition is gone.
+        age_interval_s: How often to look, only for the progress, how old the first
+            unread entries are, in seconds; None for never.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class StreamPlanner(Generic[P, R]):
         *,
         discovery_interval_s: float,
         fail_on_data_loss: bool,
+        age_interval_s: float | None = None,
     ) -> None:
         self._cluster = cluster
         self._topics = TopicSet(
@@ -69,7 +72,7 @@ class StreamPlanner(Generic[P, R]):
             discovery_interval_s=discovery_interval_s,
             fail_on_data_loss=fail_on_data_loss,
         )
-        self._ends = BatchEnds(cluster, limits)
+        self._ends = BatchEnds(cluster, limits, age_interval_s)
         self._rest = IdleRest()
         self._initial: StreamOffset[P] | None = None
         self._latest: dict[str, P] = {}  # where the topic partitions end
@@ -188,16 +191,29 @@ class StreamPlanner(Generic[P, R]):
         """Return where the topics end, and what the last plan leaves of them.
 
         Returns:
-            ``latest`` (positions) and ``backlogEntries`` (numbers of stored entries),
-            both by topic and partition number; None before the first plan.
+            ``latest`` (positions), ``backlogEntries`` (numbers of stored entries),
+            ``backlogBytes`` (about, as stored) and ``ageMs`` (since the first entry
+            was published that was unread before the plan, where that is known), all by
+            topic and partition number; None before the first plan.
         """
         if not self._latest:
             return None
-        backlogs = {name: self._ends.backlogs.get(name, 0) for name in self._latest}
+        ends = self._ends
+        backlogs = {name: ends.backlogs.get(name, 0) for name in self._latest}
         return {
             "v": 1,
             "latest": position_tree(self._latest),
             "backlogEntries": topic_tree(backlogs),
+            "backlogBytes": topic_tree(
+                {name: ends.bytes_of(name, count) for name, count in backlogs.items()}
+            ),
+            "ageMs": topic_tree(
+                {
+                    name: age_ms
+                    for name in self._latest
+                    if (age_ms := ends.age_ms(name)) is not None
+                }
+            ),
         }
 
     def stop(self) -> None:

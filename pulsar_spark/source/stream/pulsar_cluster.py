@@ -91,6 +91,7 @@ def stream_planner(
         stream_limits(options),
         discovery_interval_s=options.partition_discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
+        age_interval_s=options.lag_age_interval_s or None,
     )
 
 
@@ -346,6 +347,8 @@ class PulsarCluster:
         self,
         news: Mapping[str, Unread[LastRead]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[LastRead]]]:
         """Look at the next entries of some topic partitions.
 
@@ -356,9 +359,16 @@ class PulsarCluster:
         turn = self._turn % len(others) if others else 0
         self._turn += _LOOKS
         chosen = crossing + (others[turn:] + others[:turn])[:_LOOKS]
-        found = self._watch().look({name: news[name].after for name in chosen}, on_seen)
+        found = self._watch().look(
+            {name: news[name].after for name in chosen},
+            on_seen,
+            is_one_enough=is_one_enough,
+        )
         return {
-            name: [NextEntry(LastRead(*one.position), one.size) for one in entries]
+            name: [
+                NextEntry(LastRead(*one.position), one.size, one.published_ms)
+                for one in entries
+            ]
             for name, entries in found.items()
         }
 

@@ -104,12 +104,15 @@ class PeekedEntry:
         first_index: The first message of it that is not acknowledged.
         size: Rows and stored bytes.
         is_chunk: Whether it is a piece of a message.
+        published_ms: When it was published, in milliseconds since 1970; None where that
+            cannot be read.
     """
 
     position: tuple[int, int]
     first_index: int
     size: EntrySize
     is_chunk: bool = False
+    published_ms: int | None = None
 
 
 class Subscription:
@@ -229,6 +232,8 @@ class Subscription:
         self,
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return the next few entries after these positions; none if none come in time.
 
@@ -236,18 +241,21 @@ class Subscription:
             read: The position of each topic partition.
             on_seen: Called with each entry that had not come before: the name of its
                 topic partition, and its size.
+            is_one_enough: Whether more than one entry of each would be too many.
         """
+        permits = 1 if is_one_enough else _LOOK_PERMITS
         held = {topic: after for topic, after in read.items() if topic in self._held}
         at_once = {t: after for t, after in read.items() if t not in held}
         return {
-            **self._look(self._group, at_once, on_seen),
-            **self._look_ahead(held, on_seen),
+            **self._look(self._group, at_once, on_seen, permits),
+            **self._look_ahead(held, on_seen, permits),
         }
 
     def _look_ahead(
         self,
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None],
+        permits: int,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return the next entries where the query is ahead of its acknowledgement.
 
@@ -266,13 +274,14 @@ class Subscription:
                     read_compacted=self._read_compacted,
                 ),
             )
-            return self._look(group, read, on_seen)
+            return self._look(group, read, on_seen, permits)
 
     def _look(
         self,
         group: ConsumerSet[_Member],
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None],
+        permits: int,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return what comes after these positions through these consumers."""
         members = {
@@ -289,7 +298,7 @@ class Subscription:
             if not wanting:
                 break
             for member in wanting:
-                member.ask_for_entries(_LOOK_PERMITS)
+                member.ask_for_entries(permits)
             with self._arrived:
                 self._arrived.wait_for(partial(_have_come, wanting), left_s)
                 for member, after in members.values():
@@ -707,11 +716,13 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
     charge = 1
     first_index = 0
     is_chunk = False
+    published_ms = None
     stored = entry_of(delivery)
     if stored is not None:
         charge = stored.charged_messages
         rows = stored.likely_rows
         is_chunk = stored.is_chunk
+        published_ms = stored.metadata.publish_time
     if delivery.ack_set:
         pending = sum(
             commands.to_unsigned(word) << (64 * at)
@@ -724,6 +735,7 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
         first_index,
         EntrySize(rows, size_bytes),
         is_chunk,
+        published_ms,
     )
     return entry, charge
 

@@ -134,6 +134,8 @@ class NumberCluster:
         self,
         news: Mapping[str, Unread[Offset]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[Offset]]]:
         """Sizes are not known before a read."""
         return {}

@@ -25,6 +25,8 @@ class Peeking(NumberCluster):
         self,
         news: Mapping[str, Unread[Offset]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[Offset]]]:
         """One entry of each."""
         size = EntrySize(10, 100)
