@@ -46,6 +46,8 @@ from pulsar_spark.message_id import MessageId, decode_message_id, encode_message
 from pulsar_spark.options.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
+from pulsar_spark.spark.other_python import warn_of_other_python
+from pulsar_spark.spark.progress import progress
 
 kernel = messages.KERNEL
 
@@ -53,6 +55,7 @@ protect_loggers()
 
 # Where a jar has its name, this warns: an import may be all that Python sees of it.
 PulsarDataSource.name()
+warn_of_other_python()
 
 __all__ = [
     "AuthError",
@@ -78,4 +81,5 @@ __all__ = [
     "dump_offsets",
     "encode_message_id",
     "kernel",
+    "progress",
 ]

@@ -27,6 +27,11 @@ def _program() -> str:
     return getattr(spec, "name", None) or ""
 
 
+def is_spark_worker() -> bool:
+    """Return whether Spark started this process, for Python that is its business."""
+    return _program().startswith("pyspark.")
+
+
 def show_lines(logger: logging.Logger) -> None:
     """Let a logger's lines go to the standard error, which Spark passes on.
 
@@ -34,7 +39,7 @@ def show_lines(logger: logging.Logger) -> None:
     """
     if logger.hasHandlers() or logger.level != logging.NOTSET:
         return
-    if not _program().startswith("pyspark."):
+    if not is_spark_worker():
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_FORMAT)

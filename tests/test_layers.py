@@ -50,6 +50,7 @@ LAYERS = {
     "topics": Layer(("errors", "text"), (), _NETWORK + _CLOCK),
     # What is done to processes that Spark started.
     "process": Layer((), (), _NETWORK),
+    "pythons": Layer((), (), _NETWORK + _CLOCK),
     "statistics": Layer(("process",), (), _NETWORK),
     # Spark's map of options -> frozen values.
     "options": Layer(
@@ -458,6 +459,7 @@ LAYERS = {
             "topics",
             "columns",
             "process",
+            "pythons",
             "statistics",
             "options",
             "client",
@@ -503,6 +505,7 @@ LAYERS = {
             "message_id",
             "topics",
             "options",
+            "pythons",
             "schemas",
             "loops.messages",
             "client",

@@ -98,6 +98,20 @@ def test_short_tasks_share_a_line(
     assert found[1].startswith("480 tasks within 60.0 s: ")
 
 
+def test_a_task_of_ten_seconds(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    """Whoever waits for a job of half a minute sees what its tasks did."""
+    for lasts_s, own_lines in ((9.9, 0), (10.0, 1)):
+        one = task()
+        clock.now += lasts_s
+        one.count(3)
+        one.end()
+        assert len(lines()) == own_lines
+    one = task(interval_s=1.0)
+    clock.now += 1.0
+    one.end()
+    assert len(lines()) == 1
+
+
 def test_after_a_rest(clock: Clock, lines: Callable[[], list[str]]) -> None:
     """What short tasks did before a rest has its line with the next one."""
     task().end()

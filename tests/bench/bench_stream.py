@@ -56,7 +56,7 @@ def run_planning(cluster: Cluster, counts: list[int], repeats: int) -> list[Case
 
 
 def _plan_case(cluster: Cluster, count: int, repeats: int) -> Case:
-    topic = _new_topic(cluster, count)
+    topic = new_topic(cluster, count)
     note(f"planning micro-batches over {count} partitions")
     options = parse_read_options(
         {
@@ -121,7 +121,7 @@ def run_batches(
     """One row of the result is one micro-batch of ten rows."""
     spark.dataSource.register(PulsarDataSource)
     spark.dataSource.register(ReadyBatches)
-    topic = _new_topic(cluster, _PARTITIONS)
+    topic = new_topic(cluster, _PARTITIONS)
     count = batches + _WARM_UP_BATCHES
     client = pulsar.Client(cluster.service_url, logger=QUIET)
     try:
@@ -213,7 +213,8 @@ def batch_measure(
 _numbers = itertools.count()
 
 
-def _new_topic(cluster: Cluster, partitions: int) -> str:
+def new_topic(cluster: Cluster, partitions: int) -> str:
+    """Make a topic that nobody used before, and return its full name."""
     name = f"stream-{next(_numbers)}-{uuid.uuid4().hex[:6]}"
     topic = f"persistent://{cluster.namespace}/{name}"
     cluster.admin.create_partitioned(topic, partitions)

@@ -59,8 +59,9 @@ TASK = re.compile(
     rf"{TIME} INFO pulsar_spark.spark: persistent:.*: \d+ rows, {FIGURES}"
 )
 WRITE = re.compile(
-    rf"{TIME} INFO pulsar_spark.spark: write: 100 rows, \d+ bytes by 1 tasks; 0 rows "
-    "were there already"
+    rf"{TIME} INFO pulsar_spark.spark: write: 100 rows, \d+ bytes by 1 tasks in "
+    r"\d+\.\d s, \d+ rows/s; the slowest was task 0, \d+\.\d s; 0 rows were there "
+    "already; 0 reconnects"
 )
 
 

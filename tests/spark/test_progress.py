@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of `pulsar_spark.spark.progress`; with Spark: tests/broker."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+from pulsar_spark.spark.progress import StageProgress, _Lines
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        (StageProgress(3, 40, 0, 0, 0.0), "0 of 40 tasks (0%), 0 rows"),
+        (
+            StageProgress(3, 40, 0, 5_000, 10.0),
+            "0 of 40 tasks (0%), 5,000 rows, 500 rows/s",
+        ),
+        (
+            StageProgress(3, 40, 10, 4_100_000, 50.0),
+            "10 of 40 tasks (25%), 4,100,000 rows, 82,000 rows/s, 2:30 left",
+        ),
+        (StageProgress(3, 4, 1, None, 2.0), "1 of 4 tasks (25%), 6.0 s left"),
+        (
+            StageProgress(3, 1000, 1, 7, 10.0),
+            "1 of 1000 tasks (0%), 7 rows, 1 rows/s, 2:46:30 left",
+        ),
+        (
+            StageProgress(3, 4, 4, 400, 8.0, is_over=True),
+            "4 tasks, 400 rows in 8.0 s, 50 rows/s",
+        ),
+    ],
+)
+def test_the_line(stage: StageProgress, text: str) -> None:
+    """Only what is known: no time that is left before a task is done."""
+    assert str(stage) == f"pulsar-spark: stage 3: {text}"
+
+
+def test_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would wrap is cut, as only the last row can be drawn anew."""
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((20, 5)))
+    out = Terminal()
+    lines = _Lines(out)
+    stages = [StageProgress(n, 4, 0, 0, 0.0) for n in (3, 4)]
+    lines.show(stages, [])
+    lines.show([], [])
+    assert out.getvalue() == "pulsar-spark: stage\r\x1b[K"
+
+
+def test_several_stages() -> None:
+    """The first one, and how many more."""
+    out = io.StringIO()
+    lines = _Lines(out)
+    stages = [StageProgress(n, 4, 0, None, 0.0) for n in (3, 4, 5)]
+    lines.show(stages[:2], [])
+    lines.show(stages, [])
+    assert out.getvalue() == (
+        "pulsar-spark: stage 3: 0 of 4 tasks (0%) and 1 more stage\n"
+        "pulsar-spark: stage 3: 0 of 4 tasks (0%) and 2 more stages\n"
+    )
