@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pulsar_spark import PulsarLagListener
 from pulsar_spark.spark.lag import StreamLag
 
-LAGS: dict[tuple[str, int], StreamLag] = {}  # the last one of each source
+TEXTS: dict[str, str] = {}  # what a scrape gets of each source
 
 
 class Metrics(BaseHTTPRequestHandler):
@@ -24,19 +24,17 @@ class Metrics(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a line for each gauge of each source."""
-        lines = []
-        for lag in LAGS.copy().values():
-            labels = ",".join(f'{name}="{v}"' for name, v in lag.labels().items())
-            lines += [f"{name}{{{labels}}} {v}\n" for name, v in lag.metrics().items()]
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.end_headers()
-        self.wfile.write("".join(sorted(lines)).encode())
+        self.wfile.write("".join(TEXTS.copy().values()).encode())
 
 
 def note(lag: StreamLag) -> None:
-    """Keep what the next scrape gets."""
-    LAGS[lag.query_id, lag.source_index] = lag
+    """Keep the figures of a source until the next ones."""
+    labels = ",".join(f'{name}="{value}"' for name, value in lag.labels().items())
+    lines = (f"{name}{{{labels}}} {value}\n" for name, value in lag.metrics().items())
+    TEXTS[labels] = "".join(lines)
 
 
 def main(topic: str, checkpoint: str, port: str, service_url: str) -> None:
@@ -52,6 +50,7 @@ def main(topic: str, checkpoint: str, port: str, service_url: str) -> None:
     writer.option("checkpointLocation", checkpoint).start().awaitTermination()
     spark.streams.removeListener(listener)
     server.shutdown()
+    server.server_close()
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ class ClientOptions:
         seconds(1, DAY_S, minimum=0),
         Scope.CLIENT,
         "Seconds between two lines of statistics of a task; 0 for none, and for no"
-        " line about a whole write: see [Statistics](cluster.md#statistics).",
+        " line about a whole write: see [Where lines go](seeing.md#where-lines-go).",
     )
     listener_name: str | None = option(
         "pulsar.client.listenerName",

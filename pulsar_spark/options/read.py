@@ -263,9 +263,9 @@ class ReadOptions:
         seconds(MILLI, DAY_S, minimum=0),
         Scope.STREAM,
         "Time between two looks at the first unread entries of up to 64 topic"
-        " partitions, in turn, to show in [the lag](streaming.md#lag) how old they are,"
-        " in milliseconds; 0 for no ages. Where micro-batches have limits, each of them"
-        " looks anyway.",
+        " partitions, in turn, to show in [the lag](seeing.md#lag-of-a-stream) how old"
+        " they are, in milliseconds; 0 for no ages. Where micro-batches have limits,"
+        " each of them looks anyway.",
     )
     poll_timeout_s: float = option(
         "pollTimeoutMs",

@@ -58,8 +58,10 @@ def _pythons() -> dict[str, str]:
     context = SparkContext._active_spark_context
     if context is not None and context._jvm is not None:
         try:
-            chosen = context._jvm.org.apache.spark.api.python.PythonUtils
-            return {str(chosen.defaultPythonExec()): "as Spark was started"}
+            # An object of Scala, as Java calls it.
+            utils = getattr(context._jvm.org.apache.spark.api.python, "PythonUtils$")
+            chosen = getattr(utils, "MODULE$").defaultPythonExec()
+            return {str(chosen): "as Spark was started"}
         except Exception as error:
             logger.debug("Spark does not tell its Python: %s", error)
     return pythons_of_spark(os.environ)

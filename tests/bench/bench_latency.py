@@ -10,7 +10,6 @@ most of it: Python sources have no real-time mode.
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from math import ceil
@@ -38,8 +37,11 @@ _PERCENTILES = (50, 99)
 _PER_S = 50
 _PARTITIONS = 2
 
-#: Messages that go before: the first micro-batches of a query start workers.
-_WARM_UP_S = 5.0
+#: Micro-batches that do not count: the first ones of a query start workers.
+_WARM_UP_BATCHES = 5
+
+#: Longest time for these, and for the rows that are still to come at the end.
+_PATIENCE_S = 120.0
 
 
 def run(cluster: Cluster, spark: SparkSession, seconds: float = 20.0) -> list[Case]:
@@ -74,17 +76,14 @@ def _latencies(
 ) -> list[float]:
     """Return the seconds that each message took, without those that warm up."""
     topic = new_topic(cluster, _PARTITIONS)
-    wanted = ceil(seconds * _PER_S)
-    warm_up = ceil(_WARM_UP_S * _PER_S)
-    found: list[tuple[int, float]] = []
-    has_all = threading.Event()
+    found: list[tuple[int, float]] = []  # when sent, in milliseconds, and what it took
+    batches: list[int] = []
 
     def take(rows: DataFrame, batch_id: int) -> None:
-        published = [row[0] for row in rows.collect()]
+        sent = [row[0] for row in rows.collect()]
         now_s = time.time()
-        found.extend((at_ms, now_s - at_ms / 1e3) for at_ms in published)
-        if len(found) >= warm_up + wanted:
-            has_all.set()
+        found.extend((at_ms, now_s - at_ms / 1e3) for at_ms in sent)
+        batches.append(batch_id)
 
     options = {
         "service.url": cluster.service_url,
@@ -101,31 +100,45 @@ def _latencies(
             .trigger(processingTime=trigger)
             .start()
         )
+        client = pulsar.Client(cluster.service_url, logger=QUIET)
         try:
-            _publish(cluster.service_url, topic, warm_up + wanted)
-            deadline = time.monotonic() + 120
-            while not has_all.wait(0.1):
+            producer = _producer(client, topic)
+            deadline = time.monotonic() + _PATIENCE_S
+            while len(batches) < _WARM_UP_BATCHES:
                 assert query.isActive, query.exception()
-                assert time.monotonic() < deadline, f"{len(found)} rows came"
+                assert time.monotonic() < deadline, "the first micro-batches"
+                _publish(producer, 1)
+            count = ceil(seconds * _PER_S)
+            first_ms = _publish(producer, count)
+            deadline = time.monotonic() + _PATIENCE_S
+            while (
+                len(counted := [s for at_ms, s in found if at_ms >= first_ms]) < count
+            ):
+                assert query.isActive, query.exception()
+                assert time.monotonic() < deadline, f"{len(counted)} rows of {count}"
+                time.sleep(0.1)
         finally:
+            client.close()
             query.stop()
-    return [latency_s for _, latency_s in sorted(found)[warm_up:]]
+    return taken_s
 
 
-def _publish(service_url: str, topic: str, count: int) -> None:
-    """Send messages at the pace, each with the time of its call."""
-    client = pulsar.Client(service_url, logger=QUIET)
-    try:
-        producer = client.create_producer(
-            topic,
-            batching_enabled=False,
-            message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
-        )
-        began = time.monotonic()
-        for number in range(count):
-            time.sleep(max(0.0, began + number / _PER_S - time.monotonic()))
-            at_ms = round(time.time() * 1e3)
-            producer.send_async(b"x" * 100, lambda *_: None, event_timestamp=at_ms)
-        producer.flush()
-    finally:
-        client.close()
+def _producer(client: pulsar.Client, topic: str) -> pulsar.Producer:
+    return client.create_producer(
+        topic,
+        batching_enabled=False,
+        message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
+    )
+
+
+def _publish(producer: pulsar.Producer, count: int) -> int:
+    """Send messages at the pace, each with the time of its call; return the first."""
+    began = time.monotonic()
+    first_ms = 0
+    for number in range(count):
+        at_ms = round(time.time() * 1e3)
+        first_ms = first_ms or at_ms
+        producer.send_async(b"x" * 100, lambda *_: None, event_timestamp=at_ms)
+        time.sleep(max(0.0, began + (number + 1) / _PER_S - time.monotonic()))
+    producer.flush()
+    return first_ms

@@ -267,7 +267,7 @@ def test_latency(
     cluster: Cluster, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line for each percentile; the benchmark itself waits for the rows."""
-    monkeypatch.setattr(bench_latency, "_WARM_UP_S", 0.1)
+    monkeypatch.setattr(bench_latency, "_WARM_UP_BATCHES", 1)
     cases = bench_latency.run(cluster, spark, 0.2)
     assert len(cases) == 4
     assert all(0 <= case.seconds[0] < 120 for case in cases)

@@ -86,7 +86,7 @@ class StreamLag:
         """What these take as stored, about; None where that was not reported."""
         sizes = [one.backlog_bytes for one in self.partitions]
         known = [size_bytes for size_bytes in sizes if size_bytes is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return sum(known) if known and len(known) == len(sizes) else None
 
     @property
     def age_s(self) -> float | None:
