@@ -111,12 +111,12 @@ def _latencies(
             count = ceil(seconds * _PER_S)
             first_ms = _publish(producer, count)
             deadline = time.monotonic() + _PATIENCE_S
-            while (
-                len(counted := [s for at_ms, s in found if at_ms >= first_ms]) < count
-            ):
+            taken_s: list[float] = []
+            while len(taken_s) < count:
                 assert query.isActive, query.exception()
-                assert time.monotonic() < deadline, f"{len(counted)} rows of {count}"
+                assert time.monotonic() < deadline, f"{len(taken_s)} rows of {count}"
                 time.sleep(0.1)
+                taken_s = [s for at_ms, s in found if at_ms >= first_ms]
         finally:
             client.close()
             query.stop()
