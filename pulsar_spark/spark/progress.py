@@ -173,8 +173,12 @@ def _job_group(context: SparkContext) -> Iterator[str]:
     try:
         yield group
     finally:
-        # The type of the parameter leaves out what clears a property.
-        context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]
+        try:
+            # The type of the parameter leaves out what clears a property.
+            context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]
+        except Exception as error:
+            # Who stops Spark in the block has nothing left to clear.
+            logger.debug("The group of jobs is not cleared: %s", error)
 
 
 class _Watch:
@@ -186,8 +190,8 @@ class _Watch:
     """
 
     def __init__(self, context: SparkContext, group: str) -> None:
+        self._context = context
         self._tracker = context.statusTracker()
-        self._store = context._jsc.sc().statusStore()
         self._group = group
         self._before = set(self._tracker.getJobIdsForGroup(group))
         self._began_s: dict[int, float] = {}  # of stages that were seen to run
@@ -245,7 +249,8 @@ class _Watch:
         """Return the rows that the tasks of a stage have read, from whatever source."""
         # Not of Spark's public interface: without it there are tasks, and no rows.
         try:
-            data: Any = self._store.lastStageAttempt(stage_id)
+            store = self._context._jsc.sc().statusStore()
+            data: Any = store.lastStageAttempt(stage_id)
             return int(data.inputRecords() or data.shuffleReadRecords())
         except Exception as error:
             logger.debug("Spark does not tell the rows of a stage: %s", error)

@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import io
 import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.spark import progress as progress_module
 from pulsar_spark.spark.progress import StageProgress, _Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Terminal(io.StringIO):
@@ -56,6 +61,35 @@ def test_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     lines.show(stages, [])
     lines.show([], [])
     assert out.getvalue() == "pulsar-spark: stage\r\x1b[K"
+
+
+def test_spark_is_stopped_in_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing can be asked any more, which is no error of the job."""
+    context = Stopping()
+    monkeypatch.setattr(progress_module, "_context_of", lambda _: context)
+    with progress_module.progress(file=Terminal()):
+        context.is_stopped = True
+    assert context.asked > 2
+
+
+class Stopping:
+    """A context of Spark that may be stopped, and its status tracker."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def method(*_: object) -> Any:
+            self.asked += 1
+            if self.is_stopped:
+                raise AttributeError("'NoneType' object has no attribute 'sc'")
+            answers: dict[str, Any] = {"statusTracker": self, "getJobIdsForGroup": []}
+            return answers.get(name)
+
+        return method
 
 
 def test_several_stages() -> None:
