@@ -354,11 +354,15 @@ class PulsarCluster:
 
         Where the next entry lies in another ledger, its number cannot be computed.
         """
-        crossing = [name for name, unread in news.items() if _crosses(unread)]
-        others = [name for name, unread in news.items() if not _crosses(unread)]
+        crossing = {
+            name: None  # a set, in order
+            for name, unread in news.items()
+            if _crosses(unread) and not is_one_enough
+        }
+        others = [name for name in news if name not in crossing]
         turn = self._turn % len(others) if others else 0
         self._turn += _LOOKS
-        chosen = crossing + (others[turn:] + others[:turn])[:_LOOKS]
+        chosen = [*crossing, *(others[turn:] + others[:turn])[:_LOOKS]]
         found = self._watch().look(
             {name: news[name].after for name in chosen},
             on_seen,

@@ -241,21 +241,22 @@ class Subscription:
             read: The position of each topic partition.
             on_seen: Called with each entry that had not come before: the name of its
                 topic partition, and its size.
-            is_one_enough: Whether more than one entry of each would be too many.
+            is_one_enough: Whether more than one entry of each would be too many, and
+                none where it takes further consumers.
         """
-        permits = 1 if is_one_enough else _LOOK_PERMITS
         held = {topic: after for topic, after in read.items() if topic in self._held}
         at_once = {t: after for t, after in read.items() if t not in held}
+        if is_one_enough:
+            return self._look(self._group, at_once, on_seen, 1)
         return {
-            **self._look(self._group, at_once, on_seen, permits),
-            **self._look_ahead(held, on_seen, permits),
+            **self._look(self._group, at_once, on_seen),
+            **self._look_ahead(held, on_seen),
         }
 
     def _look_ahead(
         self,
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None],
-        permits: int,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return the next entries where the query is ahead of its acknowledgement.
 
@@ -274,14 +275,14 @@ class Subscription:
                     read_compacted=self._read_compacted,
                 ),
             )
-            return self._look(group, read, on_seen, permits)
+            return self._look(group, read, on_seen)
 
     def _look(
         self,
         group: ConsumerSet[_Member],
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None],
-        permits: int,
+        permits: int = _LOOK_PERMITS,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return what comes after these positions through these consumers."""
         members = {
