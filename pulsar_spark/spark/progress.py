@@ -40,9 +40,10 @@ logger = logging.getLogger("pulsar_spark.spark")
 #: In the environment: ``always``, also where no terminal is, or ``never``.
 VARIABLE = "PULSAR_SPARK_PROGRESS"
 
-#: Time between two looks, in seconds: where a line is drawn anew, and where each look
-#: adds a line.
-_TERMINAL_S = 0.5
+#: Time between two looks, in seconds: shorter stages may have no line.
+_LOOK_S = 0.5
+
+#: Time between two lines about what runs, where no line can be drawn anew, in seconds.
 _LINES_S = 10.0
 
 _GROUP = "spark.jobGroup.id"
@@ -113,7 +114,8 @@ def progress(
     One line on a terminal, drawn anew twice a second, and one that stays for each stage
     that lasted: rows, rows a second, tasks that are done, and the time left if the
     others take as long. Where there is no terminal nothing is shown unless asked for;
-    then there is a line each ten seconds. A job is the same with or without this.
+    then there is a line each ten seconds. A job is the same with or without this, but
+    Spark's own bar of tasks, which would be on the same line, is stopped for good.
 
     Args:
         spark: The session; without it the one that is active.
@@ -151,14 +153,31 @@ def _context_of(spark: SparkSession | None) -> SparkContext | None:
             " draws a line by itself on a terminal."
         )
         return None
-    if (context.getConf().get(_OWN_BAR) or "").lower() == "true":
+    if not _stop_own_bar(context):
         logger.warning(
-            "No progress is shown: Spark draws its own bar on the same terminal. Set"
-            " %s=false for this one, with its rows.",
+            "No progress is shown: Spark draws its own bar on the same line, and does"
+            " not let it be stopped. Start Spark with %s=false.",
             _OWN_BAR,
         )
         return None
     return context
+
+
+def _stop_own_bar(context: SparkContext) -> bool:
+    """Stop the bar of tasks that Spark draws by default; return whether there is none.
+
+    It knows no pause: the session has none from now on. Whoever wants another line has
+    asked for it.
+    """
+    try:
+        bar: Any = context._jsc.sc().progressBar()
+        if bar.isDefined():
+            bar.get().stop()
+    except Exception as error:
+        # Not of Spark's public interface.
+        logger.debug("Spark's own bar cannot be stopped: %s", error)
+        return (context.getConf().get(_OWN_BAR) or "true").lower() == "false"
+    return True
 
 
 @contextlib.contextmanager
@@ -262,11 +281,10 @@ def _watched(watch: _Watch, out: TextIO) -> Iterator[None]:
     """Show what a watch sees, in a thread that ends with the block."""
     is_over = threading.Event()
     lines = _Lines(out)
-    interval_s = _TERMINAL_S if lines.is_terminal else _LINES_S
 
     def run() -> None:
         try:
-            while not is_over.wait(interval_s):
+            while not is_over.wait(_LOOK_S):
                 lines.show(*watch.look())
             lines.show([], watch.look_at_the_end())
         except Exception as error:
@@ -289,11 +307,15 @@ class _Lines:
         self.is_terminal = out.isatty()
         self._out = out
         self._is_drawn = False
+        self._next_s = time.monotonic() + _LINES_S
 
     def show(self, running: list[StageProgress], over: list[StageProgress]) -> None:
         """Add what is over, and show what runs: the first stage, and how many more."""
         text = "".join(f"{self._line(str(one))}\n" for one in over)
+        if not self.is_terminal and time.monotonic() < self._next_s:
+            running = []
         if running:
+            self._next_s = time.monotonic() + _LINES_S
             more = len(running) - 1
             also = f" and {more} more stage{'s' * (more > 1)}" if more else ""
             line = self._line(f"{running[0]}{also}")

@@ -48,8 +48,8 @@ def rows(spark: SparkSession, admin: Admin, service_url: str, topic: str) -> Dat
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs of tests are short."""
-    monkeypatch.setattr(module, "_TERMINAL_S", 0.01)
-    monkeypatch.setattr(module, "_LINES_S", 0.01)
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(module, "_LINES_S", 0.0)
 
 
 def threads() -> list[threading.Thread]:
@@ -130,23 +130,6 @@ def test_a_job_that_fails(spark: SparkSession, topic: str, service_url: str) -> 
     assert not threads()
     *_, last = out.getvalue().split("\r\x1b[K")
     assert last == "" or last.endswith("\n")
-
-
-def test_beside_sparks_own_bar(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Two bars would draw over each other: this one gives way and says so."""
-    settings = spark.sparkContext._conf
-    out = Terminal()
-    settings.set("spark.ui.showConsoleProgress", "true")
-    try:
-        with pulsar_spark.progress(spark, file=out, show=True):
-            assert not threads()
-            spark.range(10).count()
-    finally:
-        settings.set("spark.ui.showConsoleProgress", "false")
-    assert out.getvalue() == ""
-    assert "spark.ui.showConsoleProgress=false" in caplog.text
 
 
 def test_a_session_of_a_server(caplog: pytest.LogCaptureFixture) -> None:

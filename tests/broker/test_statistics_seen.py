@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: those of the default, and of each second; then a stream from topic to topic.
 JOB = """
 import sys, time
+import pulsar_spark
+from pulsar_spark.spark import progress
 from pyspark.sql import SparkSession
 
 url, topic = sys.argv[1:]
@@ -49,6 +51,9 @@ stream = stream.options(**options, topic=topic).load().select("value")
 writer = stream.writeStream.format("pulsar").options(**options, topic=f"{topic}-copy")
 writer = writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
 writer.start().awaitTermination()
+progress._LOOK_S = 0.01
+with pulsar_spark.progress(spark, show=True):
+    rows.write.format("noop").mode("overwrite").save()
 spark.stop()
 """
 
@@ -108,4 +113,8 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     own = [line for line in shown if TASK.fullmatch(line)]
     assert sums or own, shown
     writing = [line for line in shown if WRITING.fullmatch(line)]
+    # Spark's own bar is there by default, until somebody asks for ours.
+    *_, last = done.stderr.split("pulsar-spark: stage")
+    assert re.match(r" \d+: 1 tasks, 100 rows in .* s", last), done.stderr[-3000:]
+    assert "[Stage" not in last
     assert len(shown) == len(writes) + len(writing) + len(sums) + len(own), shown

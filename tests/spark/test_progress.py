@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import io
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
 
 from pulsar_spark.spark import progress as progress_module
 from pulsar_spark.spark.progress import StageProgress, _Lines
@@ -74,6 +76,25 @@ def test_spark_is_stopped_in_the_block(
     assert context.asked > 2
 
 
+@pytest.mark.parametrize(("setting", "is_shown"), [("true", False), ("false", True)])
+def test_a_bar_that_cannot_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    setting: str,
+    *,
+    is_shown: bool,
+) -> None:
+    """Of a Spark to come: two bars would draw over each other, this one gives way."""
+    jvm = Stopping()
+    jvm.is_stopped = True
+    conf = SimpleNamespace(get=lambda _: setting)
+    context = SimpleNamespace(_jsc=jvm, getConf=lambda: conf)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    found = progress_module._context_of(None)
+    assert (found is context) == is_shown
+    assert ("spark.ui.showConsoleProgress=false" in caplog.text) == (not is_shown)
+
+
 class Stopping:
     """A context of Spark that may be stopped, and its status tracker."""
 
@@ -92,14 +113,20 @@ class Stopping:
         return method
 
 
-def test_several_stages() -> None:
-    """The first one, and how many more."""
+def test_several_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, and how many more; what has ended, in between."""
+    monkeypatch.setattr(progress_module, "_LINES_S", 0.0)
     out = io.StringIO()
     lines = _Lines(out)
     stages = [StageProgress(n, 4, 0, None, 0.0) for n in (3, 4, 5)]
     lines.show(stages[:2], [])
     lines.show(stages, [])
+    monkeypatch.setattr(progress_module, "_LINES_S", 3600.0)
+    lines.show(stages[:1], [])
+    lines.show(stages[:1], [StageProgress(2, 4, 4, None, 1.0, is_over=True)])
     assert out.getvalue() == (
         "pulsar-spark: stage 3: 0 of 4 tasks (0%) and 1 more stage\n"
         "pulsar-spark: stage 3: 0 of 4 tasks (0%) and 2 more stages\n"
+        "pulsar-spark: stage 3: 0 of 4 tasks (0%)\n"
+        "pulsar-spark: stage 2: 4 tasks in 1.0 s\n"
     )
