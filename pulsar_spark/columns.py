@@ -9,6 +9,7 @@ a write in ``arrow.encode``.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # The columns that other modules name.
@@ -233,3 +234,23 @@ METADATA_COLUMNS_ALL = tuple(name for name in READ if name != VALUE)
 METADATA_COLUMNS_DEFAULT = tuple(
     name for name in METADATA_COLUMNS_ALL if READ[name].default
 )
+
+#: What columns of Spark's Kafka source and sink are called here, "" for nothing.
+OF_KAFKA = {
+    "key": KEY,
+    "headers": "__messageProperties (MAP<STRING, STRING>)",
+    "topic": TOPIC,
+    "partition": PARTITION,
+    "offset": "",
+    "timestamp": "__eventTime",
+    "timestampType": "",
+}
+
+
+def renamed_from_kafka(names: Iterable[str]) -> str:
+    """Return what to do about columns of Kafka's, such as "key to __key"."""
+    return ", ".join(
+        f"{name} to {OF_KAFKA[name]}" if OF_KAFKA[name] else f"drop {name}"
+        for name in names
+        if name in OF_KAFKA
+    )

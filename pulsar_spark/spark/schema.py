@@ -42,6 +42,7 @@ from pulsar_spark.columns import (
     VALUE,
     WRITE,
     ColumnType,
+    renamed_from_kafka,
 )
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions, WriteOptions
@@ -190,9 +191,18 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
         if one.name in READ_ONLY
         and one.dataType.simpleString() == READ[one.name].type.simple_string
     ]
+    problems = []
+    copies_bytes = options.schema_topic is not None and _is_bytes(schema, left_out)
+    if copies_bytes:
+        if SCHEMA_VERSION in left_out:
+            left_out.remove(SCHEMA_VERSION)
+        else:
+            problems.append(
+                f"with schemaTopic the bytes in `{VALUE}` need `{SCHEMA_VERSION}` "
+                f"beside them, which a read has with `metadataColumns={SCHEMA_VERSION}`"
+            )
     schema = StructType([one for one in schema.fields if one.name not in left_out])
     names = schema.fieldNames()
-    problems = []
     is_auto = options.schema_type == "auto"
     others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
     if VALUE not in names and not any(others):
@@ -200,9 +210,15 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     if options.topic is None and TOPIC not in names:
         problems.append(
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"
-            + " (`topic` is Kafka's column: rename it)" * ("topic" in names)
+            + (
+                f" (rename Kafka's columns: {renamed_from_kafka(names)})"
+                if "topic" in names
+                else ""
+            )
         )
     for field in schema.fields:
+        if copies_bytes and field.name == SCHEMA_VERSION:
+            continue
         if problem := _problem(field, options.schema_type):
             problems.append(problem)
     problems += _repetitions(schema)
@@ -218,6 +234,16 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             f" says them anew of each message: {', '.join(left_out)}"
         )
     return _to_arrow(schema)
+
+
+def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
+    """Return whether the value of these rows is the bytes in ``value`` alone."""
+    values = [
+        one
+        for one in schema.fields
+        if one.name == VALUE or not (one.name in WRITE or one.name in left_out)
+    ]
+    return [(one.name, one.dataType) for one in values] == [(VALUE, BinaryType())]
 
 
 def _problem(field: StructField, schema_type: str) -> str:
