@@ -143,7 +143,19 @@ class TopicSchemas:
             info = registered
         if not self._copies_bytes:
             self._checked(info)
+        elif self._has_field_of_bytes(info):
+            raise SchemaError(
+                f"schemaTopic cannot tell what `{VALUE}` is: the field of this name of"
+                f" {described(info)}, or all bytes of a value. Leave schemaTopic out,"
+                f" and write to a topic that was created with the same schema."
+            )
         return info
+
+    def _has_field_of_bytes(self, info: SchemaInfo) -> bool:
+        with contextlib.suppress(InvalidSchemaError):
+            encoder_for(info, pa.schema([self._columns.field(VALUE)]))
+            return True
+        return False
 
     def _source(self) -> SchemaInfo:
         """Return the schema of ``schemaTopic``, which is asked for once."""

@@ -127,6 +127,35 @@ class TestCopies:
         with pytest.raises(SchemaError, match=r"with the schema of persistent:.*/s: "):
             chosen(pool, FULL, schemaTopic="s")
 
+    def test_a_field_that_is_called_like_all_bytes(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Its decoded values are not taken for whole ones."""
+        text = '{"type":"record","name":"R","fields":[{"name":"value","type":"bytes"}]}'
+        scripted.add_schema(self.SOURCE.full_name, SchemaType.AVRO, text)
+        with pytest.raises(SchemaError, match="cannot tell what `value` is"):
+            chosen(pool, self.COPY, schemaTopic="s")
+
+    def test_rows_that_name_topics(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Each of the topics gets it."""
+        scripted.add_schema(self.SOURCE.full_name, SchemaType.AVRO, AVRO)
+        scripted.add_schema(OTHER.full_name, SchemaType.STRING, "")
+        columns = self.COPY.append(pa.field("__topic", pa.string()))
+        one = schemas(pool, columns, schemaTopic="s")
+        encoder = ByTopicEncoder(one, columns, one.choose)
+        names = [OTHER.full_name, TOPIC.full_name, OTHER.full_name]
+        found = encoder.encode(
+            [
+                pa.array([b"a", b"b", b"c"]),
+                pa.array([0, 0, 0], pa.int64()),
+                pa.array(names),
+            ]
+        )
+        assert found.values.to_pylist() == [b"a", b"b", b"c"]
+        assert {one.chosen[topic].type for topic in (TOPIC, OTHER)} == {SchemaType.AVRO}
+
     @pytest.mark.parametrize("version", [0, 2, None])
     def test_bytes_of_other_versions(
         self, scripted: ScriptedBroker, pool: ConnectionPool, version: int | None
