@@ -10,9 +10,12 @@ that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make test-matrix`
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pulsar_spark import errors
 from pulsar_spark.options import options_table_markdown
@@ -32,6 +35,10 @@ from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+
+#: A page that is read from top to bottom, and the notebook that is made of it.
+TUTORIAL = DOCS / "tutorial.md"
+NOTEBOOK = ROOT / "examples" / "orders.ipynb"
 
 #: What people read, in the order in which they are likely to.
 DOCUMENTS = (
@@ -62,7 +69,7 @@ def replace_between(text: str, name: str, content: str) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Return the text of each document that has generated parts, with these renewed."""
+    """Return the text of each file that is generated, or has generated parts."""
     parts = {
         "architecture": {"rooms": _rooms()},
         "columns": {
@@ -91,7 +98,36 @@ def generated() -> dict[Path, str]:
         for name, content in contents.items():
             text = replace_between(text, name, content)
         found[DOCS / f"{page}.md"] = text
+    found[NOTEBOOK] = notebook(TUTORIAL.read_text())
     return found
+
+
+def notebook(page: str) -> str:
+    """Return a page as a Jupyter notebook: its blocks of Python are cells.
+
+    Links lead to the project, and pictures are left out: the notebook draws its own.
+    """
+    page = re.sub(r"^!\[.*\n\n", "", page, flags=re.M)
+    page = re.sub(r"\]\((?=[\w-]+\.md)", f"]({REPOSITORY}/blob/main/docs/", page)
+    cells: list[dict[str, Any]] = []
+    for number, text in enumerate(
+        re.split(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
+    ):
+        source = text.strip().splitlines(keepends=True)
+        if source:
+            cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}}
+            cell |= {"cell_type": "markdown", "source": source}
+            if number % 2:
+                cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+            cells.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def conditions() -> dict[str, type[errors.PulsarSparkError]]:
@@ -159,6 +195,19 @@ def snippets_of(document: Path, section: str) -> list[str]:
     body = re.split(rf"^## {re.escape(section)}$", text, maxsplit=1, flags=re.M)[1]
     body = re.split(r"^## ", body, maxsplit=1, flags=re.M)[0]
     return re.findall(r"^```python\n(.*?)^```", body, re.M | re.S)
+
+
+def commands() -> list[list[str]]:
+    """Return the commands of ours that documents show, as a shell would split them."""
+    found = {}
+    for document in DOCUMENTS:
+        for block in re.findall(
+            r"^```sh\n(.*?)^```", document.read_text(), re.M | re.S
+        ):
+            for line in block.splitlines():
+                if line.startswith("pulsar-spark "):
+                    found[line] = shlex.split(line)[1:]
+    return list(found.values())
 
 
 def without_code(text: str) -> str:
