@@ -8,6 +8,7 @@ of options that may hold a secret are not kept, printed or logged.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ from pulsar_spark.options.spec import Model, OptionSpec, Scope, Support, specs_b
 from pulsar_spark.options.values import nearest
 
 _ModelT = TypeVar("_ModelT", bound=Model)
+
+#: What names of options are made of, those of other sources included.
+_NAME = re.compile(r"[\w.-]*", re.ASCII)
 
 logger = logging.getLogger("pulsar_spark.options")
 
@@ -68,9 +72,20 @@ class KnownOptions:
 
     def problem_of_unknown(self, key: str) -> str:
         """Return a sentence about a name that is no option."""
-        return self._problem_of_other(key) or (
-            f"There is no option {key!r}.{nearest(_plain(key), self._names)}"
+        return self._problem_of_other(_shown(key)) or (
+            f"There is no option {_shown(key)!r}.{nearest(_plain(key), self._names)}"
         )
+
+
+def _shown(key: str) -> str:
+    """Return a name as it may be shown.
+
+    What no name has in it is the beginning of a value that got there, and may be a
+    secret, as in ``authParams:token:c2VjcmV0==``.
+    """
+    name = _NAME.match(key)
+    assert name is not None
+    return key if name.end() == len(key) else f"{name[0]}..."
 
 
 def _plain(key: str) -> str:
@@ -113,7 +128,7 @@ class Given:
             if spec is not None:
                 self._admit(spec, key, text)
             elif known.ignores(key):
-                self._ignored.append(key)
+                self._ignored.append(_shown(key))
             elif key.lower() in ("path", "paths"):
                 self.path = text
                 self._ignored.append(key)

@@ -1072,3 +1072,15 @@ def test_most_partitions_are_not_below_fewest(streaming: bool) -> None:
     both["maxPartitions"] = "6"
     result = parse_read_options(BASE | both, streaming=streaming)
     assert result.max_partitions == result.min_partitions == 6
+
+
+@pytest.mark.parametrize("by", [":", ": ", " ", ";", "("])
+def test_a_value_within_a_name(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not shown, whether the name is refused or ignored: it may be a secret."""
+    for name in ("pulsar.client.authParams", "kafka.sasl.jaas.config"):
+        (text,) = problems(BASE | {f"{name}{by}{SECRET}": "="})
+        assert f"{name}..." in text
+        assert SECRET not in text
+    read(**{f"pulsar.admin.authParams{by}{SECRET}": "="})
+    assert "pulsar.admin.authParams..." in caplog.text
+    assert SECRET not in caplog.text
