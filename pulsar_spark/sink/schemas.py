@@ -147,7 +147,7 @@ class TopicSchemas:
             raise SchemaError(
                 f"schemaTopic cannot tell what `{VALUE}` is: the field of this name of"
                 f" {described(info)}, or all bytes of a value. Leave schemaTopic out,"
-                f" and write to a topic that was created with the same schema."
+                " and write to a topic that was created with the same schema."
             )
         return info
 

@@ -87,6 +87,7 @@ def site(
     """An exactly-once stream of orders that has stopped, with rows that came since."""
     data = tmp_path_factory.mktemp("data")
     site = Site(data, broker.service_url, broker.admin_url, admin)
+    assert not logs(admin), "a log of somebody else's, which is not to be deleted"
     with topics_of_guides(admin, {"orders": 2, "orders-copy": 2}):
         for part in PARTS:
             produce(site.service_url, part, [b"1", b"2"])
@@ -115,9 +116,13 @@ def site(
         )
         (data / "events").write_text("\n".join(lines))
         yield site
-    for topic in admin.topics("public/default"):
-        if topic.startswith(LOG):
-            admin.delete(topic)
+    for topic in logs(admin):
+        admin.delete(topic)
+
+
+def logs(admin: Admin) -> list[str]:
+    """The topics in which the stream keeps its commits."""
+    return [one for one in admin.topics("public/default") if one.startswith(LOG)]
 
 
 #: What each of them says, by words that only it has.
