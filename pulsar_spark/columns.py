@@ -235,6 +235,18 @@ METADATA_COLUMNS_DEFAULT = tuple(
     name for name in METADATA_COLUMNS_ALL if READ[name].default
 )
 
+_SPELT = {column.name.lower(): column.name for column in COLUMNS}
+
+
+def spelling(name: str) -> str:
+    """Return how a column of ours is spelt that a name means, "" for none or the same.
+
+    Spark does not tell cases of letters apart unless it is told to.
+    """
+    spelt = _SPELT.get(name.lower(), "")
+    return spelt if spelt != name else ""
+
+
 #: What columns of Spark's Kafka source and sink are called here, "" for nothing.
 OF_KAFKA = {
     "key": KEY,

@@ -43,6 +43,7 @@ from pulsar_spark.columns import (
     WRITE,
     ColumnType,
     renamed_from_kafka,
+    spelling,
 )
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions, WriteOptions
@@ -252,6 +253,8 @@ def _problem(field: StructField, schema_type: str) -> str:
     is_typo = _is_typo(name, is_auto=schema_type == "auto")
     is_value = name == VALUE or name not in WRITE
     if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
+        if spelt := spelling(name):
+            return f"`{name}` is spelt `{spelt}` (rename it before)"
         return f"`{name}` cannot be written (drop it before)"
     if is_value and schema_type != "bytes":
         return _unwritable(field.dataType, name)

@@ -53,6 +53,20 @@ def test_columns_of_the_value() -> None:
     assert value_columns(BYTES) == BYTES
 
 
+@pytest.mark.parametrize("type_", [pa.string(), pa.int64()])
+def test_a_value_of_another_spelling(
+    scripted: ScriptedBroker, pool: ConnectionPool, type_: pa.DataType
+) -> None:
+    """It gives no topic its first schema by mistake; a topic that has one takes it."""
+    columns = pa.schema([("VALUE", type_), ("__key", pa.string())])
+    with pytest.raises(SchemaError, match="`VALUE` is spelt `value`"):
+        chosen(pool, columns)
+    assert chosen(pool, columns, schemaType="avro")
+    kind = SchemaType.STRING if type_ == pa.string() else SchemaType.INT64
+    registered = scripted.add_schema(TOPIC.full_name, kind)
+    assert chosen(pool, columns) == registered
+
+
 class TestCopies:
     """The schema of another topic, byte for byte."""
 

@@ -119,6 +119,15 @@ def test_bytes_with_the_schema_of_another_topic():
     assert "need `__schemaVersion` beside them" in text
 
 
+@pytest.mark.parametrize("name", ["__KEY", "__eventtime", "__MessageProperties"])
+def test_spelling(name: str):
+    """Spark's SQL does not tell cases apart: what is meant is named."""
+    spelt = next(column for column in WRITE if column.lower() == name.lower())
+    text = problems(f"value BINARY, {name} BINARY")
+    assert f"`{name}` is spelt `{spelt}` (rename it before)" in text
+    assert "`VALUE` is spelt `value`" in problems("VALUE BINARY", schemaType="bytes")
+
+
 def test_the_topic_column_of_kafka():
     """Who names topics as for Kafka learns what the column is called here."""
     text = problems("value BINARY, topic STRING", topic="-")

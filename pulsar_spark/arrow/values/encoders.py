@@ -24,7 +24,7 @@ from pulsar_spark.arrow.values.key_value_encoder import (
 )
 from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primitive_of
 from pulsar_spark.arrow.values.raw import RawEncoder
-from pulsar_spark.columns import OF_KAFKA, VALUE, renamed_from_kafka
+from pulsar_spark.columns import OF_KAFKA, VALUE, renamed_from_kafka, spelling
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
@@ -171,6 +171,11 @@ def _natural(columns: pa.Schema) -> SchemaInfo | None:
         return None
     if len(columns) == 1 and is_bytes(columns[0].type):
         raise InvalidSchemaError(f"`{columns[0].name}` is bytes: name it `{VALUE}`")
+    if len(columns) == 1 and spelling(columns[0].name) == VALUE:
+        raise InvalidSchemaError(
+            f"`{columns[0].name}` is spelt `{VALUE}`; for a schema of its own name it"
+            " otherwise, or set schemaType"
+        )
     if len(columns) == 1 and not is_record(list(columns)):
         kind = primitive_of(columns[0].type)
         if kind is not None:
