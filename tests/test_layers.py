@@ -168,7 +168,8 @@ LAYERS = {
         ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.resending": Layer((), (), _NETWORK + _CLOCK),
-    "client.transport": Layer(("errors", "client.tls")),
+    "client.transport": Layer(("errors", "client.resolving", "client.tls")),
+    "client.resolving": Layer((), (), tuple({*_NETWORK} - {"socket"})),
     # The other one that knows how TLS is done.
     "client.tls": Layer(("errors", "options", "client.key_stores", "client.settling")),
     "client.settling": Layer(("errors",), (), _NETWORK),
@@ -203,7 +204,13 @@ LAYERS = {
         )
     ),
     "client.authentication.token_server": Layer(
-        ("errors", "options.authentication", "client.authentication", "client.tls"), ()
+        (
+            "errors",
+            "options.authentication",
+            "client.authentication",
+            "client.resolving",
+            "client.tls",
+        )
     ),
     "client.retry": Layer(("errors",), (), _NETWORK),
     "client.connection": Layer(

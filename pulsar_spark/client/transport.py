@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
+from pulsar_spark.client.resolving import connect_to
 from pulsar_spark.client.tls import (
     Tls,
     cipher_refusal,
@@ -346,7 +347,8 @@ def open_transport(
 
     Args:
         address: Where to, and what errors name.
-        timeout_s: Longest wait, in seconds, and as long again for TLS.
+        timeout_s: Longest wait, in seconds, the resolver's for the name included, and
+            as long again for TLS.
         tls: How the connection is made safe; None: not at all.
         proxy: ``host:port`` to connect to instead, which knows by the name that TLS
             tells where to go on.
@@ -358,7 +360,7 @@ def open_transport(
     """
     host, _, port = (proxy or address).rpartition(":")
     try:
-        sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        sock = connect_to(host.strip("[]"), int(port), timeout_s)
         try:
             if tls is not None:
                 return TlsTransport(sock, address, tls, timeout_s)
@@ -388,12 +390,13 @@ def speaks_tls(address: str, timeout_s: float) -> bool:
     hello = anyone.wrap_bio(ssl.MemoryBIO(), sealed)
     with contextlib.suppress(ssl.SSLWantReadError):
         hello.do_handshake()
-    with contextlib.suppress(OSError):
-        server = host.strip("[]"), int(port)
-        with socket.create_connection(server, timeout_s) as sock:
-            sock.settimeout(timeout_s)
-            sock.sendall(sealed.read())
-            return is_tls_record(sock.recv(2, socket.MSG_WAITALL))
+    with (
+        contextlib.suppress(OSError),
+        connect_to(host.strip("[]"), int(port), timeout_s) as sock,
+    ):
+        sock.settimeout(timeout_s)
+        sock.sendall(sealed.read())
+        return is_tls_record(sock.recv(2, socket.MSG_WAITALL))
     return False
 
 

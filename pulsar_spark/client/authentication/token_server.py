@@ -13,6 +13,7 @@ import ipaddress
 import json
 import logging
 import math
+import socket
 import ssl
 import time
 import urllib.error
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
+from pulsar_spark.client.resolving import connect_to
 from pulsar_spark.client.tls import UNKNOWN_AUTHORITY
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
@@ -187,12 +189,17 @@ class _NotThereError(AuthError):
     """The server has nothing there."""
 
 
+def _connect_to(where: tuple[str, int], timeout_s: float, _: object) -> socket.socket:
+    return connect_to(*where, timeout_s, "`connectTimeout`")
+
+
 class _HttpConnection(http.client.HTTPConnection):
     """A connection with a limit of its own for reading."""
 
     read_timeout_s = 30.0
 
     def connect(self) -> None:
+        self._create_connection = _connect_to  # the name has no deadline else
         super().connect()
         self.sock.settimeout(self.read_timeout_s)
 
@@ -203,6 +210,7 @@ class _HttpsConnection(http.client.HTTPSConnection):
     read_timeout_s = 30.0
 
     def connect(self) -> None:
+        self._create_connection = _connect_to  # the name has no deadline else
         super().connect()
         self.sock.settimeout(self.read_timeout_s)
 
