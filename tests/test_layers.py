@@ -132,7 +132,9 @@ LAYERS = {
     # Payloads that only who has a private key can read.
     "encryption": Layer(("errors", "options", "loops", "wire"), (), _NETWORK),
     "encryption.keys": Layer(
-        ("errors", "options"), ("cryptography",), _NETWORK + _CLOCK
+        ("errors", "options", "client.settling"),
+        ("cryptography",),
+        _NETWORK + _CLOCK,
     ),
     # Messages <-> columns.
     "arrow": Layer(

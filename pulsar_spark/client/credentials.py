@@ -20,11 +20,13 @@ class CredentialProvider(Protocol):
 
     Attributes:
         method: The protocol's name of the authentication method, such as ``token``.
-        advice: What to do where a broker does not take the credential, as a sentence.
     """
 
     method: str
-    advice: str
+
+    @property
+    def advice(self) -> str:
+        """Return what to do where a broker does not take it, as a sentence."""
 
     def data(self) -> bytes:
         """Return the credential that CONNECT carries."""

@@ -58,6 +58,16 @@ class Secret:
         return self.__given.removeprefix(_FILE).strip().removeprefix("//")
 
     @property
+    def place(self) -> str:
+        """Return where the text is, as messages have it; the option if it is there."""
+        if self.path is not None:
+            return f"the file {foreign_text(self.path)}"
+        if self.is_inline:
+            return self.__option
+        name = self.__given.removeprefix(_ENV).strip()
+        return f"the environment variable {foreign_text(name)}"
+
+    @property
     def is_inline(self) -> bool:
         """Return whether the text itself was given, and so travels with the options."""
         return not self.__given.startswith((_FILE, _ENV))
@@ -82,16 +92,14 @@ class Secret:
         path = self.path
         if path is not None:
             text = self._file(path)
-            where = f"the file {foreign_text(path)}"
-        elif self.__given.startswith(_ENV):
+        elif self.is_inline:
+            return self.__given
+        else:
             name = self.__given.removeprefix(_ENV).strip()
             text = os.environ.get(name, "")
-            where = f"the environment variable {foreign_text(name)}"
-        else:
-            return self.__given
         if not text:
             raise OptionError(
-                f"{self.__option} names {where}, which is not set or empty on"
+                f"{self.__option} names {self.place}, which is not set or empty on"
                 f" {platform.node()}."
             )
         return text
