@@ -15,6 +15,9 @@ import threading
 #: The program that Spark runs on the driver for each source of a stream.
 _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
+#: And the one that it runs there to commit a micro-batch, or to abort it.
+_SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
+
 #: As Spark's own lines on a console.
 _FORMAT = logging.Formatter(
     "%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"
@@ -25,6 +28,15 @@ def _program() -> str:
     """Return the name of the module that this process runs, "" where it has none."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return getattr(spec, "name", None) or ""
+
+
+def only_ends_micro_batches() -> bool:
+    """Return whether Spark runs this process to commit or abort, and for nothing else.
+
+    It makes a writer of its own for that.
+    """
+    # Spark's daemon, which such processes come from, is told what they are to run.
+    return _SINK_RUNNER in (_program(), *sys.argv[1:2])
 
 
 def show_lines(logger: logging.Logger) -> None:

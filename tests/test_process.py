@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulsar_spark.process import Termination
+from pulsar_spark.process import Termination, only_ends_micro_batches
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+ENDS = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
 @pytest.fixture
@@ -82,3 +83,25 @@ def test_other_threads_cannot_set_handlers(
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "is_it"),
+    [
+        ("pyspark.daemon", ["", ENDS], True),
+        (ENDS, [""], True),
+        ("pyspark.daemon", ["", "pyspark.worker"], False),
+        ("pytest", ["", "-k", ENDS], False),
+        (None, [""], False),
+    ],
+)
+def test_a_process_that_commits_or_aborts(
+    monkeypatch: pytest.MonkeyPatch,
+    program: str | None,
+    arguments: list[str],
+    is_it: bool,
+) -> None:
+    """Spark runs it by itself, or lets its daemon do so."""
+    run_as(monkeypatch, program)
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert only_ends_micro_batches() is is_it

@@ -117,6 +117,7 @@ def _greet(
         broker=broker,
         keep_alive_s=options.keep_alive_interval_s,
         credentials=credentials,
+        shown=data,
         credentials_timeout_s=options.operation_timeout_s,
         max_idle_s=options.connection_max_idle_s,
     )

@@ -8,6 +8,7 @@ holds its options and what was found out, and no connections.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
-from pulsar_spark.errors import BadRowError, OptionError
+from pulsar_spark.errors import BadRowError, OptionError, PulsarSparkError
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
@@ -39,6 +40,8 @@ from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.statistics import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
+
+logger = logging.getLogger("pulsar_spark.sink")
 
 #: The only column that rows of bytes need.
 _BYTES = pa.schema([(VALUE, pa.binary())])
@@ -354,13 +357,20 @@ class StreamWrite(_Write):
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
 
-        Raises:
-            PulsarSparkError: As ``sink.exactly_once.CommitProtocol.abort`` does.
+        As far as that is possible now: the next run ends what stays open.
         """
         self._log_summary(f"failed micro-batch {batch_id}", results)
         if self._is_transactional:
             told = (result.progress for result in results)
-            self._protocol().abort(next(told, None))
+            try:
+                self._protocol().abort(next(told, None))
+            except PulsarSparkError as error:
+                # Spark would tell of this instead of why the micro-batch has failed.
+                logger.warning(
+                    "What micro-batch %d has written cannot be taken back now: %s",
+                    batch_id,
+                    error,
+                )
 
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So

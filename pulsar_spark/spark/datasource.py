@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.options.of_table import options_of_table
+from pulsar_spark.process import only_ends_micro_batches
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 
@@ -175,7 +176,10 @@ class PulsarDataSource(DataSource):
             from pulsar_spark.spark.row_stream_writer import RowStreamWriter
 
             writer = RowStreamWriter(options, schema)
-        writer.prepare()
+        # A commit needs none of it, and where it fails an abort would fail, too: Spark
+        # would then tell of that instead of why the micro-batch has failed.
+        if not only_ends_micro_batches():
+            writer.prepare()
         return writer
 
     def _options_of_either_kind(self) -> ReadOptions:

@@ -143,11 +143,7 @@ class MicroBatchWriter:
         self._write.commit(_results(messages), len(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Take back what was written of a micro-batch that failed. On the driver.
-
-        Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.abort`` does.
-        """
+        """Take back what was written of a micro-batch that failed. On the driver."""
         self._write.abort(_results(messages), batchId)
 
 

@@ -295,7 +295,7 @@ def test_a_token_of_another_role(secured: SecuredBroker, tmp_path: Path) -> None
     path.write_text(secured.signer.token("source", LIFE_S))
     reader = slow_reader(secured, topic, "", f"file:{path}")
     (part,) = reader.partitions()
-    connection = shared_pool(reader._options.client).service()
+    connection = shared_pool(reader._source.options.client).service()
     found: list[str] = []
     for batch in reader.read(part):
         if not found:

@@ -99,6 +99,71 @@ def test_a_cluster_is_migrated(
     assert stored(green) == there
 
 
+#: Rows of a second, of what writes while its cluster is migrated.
+RATE = 400
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_rows_are_on_their_way(
+    clusters: tuple[EmbeddedBroker, EmbeddedBroker],
+    spark: SparkSession,
+    tmp_path: Path,
+    guarantee: str,
+) -> None:
+    """One stream writes meanwhile, and another one reads: each row is somewhere.
+
+    The one that reads ends when it has read all that is left, and another one begins at
+    the other cluster. What promises at least once goes along, or ends with an error and
+    can go on; what promises exactly once ends, and repeats nothing.
+    """
+    blue, green = clusters
+    for one in clusters:
+        Admin(one.admin_url).create_partitioned(TOPIC, 2)
+    reading = start_stream(spark, blue.service_url, tmp_path / "blue")
+    writing = start_writing(spark, blue.service_url, tmp_path, guarantee)
+    try:
+        await_true(lambda: len(stored(blue)) > 5 * RATE, "rows")
+        migrate(blue, green)
+        await_true(
+            lambda: not writing.isActive or len(stored(green)) > 5 * RATE,
+            "the end of the write, or its move",
+            300,
+        )
+        print("WRITING", writing.isActive, str(writing.exception())[:3000])
+        print("STATE", has_ended(blue), reading.isActive)
+        await_true(lambda: not reading.isActive, "the end of the read", 300)
+        print("READING", str(reading.exception())[-1500:])
+    finally:
+        writing.stop()
+        reading.stop()
+    there, here = stored(green), stored(blue)
+    print(
+        "STORED",
+        len(here),
+        len(there),
+        max(here),
+        max(there, default=0),
+        sum((here + there).values()) - len(here + there),
+    )
+
+
+def start_writing(spark: SparkSession, url: str, folder: Path, guarantee: str) -> Any:
+    """Writes numbers, as many in each second."""
+    return (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", RATE)
+        .option("numPartitions", 2)
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+        .writeStream.format("pulsar")
+        .options(**{"service.url": url, "topic": TOPIC, **QUICK})
+        .option("deliveryGuarantee", guarantee)
+        .option("checkpointLocation", str(folder / f"writing-{guarantee}"))
+        .start()
+    )
+
+
 def has_ended(broker: EmbeddedBroker) -> bool:
     """Whether the topic of a cluster takes nothing more."""
     admin = Admin(broker.admin_url)

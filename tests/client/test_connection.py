@@ -362,6 +362,39 @@ class TestCredentials:
         with pytest.raises(AuthError, match=r"athenz\\n auth.*are for token"):
             connect(scripted.address, client_options(), credentials=Keys())
 
+    @pytest.mark.parametrize(
+        ("credential", "said", "shown"),
+        [
+            (
+                "header.payload.sign-nature",
+                "Bad sign-nature in X.",
+                "Bad <secret> in X.",
+            ),
+            (
+                "abc.cGF5bG9hZA.x",
+                "Unable to read JSON value: payload",
+                "value: <secret>",
+            ),
+            ("a.b.c", "Unable to read JSON value: ab", "JSON value: ab"),
+            ("ann:pass:word", "ann has not pass:word", "ann has not <secret>"),
+            ("ann:pass:word", "no ann:pass:word", "no <secret>"),
+        ],
+    )
+    def test_a_broker_that_repeats_the_credential(
+        self, scripted: ScriptedBroker, credential: str, said: str, shown: str
+    ) -> None:
+        """The error does not, nor what of a token the broker has decoded."""
+
+        class Constant(Keys):
+            def data(self) -> bytes:
+                return credential.encode()
+
+        scripted.always("CONNECT", refuse("AuthenticationError", said))
+        with pytest.raises(AuthError) as caught:
+            connect(scripted.address, client_options(), credentials=Constant())
+        assert shown in caught.value.message
+        assert shown in caught.value.server_message
+
     def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
         """Nothing is sent, and its words are not repeated."""
         with pytest.raises(AuthError, match="RuntimeError") as caught:

@@ -13,6 +13,7 @@ import pytest
 
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
+    AuthError,
     BadRowError,
     OptionError,
     PulsarSparkError,
@@ -23,6 +24,7 @@ from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
 from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
+from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.sink.task import Task, WriteSummary
 from pulsar_spark.wire.commands import TxnAction
 from tests.support.scripted_broker import ScriptedBroker
@@ -367,3 +369,19 @@ def test_a_later_driver_went_to_work(scripted: ScriptedBroker) -> None:
     with pytest.raises(PulsarSparkError, match="Another run of this query"):
         old.commit(given_up, 1, 0)
     assert (given_up[0].txn, TxnAction.COMMIT) not in scripted.ended
+
+
+def test_what_cannot_be_taken_back(
+    scripted: ScriptedBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is a warning: Spark would hide behind it why the micro-batch has failed."""
+
+    def refuse(*_: object) -> None:
+        raise AuthError("The token has expired.", code="AuthenticationError")
+
+    monkeypatch.setattr(CommitProtocol, "abort", refuse)
+    stream_write(scripted).abort([], 7)
+    assert "micro-batch 7 has written cannot be taken back" in caplog.text
+    assert "The token has expired." in caplog.text

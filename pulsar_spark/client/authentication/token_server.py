@@ -93,7 +93,8 @@ class TokenServer:
         answer = self._ask(endpoint, urlencode(form).encode(), headers, hidden)
         token, life_s = answer.get("access_token"), answer.get("expires_in")
         if not (isinstance(token, str) and token.isascii() and token.isprintable()):
-            _fail(endpoint, "answered without an access_token")
+            said = _error_in(answer, hidden)
+            _fail(endpoint, f"answered without an access_token{said}")
         if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
             life_s = int(life_s)  # some servers quote it
         if isinstance(life_s, bool) or not isinstance(life_s, (int, float)):
@@ -160,12 +161,7 @@ class TokenServer:
             body = json.loads(_body(error, deadline))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             body = {}
-        # RFC 6749, section 5.2. A server may repeat what it was sent.
-        parts = (body.get(n) for n in ("error", "error_description"))
-        words = ": ".join(p for p in parts if isinstance(p, str))
-        for form in hidden:
-            words = words.replace(form, "<secret>")
-        said = f" ({foreign_text(words)})" if words else ""
+        said = _error_in(body, hidden)
         _fail(url, f"answered {error.code}{said}", error.code in _PASSING)
 
     def _check_tls(self, url: str) -> None:
@@ -183,6 +179,16 @@ class TokenServer:
             " read on its way.",
             _shown(url),
         )
+
+
+def _error_in(answer: Any, hidden: Iterable[str]) -> str:
+    """Return what a server says is wrong, in parentheses; RFC 6749, section 5.2."""
+    found = answer if isinstance(answer, dict) else {}
+    parts = (found.get(name) for name in ("error", "error_description"))
+    words = ": ".join(part for part in parts if isinstance(part, str))
+    for form in hidden:  # it may repeat what it was sent
+        words = words.replace(form, "<secret>")
+    return f" ({foreign_text(words)})" if words else ""
 
 
 class _NotThereError(AuthError):

@@ -379,6 +379,8 @@ class TestErrors:
             ((200, {}, "[]"), "something else than a JSON object", False),
             ((200, {}, "{}"), "without an access_token", False),
             ((200, {}, '{"access_token":"a\\nb"}'), "without an access_token", False),
+            ((200, {}, '{"error":"invalid_client"}'), "token (invalid_client)", False),
+            ((400, {}, "[]"), "answered 400.", False),
             ((200, {}, "x" * (1 << 20)), "gave no answer that can be read", True),
         ],
     )
