@@ -82,8 +82,8 @@ class ClientOptions:
         "10000",
         seconds(MILLI, DAY_S),
         Scope.CLIENT,
-        "Longest wait for a connection to one host, and again for its handshake, in "
-        "milliseconds.",
+        "Longest wait for a connection to one host, the resolver's for its name "
+        "included, and again for its handshake, in milliseconds.",
     )
     lookup_timeout_s: float = option(
         "pulsar.client.lookupTimeoutMs",
