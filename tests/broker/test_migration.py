@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.support import official
+from tests.support import official, reading
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.waiting import await_true
@@ -120,32 +120,54 @@ def test_rows_are_on_their_way(
     blue, green = clusters
     for one in clusters:
         Admin(one.admin_url).create_partitioned(TOPIC, 2)
-    reading = start_stream(spark, blue.service_url, tmp_path / "blue")
-    writing = start_writing(spark, blue.service_url, tmp_path, guarantee)
+    reader = start_stream(spark, blue.service_url, tmp_path / "blue")
+    writer = start_writing(spark, blue.service_url, tmp_path, guarantee)
     try:
-        await_true(lambda: len(stored(blue)) > 5 * RATE, "rows")
+        await_true(lambda: len(left_in(blue)) > 5 * RATE, "rows")
         migrate(blue, green)
         await_true(
-            lambda: not writing.isActive or len(stored(green)) > 5 * RATE,
+            lambda: not writer.isActive or len(stored(green)) > 5 * RATE,
             "the end of the write, or its move",
             300,
         )
-        print("WRITING", writing.isActive, str(writing.exception())[:3000])
-        print("STATE", has_ended(blue), reading.isActive)
-        await_true(lambda: not reading.isActive, "the end of the read", 300)
-        print("READING", str(reading.exception())[-1500:])
+        print("WRITER", writer.isActive, str(writer.exception())[-2500:])
+        print("STATE", has_ended(blue), reader.isActive)
+        await_true(lambda: not reader.isActive, "the end of the read", 300)
+        print("READER", str(reader.exception())[-1500:])
+        said = str(writer.exception())
+        went_along = writer.isActive
     finally:
-        writing.stop()
-        reading.stop()
-    there, here = stored(green), stored(blue)
-    print(
-        "STORED",
-        len(here),
-        len(there),
-        max(here),
-        max(there, default=0),
-        sum((here + there).values()) - len(here + there),
-    )
+        writer.stop()
+        reader.stop()
+    here, there = left_in(blue), stored(green)
+    done = committed(tmp_path / guarantee)
+    both = here + there
+    print("STORED", len(here), len(there), done, sum(both.values()) - len(both))
+    assert read(spark, tmp_path / "blue") == here, "all that was left was read, once"
+    assert "PULSAR_TOPIC_MIGRATED" in str(reader.exception())
+    assert set(range(done)) <= set(both), "nothing that was committed is lost"
+    if guarantee == "exactly-once":
+        assert not went_along
+        assert "PULSAR_TOPIC_MIGRATED" in said
+        assert green.service_url in said
+        assert not there
+        assert here == Counter(range(len(here)))
+    else:
+        assert went_along
+        assert there
+
+
+def left_in(broker: EmbeddedBroker) -> Counter[int]:
+    """The numbers in the topic of a cluster that is migrated: it sends others away."""
+    rows = reading.read(broker.service_url, {"topic": TOPIC})
+    return Counter(int(row.value or b"") for row in rows)
+
+
+def committed(checkpoint: Path) -> int:
+    """How many numbers are in the micro-batches that Spark has committed."""
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    seconds = (checkpoint / "offsets" / str(last)).read_text().splitlines()[-1]
+    return RATE * int(seconds)
 
 
 def start_writing(spark: SparkSession, url: str, folder: Path, guarantee: str) -> Any:
@@ -159,7 +181,7 @@ def start_writing(spark: SparkSession, url: str, folder: Path, guarantee: str) -
         .writeStream.format("pulsar")
         .options(**{"service.url": url, "topic": TOPIC, **QUICK})
         .option("deliveryGuarantee", guarantee)
-        .option("checkpointLocation", str(folder / f"writing-{guarantee}"))
+        .option("checkpointLocation", str(folder / guarantee))
         .start()
     )
 

@@ -395,6 +395,22 @@ class TestCredentials:
         assert shown in caught.value.message
         assert shown in caught.value.server_message
 
+    def test_a_broker_that_cannot_find_out(self, scripted: ScriptedBroker) -> None:
+        """That is no refusal: it is asked again, and no permission is missing."""
+        said = "Exception occurred while trying to authorize lookup"
+        scripted.script("LOOKUP", refuse("AuthorizationError", said))
+        scripted.script("LOOKUP", refuse("AuthorizationError", "Not authorized"))
+        with connect(
+            scripted.address, client_options(), credentials=Keys()
+        ) as connection:
+            errors = []
+            for _ in range(2):
+                with pytest.raises(AuthError) as caught:
+                    connection.ask(commands.lookup("persistent://a/b/t"), 60)
+                errors.append(caught.value)
+        assert [error.retriable for error in errors] == [True, False]
+        assert ["grant-permission" in e.message for e in errors] == [False, True]
+
     def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
         """Nothing is sent, and its words are not repeated."""
         with pytest.raises(AuthError, match="RuntimeError") as caught:

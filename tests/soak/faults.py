@@ -57,9 +57,8 @@ BROKERS: Mapping[str, int] = {
 #: failure; says nothing about how long anything should take.
 PATIENCE_S = 900.0
 
-#: Seconds for which the stream's token is not renewed: it may just live for so long, or
-#: have expired a while ago.
-LAPSES_S = (0.75 * TOKEN_S, 1.25 * TOKEN_S)
+#: Seconds for which the stream's token is not renewed: longer than it lives.
+LAPSES_S = (1.05 * TOKEN_S, 1.4 * TOKEN_S)
 
 #: Seconds that a broker has to answer a call before the next fault.
 ANSWER_S = 15.0
