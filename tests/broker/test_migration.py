@@ -130,10 +130,7 @@ def test_rows_are_on_their_way(
             "the end of the write, or its move",
             300,
         )
-        print("WRITER", writer.isActive, str(writer.exception())[-2500:])
-        print("STATE", has_ended(blue), reader.isActive)
         await_true(lambda: not reader.isActive, "the end of the read", 300)
-        print("READER", str(reader.exception())[-1500:])
         said = str(writer.exception())
         went_along = writer.isActive
     finally:
@@ -142,7 +139,6 @@ def test_rows_are_on_their_way(
     here, there = left_in(blue), stored(green)
     done = committed(tmp_path / guarantee)
     both = here + there
-    print("STORED", len(here), len(there), done, sum(both.values()) - len(both))
     assert read(spark, tmp_path / "blue") == here, "all that was left was read, once"
     assert "PULSAR_TOPIC_MIGRATED" in str(reader.exception())
     assert set(range(done)) <= set(both), "nothing that was committed is lost"
