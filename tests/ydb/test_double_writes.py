@@ -51,7 +51,7 @@ REFUSED = {
     "no messages": ((init(), write()), refusal.BAD_REQUEST),
     "no codec": ((init(), write(1, codec=0)), refusal.BAD_REQUEST),
     "a codec that the topic has not": (
-        (init(), write(1, codec=4)),
+        (init(), write(1, codec=3)),
         refusal.BAD_REQUEST,
     ),
     "number 0": ((init(), write(0)), refusal.BAD_REQUEST),
