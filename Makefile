@@ -21,7 +21,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 PROTO := proto/pulsar_api.proto
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
-CODE := pulsar_spark pyspark_pulsar.py pyspark_pulsar_py.py setup.py tests examples docs/conf.py
+CODE := pulsar_spark spark_topics ydb_spark pyspark_pulsar.py pyspark_pulsar_py.py pyspark_ydb_topic.py setup.py tests examples docs/conf.py
 LONG := soak or matrix
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal

@@ -40,16 +40,17 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.logs import protect_loggers
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
+from pulsar_spark.system import LOGGERS
+from spark_topics.logs import protect_loggers
 
 kernel = messages.KERNEL
 
-protect_loggers()
+protect_loggers(LOGGERS)
 
 # Where a jar has its name, this warns: an import may be all that Python sees of it.
 PulsarDataSource.name()

@@ -57,7 +57,8 @@ def test_every_condition_is_listed() -> None:
 def test_files_named_exist(document: Path) -> None:
     """Each path of the project that a document names is there."""
     named = re.findall(
-        r"`((?:pulsar_spark|tests|examples|proto|docs)/[\w/.-]+)`", document.read_text()
+        r"`((?:pulsar_spark|spark_topics|tests|examples|proto|docs)/[\w/.-]+)`",
+        document.read_text(),
     )
     for path in named:
         assert (ROOT / path).exists(), path

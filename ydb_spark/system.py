@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from spark_topics.system import System
-
 from ydb_spark.errors import (
     CheckpointError,
     DataLossError,

@@ -22,7 +22,6 @@ from typing import Any, Protocol, TypeVar, cast
 from pulsar_spark._version import __version__
 from pulsar_spark.client import access
 from pulsar_spark.client.credentials import CredentialProvider, obtain
-from pulsar_spark.client.transport import Transport
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -54,6 +53,7 @@ from pulsar_spark.wire.protocol import (
     TopicMigrated,
 )
 from pulsar_spark.wire.refusals import names_scalable_topic
+from spark_topics.client.transport import Transport
 
 T = TypeVar("T")
 

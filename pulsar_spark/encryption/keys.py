@@ -28,7 +28,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_spark.errors import OptionError, foreign_text
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -14,11 +14,11 @@ from pulsar_spark.options.authentication import (
     Credential,
     authentication_options,
 )
-from pulsar_spark.options.given import Given
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
 from pulsar_spark.options.tls import TlsOptions, tls_options
-from pulsar_spark.options.values import (
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
     MILLI,

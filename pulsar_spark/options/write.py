@@ -15,9 +15,10 @@ from pulsar_spark.options.client import (
     client_options,
 )
 from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
-from pulsar_spark.options.given import Given
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
-from pulsar_spark.options.values import (
+from pulsar_spark.topics import TopicName
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
     MAX_LONG,
@@ -33,7 +34,6 @@ from pulsar_spark.options.values import (
     size,
     word,
 )
-from pulsar_spark.topics import TopicName
 
 
 class DeliveryGuarantee(enum.Enum):

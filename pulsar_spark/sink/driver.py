@@ -21,6 +21,7 @@ from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import BadRowError, OptionError
+from pulsar_spark.lines import log_summary, warn_once
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
@@ -36,7 +37,6 @@ from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
 

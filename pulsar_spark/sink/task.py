@@ -37,6 +37,8 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
+from pulsar_spark.lines import logger as lines
+from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
@@ -52,10 +54,10 @@ from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target, require_numbers
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import Kind, TaskStatistics, Totals, warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
+from spark_topics.statistics import Kind, TaskStatistics, Totals
 
 logger = logging.getLogger("pulsar_spark.sink")
 
@@ -84,7 +86,7 @@ _ACCESS_MODES = {
 }
 
 
-_WRITING = Kind("written", "encoding and sending")
+_WRITING = Kind("written", "encoding and sending", logger=lines)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
@@ -37,7 +38,6 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.source.discovery import existing_topic_partitions
 from pulsar_spark.source.value_decoders import value_columns, value_settings
-from pulsar_spark.statistics import warn_once
 
 logger = logging.getLogger("pulsar_spark.source")
 

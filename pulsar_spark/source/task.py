@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
-from pulsar_spark.arrow.memory import release_unused
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.lines import logger as lines
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
@@ -24,7 +24,8 @@ from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.source.value_decoders import ValueDecoders, value_columns
-from pulsar_spark.statistics import Kind, TaskStatistics, Totals
+from spark_topics.arrow.memory import release_unused
+from spark_topics.statistics import Kind, TaskStatistics, Totals
 
 
 def read_task(
@@ -101,7 +102,13 @@ def read_task(
         stats.end()
 
 
-_READING = Kind("read", "decoding", f"; kernel: {KERNEL}")
+_READING = Kind(
+    "read",
+    "decoding",
+    f"; kernel: {KERNEL}",
+    "encrypted messages",
+    logger=lines,
+)
 
 
 class _Turn(NamedTuple):

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
-from pulsar_spark.options.of_table import options_of_table
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
+from spark_topics.options.of_table import options_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

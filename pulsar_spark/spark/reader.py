@@ -14,7 +14,6 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.pruning import Pruning
 from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.source.source import Source
 from pulsar_spark.spark.schema import checked_arrow_schema
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class PulsarReader(DataSourceReader):
         found: QuerySchema | None = None,
     ) -> None:
         self._schema = checked_arrow_schema(schema, options)
-        self._source: Source[ReadTask] = PulsarSource(options, self._schema, found)
+        self._source = PulsarSource(options, self._schema, found)
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:

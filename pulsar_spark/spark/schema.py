@@ -44,8 +44,8 @@ from pulsar_spark.columns import (
     ColumnType,
 )
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions, WriteOptions
-from pulsar_spark.statistics import warn_once
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 

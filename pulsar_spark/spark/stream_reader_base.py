@@ -11,16 +11,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.process import Termination
 from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.source.source import Source
 from pulsar_spark.spark.reader import PulsarInputPartition
 from pulsar_spark.spark.schema import checked_arrow_schema
+from spark_topics.process import Termination
+from spark_topics.source.source import Source
 
 if TYPE_CHECKING:
     from pulsar_spark.source.query_schema import QuerySchema
-    from pulsar_spark.source.stream.planner import StreamPlanner
+    from spark_topics.source.stream.planner import StreamPlanner
 
 
 class StreamReaderBase(DataSourceStreamReader):
@@ -47,7 +47,7 @@ class StreamReaderBase(DataSourceStreamReader):
     ) -> None:
         self._schema = checked_arrow_schema(schema, options)
         self._source: Source[ReadTask] = PulsarSource(options, self._schema, found)
-        self._planner: StreamPlanner[Any, ReadTask] | None = None
+        self._planner: StreamPlanner[Any, Any, ReadTask] | None = None
         self._termination = Termination()
 
     # Offsets are dicts, see ``source.stream.checkpoint``; errors are those of
@@ -55,7 +55,8 @@ class StreamReaderBase(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts."""
-        return self._plan().initial().to_json()
+        offset: dict[str, Any] = self._plan().initial().to_json()
+        return offset
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
@@ -88,7 +89,7 @@ class StreamReaderBase(DataSourceStreamReader):
         """
         return self._source.read(partition.value, self._schema, streaming=True)
 
-    def _plan(self) -> StreamPlanner[Any, ReadTask]:
+    def _plan(self) -> StreamPlanner[Any, Any, ReadTask]:
         if self._planner is None:
             self._planner = self._source.plan_stream()
             if self._source.must_stop:

@@ -25,8 +25,8 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
-from pulsar_spark.source.stream import idle_rest
 from pulsar_spark.source.stream.subscription import Subscription
+from spark_topics.source.stream import idle_rest
 from tests.support.admin import Admin, AdminError
 from tests.support.combinations import combinations
 from tests.support.embedded_broker import EmbeddedBroker
@@ -961,7 +961,7 @@ def written(spark: SparkSession, folder: Path) -> dict[str, list[int]]:
 
 
 @contextlib.contextmanager
-def publishing(service_url: str, topic: str) -> Iterator[None]:
+def publishing(service_url: str, topic: str, pause_s: float) -> Iterator[None]:
     """Publishes batches all the time, without duplicates in the end, until it ends."""
     over = threading.Event()
     numbers = itertools.count()
@@ -975,7 +975,7 @@ def publishing(service_url: str, topic: str) -> Iterator[None]:
                 send_timeout_millis=0,
                 message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
             )
-            while not over.wait(0.1):
+            while not over.wait(pause_s):
                 for number in itertools.islice(numbers, 20):
                     # Some bulk, so that connections have something to break on.
                     producer.send_async(b"%0200d" % number, lambda *_: None)
@@ -1051,12 +1051,18 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    spark: SparkSession, url: str, broker: Any, topic: str, folder: Path
+    spark: SparkSession,
+    url: str,
+    broker: Any,
+    topic: str,
+    folder: Path,
+    *,
+    pause_s: float = 0.1,
 ) -> Iterator[Running]:
     """A query in small micro-batches; at the end it is checked, and stopped."""
     admin = Admin(broker.admin_url)
     admin.create_partitioned(topic, PARTITIONS)
-    with publishing(broker.service_url, topic):
+    with publishing(broker.service_url, topic, pause_s):
         query = begin(
             spark,
             url,
@@ -1133,7 +1139,10 @@ class TestRunningInSpark:
         namespace = f"public/killed-{uuid.uuid4().hex[:8]}"
         Admin(small.admin_url).create_namespace(namespace, keep=True)
         topic = f"persistent://{namespace}/t"
-        with running(spark, small.service_url, small, topic, tmp_path) as one:
+        # Few rows: a micro-batch with a limit ends with a ledger, and these are small.
+        with running(
+            spark, small.service_url, small, topic, tmp_path, pause_s=1.0
+        ) as one:
             small.restart(kill=True)
             one.await_batches(3)
 

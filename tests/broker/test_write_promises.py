@@ -260,8 +260,9 @@ def test_chunks_that_lie_in_two_ledgers(
             TaskWriter(options, Task(0), targets).write(rows)
     assert TaskWriter(options, Task(0), targets).write(rows).rows == 1
     produce(service_url, topic, [b"behind"])
-    first_ledger = admin.internal_stats(topic)["ledgers"][0]
-    assert first_ledger["entries"] == count + 2
+    stored = admin.internal_stats(topic)
+    first_ledger = stored["ledgers"][0]
+    assert first_ledger["entries"] == count + 2, stored
     found = reading.read(service_url, {"topic": topic})
     assert [row.value for row in found] == [value, b"behind"]
     assert found[0].message_id[0] > first_ledger["ledgerId"]

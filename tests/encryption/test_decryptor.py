@@ -15,7 +15,7 @@ from pulsar_spark.encryption.encryptor import Encryptor
 from pulsar_spark.encryption.keys import UnwrapError, public_key
 from pulsar_spark.errors import EncryptionError
 from pulsar_spark.options.encryption import KeyPlaces
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.key_pairs import ec_pair, rsa_pair
 

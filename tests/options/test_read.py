@@ -30,13 +30,13 @@ from pulsar_spark.options import (
     options_table_markdown,
     parse_read_options,
 )
-from pulsar_spark.options import given as module
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.offsets import Edge, OffsetsSpec, TimesSpec
 from pulsar_spark.options.read import LATEST_SCHEMA
-from pulsar_spark.options.spec import specs_of
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.topics import TopicName
+from spark_topics.options import given as module
+from spark_topics.options.spec import specs_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
 BASE = {"service.url": "pulsar://localhost:6650", "topic": "t"}

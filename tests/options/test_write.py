@@ -30,11 +30,11 @@ from pulsar_spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from pulsar_spark.options import given as module
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.encryption import EncryptionOptions
-from pulsar_spark.options.spec import specs_of
 from pulsar_spark.topics import TopicName
+from spark_topics.options import given as module
+from spark_topics.options.spec import specs_of
 from tests.options.test_read import CLIENT_GIVEN, TLS, problems_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"

@@ -26,11 +26,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from pulsar_spark import statistics
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, WRITE
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.spark.schema import spark_schema, write_columns
+from spark_topics import statistics
 
 TYPES: dict[str, DataType] = {
     "BINARY": BinaryType(),

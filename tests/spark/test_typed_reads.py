@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pulsar_spark import PulsarDataSource, SchemaError, statistics
+from pulsar_spark import PulsarDataSource, SchemaError
 from pulsar_spark.arrow.values import ValueRun, ValueSettings
 from pulsar_spark.arrow.values.by_schema import SchemaDecoder
 from pulsar_spark.errors import CorruptEntryError, TopicNotFoundError
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
+from spark_topics import statistics
 from tests.support.scripted_broker import ScriptedBroker, batch, single
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client import retry
 from pulsar_spark.client.producers import Producers
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
@@ -25,6 +24,7 @@ from pulsar_spark.sink.exactly_once import CommitProgress
 from pulsar_spark.sink.task import Task, WriteSummary
 from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.spark.writer import TaskCommit
+from spark_topics.client import retry
 from tests.broker.test_write_guarantees import Context
 from tests.support.scripted_broker import ScriptedBroker, refuse
 from tests.support.scripted_fixtures import Clock

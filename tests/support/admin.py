@@ -96,9 +96,14 @@ class Admin:
             keep: Keep rows that no subscription asks for. Without it the broker drops
                 them as soon as their ledger is closed, its default.
         """
-        self._call("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 4}})
+        policies: dict[str, Any] = {"bundles": {"numBundles": 4}}
         if keep:
-            self.set_retention(namespace, minutes=-1, size_mb=-1)
+            # At once: who loads a topic may know the namespace from before a change.
+            policies["retention_policies"] = {
+                "retentionTimeInMinutes": -1,
+                "retentionSizeInMB": -1,
+            }
+        self._call("PUT", f"namespaces/{namespace}", policies)
 
     def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
         """Delete a namespace; ``force`` deletes its topics, too, where allowed."""

@@ -28,7 +28,7 @@ from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
-from tests.test_layers import LAYERS
+from tests.test_layers import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -64,7 +64,10 @@ def replace_between(text: str, name: str, content: str) -> str:
 def generated() -> dict[Path, str]:
     """Return the text of each document that has generated parts, with these renewed."""
     parts = {
-        "architecture": {"rooms": _rooms()},
+        "architecture": {
+            "rooms": _rooms("pulsar_spark"),
+            "shared-rooms": _rooms("spark_topics"),
+        },
         "columns": {
             "columns-of-a-read": columns_of_a_read(),
             "columns-of-a-write": columns_of_a_write(),
@@ -130,15 +133,16 @@ def _errors() -> str:
     return "\n".join(lines)
 
 
-def _rooms() -> str:
-    """Write who may import what as a Markdown table: the folders of the package."""
+def _rooms(package: str) -> str:
+    """Write who may import what as a Markdown table: the folders of a package."""
     lines = [
         "| room | may import of ours | and of others | never |",
         "|---|---|---|---|",
     ]
-    for name in reversed(LAYERS):
-        if (ROOT / "pulsar_spark" / name).is_dir():
-            layer = LAYERS[name]
+    layers = PACKAGES[package]
+    for name in reversed(layers):
+        if (ROOT / package / name).is_dir():
+            layer = layers[name]
             banned = {"socket": "sockets", "time": "clocks", "threading": "threads"}
             never = (
                 word for module, word in banned.items() if module in layer.not_stdlib

@@ -10,7 +10,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
-_SOURCES = (".ci", "docs", "examples", "proto", "pulsar_spark", "tests")
+_SOURCES = (
+    ".ci",
+    "docs",
+    "examples",
+    "proto",
+    "pulsar_spark",
+    "spark_topics",
+    "ydb_spark",
+    "tests",
+)
 _COMMENTS = {
     "Makefile": "#",
     "run": "#",

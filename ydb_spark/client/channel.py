@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import grpc
 import ydb
+
 from spark_topics.client.retry import Retry
 from spark_topics.errors import foreign_text
-
 from ydb_spark.errors import (
     AuthError,
     ForkError,

@@ -12,7 +12,6 @@ from spark_topics.options import secrets
 from spark_topics.options.given import Given
 from spark_topics.options.spec import Scope, option
 from spark_topics.options.values import boolean, plain_text, seconds
-
 from ydb_spark.errors import OptionError
 
 _DAY_S = 24 * 60 * 60

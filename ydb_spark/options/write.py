@@ -12,7 +12,6 @@ from typing import Any
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import Scope, option
 from spark_topics.options.values import choice, plain_text, seconds, size
-
 from ydb_spark.errors import OptionError
 from ydb_spark.options.connection import ConnectionOptions, connection_options
 from ydb_spark.wire.codecs import CODECS

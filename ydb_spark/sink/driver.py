@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from spark_topics.sink.task import Task
-from spark_topics.statistics import log_summary
 
+from spark_topics.sink.write import Task
+from spark_topics.statistics import log_summary
 from ydb_spark.client.channel import Channel, shared_channel
 from ydb_spark.client.topics import describe_topic
 from ydb_spark.options.write import DeliveryGuarantee, WriteOptions

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from spark_topics.statistics import Kind, TaskStatistics, Totals
 
+from spark_topics.statistics import Kind, TaskStatistics, Totals
 from ydb_spark.arrow.hashing import partition_of
 from ydb_spark.arrow.rows import Row, rows_of
 from ydb_spark.client.channel import Channel

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_topics.errors import foreign_text
-
 from ydb_spark.errors import (
     AuthError,
     BoundProducerError,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 
 from pulsar_spark.client.authentication.claims import subject
-from pulsar_spark.client.settling import settled
 from pulsar_spark.errors import AuthError
 from pulsar_spark.options.authentication import Login, Token
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client.settling import settled
 
 
 class _Read:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from pulsar_spark.client.authentication.claims import lifetime_s, subject
 from pulsar_spark.client.authentication.token_server import TokenServer
-from pulsar_spark.client.settling import settled
 from pulsar_spark.errors import AuthError, PulsarSparkError
 from pulsar_spark.options.authentication import ClientCredentials, check_url
+from spark_topics.client.settling import settled
 
 logger = logging.getLogger("pulsar_spark.client")
 

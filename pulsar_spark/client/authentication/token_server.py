@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from pulsar_spark.client.tls import UNKNOWN_AUTHORITY
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
+from spark_topics.client.tls import UNKNOWN_AUTHORITY
 
 logger = logging.getLogger("pulsar_spark.client")
 

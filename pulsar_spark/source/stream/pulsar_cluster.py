@@ -25,7 +25,6 @@ from typing import Any
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     PulsarSparkError,
@@ -33,6 +32,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.offsets import topic_tree
 from pulsar_spark.source.discovery import (
     existing_topic_partitions,
     find_topic_partitions,
@@ -40,24 +40,10 @@ from pulsar_spark.source.discovery import (
 from pulsar_spark.source.ranges import TopicRange, assign_offsets
 from pulsar_spark.source.read_task import ReadTask, read_tasks
 from pulsar_spark.source.starts import find_starts
-from pulsar_spark.source.stream.admission import EntrySize
-from pulsar_spark.source.stream.batch_ends import StreamLimits
-from pulsar_spark.source.stream.checkpoint import (
-    SchemaPin,
-    Span,
-    StreamOffset,
-)
+from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
-from pulsar_spark.source.stream.cluster import (
-    NextEntry,
-    PartitionStatus,
-    Share,
-    Unread,
-    Waiting,
-)
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.losses import LossCheck
-from pulsar_spark.source.stream.planner import StreamPlanner
 from pulsar_spark.source.stream.pulsar_offsets import (
     read_offset,
     still_where_it_began,
@@ -66,7 +52,20 @@ from pulsar_spark.source.stream.pulsar_offsets import (
 from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.source.survey import divide
+from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, topic_of
+from spark_topics.client.retry import ask_all
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.checkpoint import Span
+from spark_topics.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from spark_topics.source.stream.planner import StreamPlanner
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
@@ -78,7 +77,7 @@ _NO_ENTRY = 2**31
 
 def stream_planner(
     pool: ConnectionPool, options: ReadOptions, schema: StreamSchema | None = None
-) -> StreamPlanner[LastRead, ReadTask]:
+) -> StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]:
     """Return the planner of a stream.
 
     Args:
@@ -113,6 +112,7 @@ class PulsarCluster:
         schema: What values become; None for bytes.
     """
 
+    system = PULSAR
     earliest = NOTHING_READ
 
     def __init__(
@@ -148,6 +148,10 @@ class PulsarCluster:
         )
 
     # -- offsets -----------------------------------------------------------------------
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `topic_tree`."""
+        return topic_tree(values)
 
     def read_offset(self, tree: Mapping[str, Any]) -> StreamOffset[LastRead]:
         """Read an offset of a checkpoint: ours, or the Scala connector's."""

@@ -28,7 +28,6 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -39,10 +38,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.source.stream.admission import EntrySize
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
-from pulsar_spark.text import list_names
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, Request
@@ -53,6 +50,9 @@ from pulsar_spark.wire.refusals import (
     has_passing_namesake,
     is_of_another_type,
 )
+from spark_topics.client.retry import ask_all
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.text import list_names
 
 logger = logging.getLogger("pulsar_spark.source")
 

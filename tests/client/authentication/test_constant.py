@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import settling
 from pulsar_spark.client.authentication import credential_provider
 from pulsar_spark.client.authentication.claims import claims, lifetime_s, subject
 from pulsar_spark.client.authentication.constant import (
@@ -24,7 +23,8 @@ from pulsar_spark.options.authentication import (
     Login,
     Token,
 )
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client import settling
 from tests.support.tokens import Signer
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
@@ -23,21 +22,17 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.stream import (
-    batch_ends,
-    idle_rest,
-    planner,
-    pulsar_cluster,
-    topic_set,
-)
 from pulsar_spark.source.stream import chunk_guard as guard_module
+from pulsar_spark.source.stream import pulsar_cluster
 from pulsar_spark.source.stream import subscription as subscription_module
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.source.stream.planner import StreamPlanner
 from pulsar_spark.source.stream.pulsar_cluster import PulsarCluster, stream_planner
 from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client import retry
+from spark_topics.source.stream import batch_ends, idle_rest, planner, topic_set
+from spark_topics.source.stream.planner import StreamPlanner
 from tests.support import scripted_broker as broker_module
 from tests.support.reading import ranges_of
 from tests.support.scripted_broker import (
@@ -76,7 +71,7 @@ CRASHES = (
 
 Row = tuple[str, int, int, int]
 Offset = StreamOffset[LastRead]
-Planner = StreamPlanner[LastRead, TopicRange]
+Planner = StreamPlanner[LastRead, StreamOffset[LastRead], TopicRange]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clock that tests move, and files that rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_topics.client import settling
+from tests.support.scripted_fixtures import _nothing_left as _nothing_left
+from tests.support.scripted_fixtures import _patient_closes as _patient_closes
+from tests.support.scripted_fixtures import clock as clock
+
+
+@pytest.fixture(autouse=True)
+def _files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody renews the files that a test has just made."""
+    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)
