@@ -81,6 +81,7 @@ class ReadStream:
         self.session_id = f"read-{next(_sessions)}"
         self.killed: RefusalError | None = None
         self.credit = 0
+        self._is_mute = False  # a fault: nothing more is said
         self._init_request: Any = None
         self._consumer = ""
         self._sessions: dict[int, PartitionSession] = {}
@@ -120,10 +121,12 @@ class ReadStream:
                 with self._store.changed:
                     answers = self._answers(request)
                 self.inbox.handled(request)
-                yield from answers
+                if not self._is_mute:
+                    yield from answers
             elif self.inbox.has_ended or self.inbox.is_gone:
                 return
-            yield from self._due()
+            if not self._is_mute:
+                yield from self._due()
 
     # -- Requests ---------------------------------------------------------------------
 
@@ -192,6 +195,7 @@ class ReadStream:
         self._init_request = request
         self._consumer = request.consumer
         if fault is not None and fault.acks is Acks.NONE:
+            self._is_mute = True
             return None
         return FromServer(
             status=SUCCESS,
@@ -281,7 +285,7 @@ class ReadStream:
     def _is_due(self) -> bool:
         if self.killed is not None:
             return True
-        return bool(
+        return not self._is_mute and bool(
             self._extra
             or self._stops
             or next(self._new_partitions(), None)
@@ -324,6 +328,7 @@ class ReadStream:
                 time.sleep(fault.delay_s)
                 self._strike(fault)
                 if fault.acks is Acks.NONE:
+                    self._is_mute = True
                     return
             yield response
 
