@@ -4,7 +4,7 @@
 Reading order of the package, along the path of a row::
 
     spark/datasource.py      options in, a reader out
-    spark/reader.py          driver: one input partition for each range
+    spark/batch.py           driver: one input partition for each task
     source/batch_plan.py     asks the cluster where topics begin and end
     source/ranges.py         what to read of each
     source/task.py           executor: the loop of a task

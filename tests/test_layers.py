@@ -65,6 +65,7 @@ SHARED = {
     "source.source": Layer(
         ("source.stream.batch_ends", "source.stream.planner"), ("pyarrow",), _NETWORK
     ),
+    "source.turns": Layer(("statistics",), ("pyarrow",), _NETWORK),
     "source": Layer((), (), _NETWORK + _CLOCK),
     # A stream: of positions only their order is known.
     "source.stream": Layer((), (), _NETWORK + _CLOCK),
@@ -114,7 +115,16 @@ SHARED = {
     ),
     "sink": Layer((), ("pyarrow",), _NETWORK + _CLOCK),
     "spark": Layer(
-        ("errors", "system", "columns", "process", "arrow", "source", "sink"),
+        (
+            "errors",
+            "system",
+            "columns",
+            "process",
+            "statistics",
+            "arrow",
+            "source",
+            "sink",
+        ),
         ("pyspark", "pyarrow"),
         _NETWORK,
     ),
@@ -222,7 +232,7 @@ LAYERS = {
         ("pyarrow",),
         _NETWORK + _CLOCK,
     ),
-    "arrow.schema": Layer(("columns",), ("pyarrow",), _NETWORK + _CLOCK),
+    "arrow.schema": Layer(("columns", "arrow.types"), ("pyarrow",), _NETWORK + _CLOCK),
     "arrow.values": Layer(
         ("errors", "columns", "text", "schemas", "loops", "arrow.schema"),
         ("pyarrow",),
@@ -487,6 +497,7 @@ LAYERS = {
     "spark": Layer(
         (
             "errors",
+            "system",
             "message_id",
             "txn",
             "topics",

@@ -35,10 +35,11 @@ from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.targets import find_targets
-from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
+from spark_topics.sink.write import Task
 
 #: The only column that rows of bytes need.
 _BYTES = pa.schema([(VALUE, pa.binary())])

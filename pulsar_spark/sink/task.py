@@ -57,6 +57,7 @@ from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
+from spark_topics.sink.write import Task
 from spark_topics.statistics import Kind, TaskStatistics, Totals
 
 logger = logging.getLogger("pulsar_spark.sink")
@@ -87,23 +88,6 @@ _ACCESS_MODES = {
 
 
 _WRITING = Kind("written", "encoding and sending", logger=lines)
-
-
-@dataclass(frozen=True)
-class Task:
-    """Which task of a write this is.
-
-    Attributes:
-        number: The input partition's, from 0.
-        attempt: How often it had been tried.
-        batch_id: The micro-batch; 0 in a batch query.
-        query_id: The stream; "" in a batch query.
-    """
-
-    number: int
-    attempt: int = 0
-    batch_id: int = 0
-    query_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ import pulsar
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_spark import PulsarDataSource
+from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.spark.schema import spark_schema
-from pulsar_spark.spark.stream_reader import PulsarStreamReader
+from pulsar_spark.source.pulsar_source import PulsarSource
+from spark_topics.spark.stream_reader import StreamReader
 from tests.bench.cluster import Cluster, note
 from tests.bench.ingest import ReadyBatches
 from tests.bench.report import MORE_MS, SECONDS, Case, in_turns
@@ -67,7 +68,8 @@ def _plan_case(cluster: Cluster, count: int, repeats: int) -> Case:
         },
         streaming=True,
     )
-    reader = PulsarStreamReader(options, spark_schema(("value",)))
+    columns = arrow_schema(("value",))
+    reader = StreamReader(PulsarSource(options, columns), columns)
     lookup = TopicLookup(shared_pool(options.client))
     names = [f"{topic}-partition-{i}" for i in range(count)]
     offset = reader.initialOffset()

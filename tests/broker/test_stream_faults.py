@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pulsar_spark.spark.stream_reader import PulsarStreamReader
+    from spark_topics.spark.stream_reader import StreamReader
 
 #: Bounds a failure, in seconds; says nothing about how long anything should take.
 PATIENCE_S = 180.0
@@ -91,7 +91,7 @@ class Query:
         }
         self.rows: Rows = defaultdict(list)
         self.ends: list[str] = []
-        self._reader: PulsarStreamReader | None = None
+        self._reader: StreamReader | None = None
 
     @property
     def subscription(self) -> str:
@@ -102,7 +102,7 @@ class Query:
         """The position up to which a topic without partitions was read."""
         return str(json.loads(self.ends[-1])["lastRead"][topic])
 
-    def start(self) -> PulsarStreamReader:
+    def start(self) -> StreamReader:
         """Begins, or begins again where the checkpoint says."""
         if self._reader is None:
             source = PulsarDataSource(self.options)

@@ -23,8 +23,9 @@ from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
 from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
-from pulsar_spark.sink.task import Task, WriteSummary
+from pulsar_spark.sink.task import WriteSummary
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.sink.write import Task
 from tests.support.scripted_broker import ScriptedBroker
 
 TOPIC = "persistent://public/default/t"

@@ -23,7 +23,7 @@ from tests.support.scripted_broker import ScriptedBroker, batch, single
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_spark.spark.stream_reader import PulsarStreamReader
+    from spark_topics.spark.stream_reader import StreamReader
 
 TOPIC = "persistent://public/default/t"
 OTHER = "persistent://public/default/u"
@@ -533,7 +533,7 @@ class Query:
         """Starts it, or goes on; reads what there is, and stops."""
         options = {"startingOffsets": "earliest", **options}
         made, schema = load(self.broker, *columns, **options)
-        reader: PulsarStreamReader = made.streamReader(schema)
+        reader: StreamReader = made.streamReader(schema)
         try:
             if self.offset is None:
                 self.offset = json.dumps(reader.initialOffset())
@@ -541,7 +541,7 @@ class Query:
         finally:
             reader.stop()
 
-    def batch(self, reader: PulsarStreamReader) -> list[dict[str, Any]]:
+    def batch(self, reader: StreamReader) -> list[dict[str, Any]]:
         """One micro-batch."""
         assert self.offset is not None
         start = json.loads(self.offset)

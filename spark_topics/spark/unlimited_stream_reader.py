@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
-from pulsar_spark.errors import OptionError
-from pulsar_spark.options import ReadOptions
-from pulsar_spark.spark.stream_reader_base import StreamReaderBase
-
-if TYPE_CHECKING:
-    from pulsar_spark.source.query_schema import QuerySchema
+from spark_topics.source.source import Source
+from spark_topics.spark.stream_reader_base import StreamReaderBase
 
 
 class UnlimitedStreamReader(StreamReaderBase):
@@ -26,24 +22,12 @@ class UnlimitedStreamReader(StreamReaderBase):
     be less than everything.
 
     Args:
-        options: What to read.
+        source: What to read; `problem_of_limits` has nothing to say of its options.
         schema: The columns wanted.
-        found: The schema of the topics that these are the columns of; None where the
-            user chose them.
-
-    Raises:
-        OptionError: Options limit micro-batches.
-        SchemaError: No topic has such columns.
     """
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        schema: StructType,
-        found: QuerySchema | None = None,
-    ) -> None:
-        _require_no_limits(options)
-        super().__init__(options, schema, found)
+    def __init__(self, source: Source[Any], schema: pa.Schema) -> None:
+        super().__init__(source, schema)
         self._known: Mapping[str, Any] | None = None  # the newest offset Spark told of
         self._is_committed = True  # unless the query goes on from there
 
@@ -78,16 +62,17 @@ class UnlimitedStreamReader(StreamReaderBase):
         super().commit(end)
 
 
-def _require_no_limits(options: ReadOptions) -> None:
-    limits = {
-        "maxRowsPerTrigger": options.max_rows_per_trigger,
-        "maxBytesPerTrigger": options.max_bytes_per_trigger,
-        "minRowsPerTrigger": options.min_rows_per_trigger,
-    }
+def problem_of_limits(limits: Mapping[str, object]) -> str:
+    """Return what is wrong with options that limit micro-batches, "" without these.
+
+    Args:
+        limits: By the names of options; None for those that are not set.
+    """
     given = [f"`{name}`" for name, value in limits.items() if value is not None]
-    if given:
-        raise OptionError(
-            f"{' and '.join(given)} cannot be kept: Spark lets Python sources limit a "
-            f"micro-batch since 4.2, and this is {pyspark.__version__}. Use Spark 4.2 "
-            "or newer, or leave it out: then each micro-batch takes all that is there."
-        )
+    if not given:
+        return ""
+    return (
+        f"{' and '.join(given)} cannot be kept: Spark lets Python sources limit a "
+        f"micro-batch since 4.2, and this is {pyspark.__version__}. Use Spark 4.2 "
+        "or newer, or leave it out: then each micro-batch takes all that is there."
+    )

@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
-from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.pulsar_source import PulsarSource
-from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.spark.reader import PulsarInputPartition
-from pulsar_spark.spark.schema import checked_arrow_schema
 from spark_topics.process import Termination
 from spark_topics.source.source import Source
+from spark_topics.spark.reader import TaskPartition
 
 if TYPE_CHECKING:
-    from pulsar_spark.source.query_schema import QuerySchema
     from spark_topics.source.stream.planner import StreamPlanner
 
 
@@ -30,24 +24,14 @@ class StreamReaderBase(DataSourceStreamReader):
     runs, and others only to send their ``read`` to executors.
 
     Args:
-        options: What to read.
+        source: What to read.
         schema: The columns wanted.
-        found: The schema of the topics that these are the columns of; None where the
-            user chose them.
-
-    Raises:
-        SchemaError: No topic has such columns.
     """
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        schema: StructType,
-        found: QuerySchema | None = None,
-    ) -> None:
-        self._schema = checked_arrow_schema(schema, options)
-        self._source: Source[ReadTask] = PulsarSource(options, self._schema, found)
-        self._planner: StreamPlanner[Any, Any, ReadTask] | None = None
+    def __init__(self, source: Source[Any], schema: pa.Schema) -> None:
+        self._schema = schema
+        self._source = source
+        self._planner: StreamPlanner[Any, Any, Any] | None = None
         self._termination = Termination()
 
     # Offsets are dicts, see ``source.stream.checkpoint``; errors are those of
@@ -61,14 +45,10 @@ class StreamReaderBase(DataSourceStreamReader):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
-        """Return one input partition for each topic partition that has rows.
-
-        Or more, with ``minPartitions`` or ``maxRecordsPerPartition``, or fewer, with
-        ``maxPartitions``.
-        """
+        """Return one input partition for each task of the micro-batch."""
         planner = self._plan()
         tasks = planner.ranges(planner.offset(start), planner.offset(end))
-        return [PulsarInputPartition(task) for task in tasks]
+        return [TaskPartition(task) for task in tasks]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Acknowledge what Spark has committed."""
@@ -76,7 +56,7 @@ class StreamReaderBase(DataSourceStreamReader):
         planner.commit(planner.offset(end))
 
     def stop(self) -> None:
-        """Let go of the brokers."""
+        """Let go of the cluster."""
         if self._planner is not None:
             self._planner.stop()
         self._termination.complete()
@@ -85,11 +65,11 @@ class StreamReaderBase(DataSourceStreamReader):
         """Yield the rows of one input partition, in order. On an executor.
 
         Raises:
-            PulsarSparkError: As ``source.range_reader.RangeReader.entries`` does.
+            TopicsError: As ``Source.read`` does.
         """
         return self._source.read(partition.value, self._schema, streaming=True)
 
-    def _plan(self) -> StreamPlanner[Any, Any, ReadTask]:
+    def _plan(self) -> StreamPlanner[Any, Any, Any]:
         if self._planner is None:
             self._planner = self._source.plan_stream()
             if self._source.must_stop:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's writers, over the writes of ``sink.driver``.
+"""Spark's writers, over the writes of ``sink.write``.
 
 Spark pickles a writer once for all tasks of a batch query or of a micro-batch, and runs
 ``commit`` or ``abort`` on another copy of it.
@@ -14,12 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
-from pulsar_spark.options import WriteOptions
-from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
-from pulsar_spark.sink.task import Task
-from pulsar_spark.spark.schema import write_columns
+from spark_topics.sink.write import BatchWrite, StreamWrite, Task
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
 #: batch write inside of ``foreachBatch`` is told, too.
@@ -35,29 +31,26 @@ class TaskCommit(WriterCommitMessage):
         result: What the task tells.
     """
 
-    result: TaskResult
+    result: Any
 
 
-class PulsarBatchWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch query. To be prepared before Spark gets it.
 
     Args:
-        options: How to write.
-        schema: The columns of the rows.
-
-    Raises:
-        SchemaError: There are columns that cannot be written.
+        write: How to write.
+        columns: The columns that are written; rows may have others.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._columns = write_columns(schema, options)
-        self._write = BatchWrite(options, self._columns)
+    def __init__(self, write: BatchWrite[Any], columns: pa.Schema) -> None:
+        self._columns = columns
+        self._write = write
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.BatchWrite.prepare`` does.
+            TopicsError: As ``BatchWrite.prepare`` does.
         """
         self._write.prepare()
 
@@ -65,7 +58,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         """Write the rows of one task. On an executor.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.BatchWrite.run`` does.
+            TopicsError: As ``BatchWrite.run`` does.
         """
         batches = _chosen(iterator, self._columns)
         return TaskCommit(self._write.run(_this_task(), batches))
@@ -74,7 +67,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         """Make what was written visible. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.BatchWrite.commit`` does.
+            TopicsError: As ``BatchWrite.commit`` does.
         """
         self._write.commit(_results(messages))
 
@@ -89,23 +82,19 @@ class MicroBatchWriter:
     What Spark calls ``write``, and with what, is for its own writers to say.
 
     Args:
-        options: How to write.
-        schema: The columns of the rows.
-
-    Raises:
-        OptionError: An exactly-once stream has no topic for its log of commits.
-        SchemaError: There are columns that cannot be written.
+        write: How to write.
+        columns: The columns that are written; rows may have others.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._columns = write_columns(schema, options)
-        self._write = StreamWrite(options, self._columns)
+    def __init__(self, write: StreamWrite[Any], columns: pa.Schema) -> None:
+        self._columns = columns
+        self._write = write
 
     def prepare(self) -> None:
         """Check that the write can be done. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.prepare`` does.
+            TopicsError: As ``StreamWrite.prepare`` does.
         """
         self._write.prepare()
 
@@ -121,7 +110,7 @@ class MicroBatchWriter:
         ``abort``. These are not pickled, and must not abort what they find open.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.begin_micro_batch`` does.
+            TopicsError: As ``StreamWrite.begin_micro_batch`` does.
         """
         self._write.begin_micro_batch()
 
@@ -129,7 +118,7 @@ class MicroBatchWriter:
         """Write the rows of one task. On an executor.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.run`` does.
+            TopicsError: As ``StreamWrite.run`` does.
         """
         chosen = _chosen(batches, self._columns)
         return TaskCommit(self._write.run(_this_task(), chosen))
@@ -138,7 +127,7 @@ class MicroBatchWriter:
         """Make what was written visible. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.commit`` does.
+            TopicsError: As ``StreamWrite.commit`` does.
         """
         self._write.commit(_results(messages), len(messages), batchId)
 
@@ -146,7 +135,7 @@ class MicroBatchWriter:
         """Take back what was written of a micro-batch that failed. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.driver.StreamWrite.abort`` does.
+            TopicsError: As ``StreamWrite.abort`` does.
         """
         self._write.abort(_results(messages), batchId)
 
@@ -173,6 +162,6 @@ def _this_task() -> Task:
     )
 
 
-def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Any]:
     """Return what the tasks tell that have finished."""
     return [message.result for message in messages if isinstance(message, TaskCommit)]

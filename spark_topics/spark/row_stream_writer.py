@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.conversion import LocalDataToArrowConversion
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import Row, StructType
 
-from pulsar_spark.options import WriteOptions
-from pulsar_spark.spark.writer import MicroBatchWriter, TaskCommit
+from spark_topics.sink.write import StreamWrite
+from spark_topics.spark.writer import MicroBatchWriter, TaskCommit
 
 #: Rows of a batch, at most. Spark's own batch of 10,000 is in memory already, as rows:
 #: this is what is there twice.
@@ -26,16 +27,15 @@ class RowStreamWriter(MicroBatchWriter, DataSourceStreamWriter):
     """Writes the rows of a micro-batch. To be prepared before Spark gets it.
 
     Args:
-        options: How to write.
-        schema: The columns of the rows.
-
-    Raises:
-        OptionError: An exactly-once stream has no topic for its log of commits.
-        SchemaError: There are columns that cannot be written.
+        write: How to write.
+        columns: The columns that are written.
+        schema: All columns of the rows.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(
+        self, write: StreamWrite[Any], columns: pa.Schema, schema: StructType
+    ) -> None:
+        super().__init__(write, columns)
         self._schema = schema
 
     def write(self, iterator: Iterator[Row]) -> TaskCommit:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
-from pulsar_spark.spark.writer import MicroBatchWriter, TaskCommit
+from spark_topics.spark.writer import MicroBatchWriter, TaskCommit
 
 
-class PulsarStreamWriter(MicroBatchWriter, DataSourceStreamArrowWriter):
+class StreamWriter(MicroBatchWriter, DataSourceStreamArrowWriter):
     """Writes the rows of a micro-batch. Arguments and errors are those of the base."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:

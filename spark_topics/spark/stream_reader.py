@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pulsar_spark.spark.stream_reader_base import StreamReaderBase
+from spark_topics.spark.stream_reader_base import StreamReaderBase
 
 
-class PulsarStreamReader(StreamReaderBase, SupportsTriggerAvailableNow):
+class StreamReader(StreamReaderBase, SupportsTriggerAvailableNow):
     """Read topics as a stream. Arguments and errors are those of the base."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
