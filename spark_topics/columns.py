@@ -20,6 +20,7 @@ class ColumnType(enum.Enum):
     BIGINT = "BIGINT"
     TIMESTAMP = "TIMESTAMP"
     STRING_MAP = "MAP<STRING, STRING>"
+    BINARY_MAP = "MAP<STRING, BINARY>"
 
     @property
     def simple_string(self) -> str:

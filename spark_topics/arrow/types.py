@@ -13,6 +13,9 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 #: Spark's MAP<STRING, STRING> as it appears in Arrow.
 STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
 
+#: Likewise MAP<STRING, BINARY>.
+BINARY_MAP = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=True))
+
 #: The types of columns in Arrow.
 ARROW_TYPES = {
     ColumnType.BINARY: pa.binary(),
@@ -21,4 +24,5 @@ ARROW_TYPES = {
     ColumnType.BIGINT: pa.int64(),
     ColumnType.TIMESTAMP: TIMESTAMP,
     ColumnType.STRING_MAP: STRING_MAP,
+    ColumnType.BINARY_MAP: BINARY_MAP,
 }

@@ -182,11 +182,11 @@ def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
     return lambda found: isinstance(found, types)
 
 
-def _is_string_map(found: DataType) -> bool:
-    return (
+def _is_map(value: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda found: (
         isinstance(found, MapType)
         and isinstance(found.keyType, StringType)
-        and isinstance(found.valueType, StringType)
+        and isinstance(found.valueType, value)
     )
 
 
@@ -197,5 +197,6 @@ _CHECKS: dict[ColumnType, Callable[[DataType], bool]] = {
     ColumnType.INT: _is(*INTEGERS),
     ColumnType.BIGINT: _is(*INTEGERS),
     ColumnType.TIMESTAMP: _is(TimestampType),
-    ColumnType.STRING_MAP: _is_string_map,
+    ColumnType.STRING_MAP: _is_map(StringType),
+    ColumnType.BINARY_MAP: _is_map(BinaryType),
 }

@@ -41,6 +41,11 @@ class Partitioning(enum.Enum):
     PARTITION_ID = "partition_id"
     KEY = "key"
 
+    @property
+    def required_column(self) -> str | None:
+        """Return the column that it goes by; None for none."""
+        return None if self is Partitioning.SERVER else self.value
+
 
 def _guarantee(text: str, name: str) -> DeliveryGuarantee:
     if text.strip().lower() == _EXACTLY_ONCE:
