@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from tests.support.ydb.faults import At, Fault, When
 from tests.support.ydb.service import TopicService
@@ -134,10 +134,10 @@ def files(session: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:
     folder = tmp_path / "files"
     for part in (0, 500):
         rows = numbers(session, part + 500, 1).where(
-            F.substring("data", 5, 9).cast("int") >= part
+            sf.substring("data", 5, 9).cast("int") >= part
         )
         rows.select("data").write.mode("append").text(str(folder))
-    yield (
+    return (
         session.readStream.schema("data string")
         .option("maxFilesPerTrigger", 1)
         .text(str(folder))
