@@ -7,7 +7,8 @@ from tests.support.layers import CLOCK, NETWORK, Layer
 
 #: From the bottom to the top. The longest name that fits a module is its row.
 LAYERS = {
-    "__init__": Layer((), (), NETWORK + CLOCK),
+    "__init__": Layer(("spark",), (), NETWORK + CLOCK),
+    "columns": Layer((), (), NETWORK + CLOCK),
     "errors": Layer((), (), NETWORK + CLOCK),
     "system": Layer(("errors",), (), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.

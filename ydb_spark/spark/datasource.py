@@ -7,6 +7,8 @@ is registered: that one may fork.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -50,6 +52,7 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
+        _require_sdk()
         from spark_topics.spark.reader import BatchReader
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.read import parse_read_options
@@ -69,6 +72,7 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
+        _require_sdk()
         from spark_topics.spark.choice import stream_reader
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.read import parse_read_options
@@ -94,6 +98,7 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
+        _require_sdk()
         from spark_topics.spark.writer import BatchWriter
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.write import parse_write_options
@@ -120,6 +125,7 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
+        _require_sdk()
         from spark_topics.spark.choice import stream_writer
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.write import parse_write_options
@@ -129,6 +135,14 @@ class YdbTopicDataSource(DataSource):
         options = parse_write_options(self.options, KNOWN, streaming=True)
         columns = _write_columns(schema, options.partitioning.required_column)
         return stream_writer(StreamWrite(options), columns, schema)
+
+
+def _require_sdk() -> None:
+    if find_spec("ydb") is None:
+        raise OptionError(
+            'format("ydb_topic") needs the SDK of YDB on each node: pip install'
+            " 'pulsar-spark[ydb]'."
+        )
 
 
 def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
