@@ -31,7 +31,7 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install proto check-proto lint format types test test-fast test-matrix soak \
+.PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb soak \
 	coverage mutants check wheels bench bench-peer docs generate-docs demo broker clean
 
 help: ## Show this list
@@ -91,6 +91,9 @@ test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (
 		$(MAKE) test-fast PYTHON=$$python VENV=$$venv \
 			ARGS='$(filter-out --save,$(ARGS))' || exit 1; \
 	done
+
+test-ydb: $(STAMP) ## The tests of YDB that a server can pass: YDB_ENDPOINT=grpc://host:2136/db
+	$(BIN)/python -m pytest tests/ydb_spark/server $(ARGS)
 
 # The stream on the cluster has the machine for itself; what comes after runs if it fails, too.
 soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FRAMES=, SEED=)

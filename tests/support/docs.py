@@ -23,12 +23,17 @@ from pulsar_spark.options.others import (
     SCALA,
     other_options_markdown,
 )
+from spark_topics.errors import TopicsError
+from spark_topics.options import document as options_document
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import PACKAGES
+from ydb_spark import errors as ydb_errors
+from ydb_spark.columns import COLUMNS as YDB_COLUMNS
+from ydb_spark.options.parse import OPTIONS as YDB_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -83,6 +88,11 @@ def generated() -> dict[Path, str]:
         "options": {"options": options_table_markdown()},
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
+        "ydb-topics": {
+            "ydb-options": options_document.options_table_markdown(YDB_OPTIONS),
+            "ydb-columns": _ydb_columns(),
+            "ydb-errors": _ydb_errors(),
+        },
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
             for name in ("bench", "bench-peer")
@@ -109,7 +119,7 @@ def conditions() -> dict[str, type[errors.PulsarSparkError]]:
     }
 
 
-def meaning_and_cure(error: type[errors.PulsarSparkError]) -> tuple[str, str]:
+def meaning_and_cure(error: type[TopicsError]) -> tuple[str, str]:
     """Return what the docstring of an error says before and after "Cure:"."""
     paragraphs = (inspect.getdoc(error) or "").split("\n\n")
     texts = [" ".join(text.split()).replace("``", "`") for text in paragraphs]
@@ -130,6 +140,34 @@ def _errors() -> str:
     for condition, error in conditions().items():
         cells = (f"`{condition}`, `{error.__name__}`", *meaning_and_cure(error))
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _ydb_columns() -> str:
+    """Write the columns of YDB's topics as a Markdown table."""
+    lines = ["| column | read as | holds | written |", "|---|---|---|---|"]
+    for column in YDB_COLUMNS:
+        read, write = column.read, column.write
+        cells = (
+            f"`{column.name}`",
+            f"`{read.type.value}`" if read else "-",
+            read.doc if read else "-",
+            write.doc if write else "left out",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _ydb_errors() -> str:
+    """Write the errors about YDB's topics as a Markdown table."""
+    lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
+    for error in vars(ydb_errors).values():
+        if not isinstance(error, type) or error is ydb_errors.YdbError:
+            continue
+        if issubclass(error, ydb_errors.YdbError):
+            meaning, cure = meaning_and_cure(error)
+            name = f"`{error.condition}`, `{error.__name__}`"
+            lines.append(f"| {name} | {meaning} | {cure} |")
     return "\n".join(lines)
 
 
