@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from tests.support.ydb.faults import At, Fault, When
 from tests.support.ydb.service import TopicService
 from ydb_spark import YdbTopicDataSource
+from ydb_spark.wire.codecs import decode
 
 PATIENCE_S = 120
 
@@ -42,7 +43,7 @@ def numbers(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
 
 def bodies(service: TopicService) -> list[str]:
     """What is stored, sorted by number."""
-    found = [m.data.decode() for m in service.store.stored("t")]
+    found = [decode(m.codec, m.data).decode() for m in service.store.stored("t")]
     return sorted(found, key=lambda body: int(body.split()[1]))
 
 
