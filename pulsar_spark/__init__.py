@@ -7,7 +7,7 @@ Reading order of the package, along the path of a row::
     spark/batch.py           driver: one input partition for each task
     source/batch_plan.py     asks the cluster where topics begin and end
     source/ranges.py         what to read of each
-    source/task.py           executor: the loop of a task
+    source/task.py           executor: what a task reads, range by range
     source/range_reader.py   the messages of one range
     client/entry_reader.py   its entries, across broken connections
     client/connection.py     a socket and a thread

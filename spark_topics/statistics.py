@@ -5,9 +5,9 @@ Nobody has set up logging in the Python processes that Spark starts. There, and 
 there, these lines go to the standard error, which Spark passes on: to the executor's
 ``stderr``, or to the console with ``local[*]``.
 
-A task that lasts has a line each ``statsIntervalSeconds``, and one at its end. Shorter
-ones, such as those of most micro-batches, are added up: their process has one line for
-all of them, and no more often than that.
+A task that lasts has a line each interval, and one at its end. Shorter ones, such as
+those of most micro-batches, are added up: their process has one line for all of them,
+and no more often than that.
 """
 
 from __future__ import annotations
