@@ -93,7 +93,8 @@ def test_streams_that_break(
     service.faults.add(Fault(At.READ, cuts=True, skip=9))
     one = reader(channel)
     assert read(one) == BODIES
-    assert one.reconnects == 4
+    # More than four where the SDK has no endpoint for a moment.
+    assert one.reconnects >= 4
 
 
 def test_no_right(service: TopicService, channel: Channel):
