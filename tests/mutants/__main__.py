@@ -79,7 +79,7 @@ TARGETS = [
         ),
     ),
     Target("wire/chunks", ("wire/test_chunks.py",)),
-    Target("wire/protobuf", ("wire/test_protobuf.py",)),
+    Target("protobuf", ("spark_topics/test_protobuf.py",), package="spark_topics"),
     Target("wire/protocol", ("wire/test_protocol.py", "source/test_bulk.py")),
     Target("wire/frames", ("wire/test_frames.py",)),
     Target("wire/entries", ("wire/test_entries.py",)),

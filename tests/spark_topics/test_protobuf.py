@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.internal import api_implementation
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
+from spark_topics.protobuf import UNREADABLE, holds_text, undecodable_text
 from tests.wire.builders import proto
 
 NO_TEXT = b"\xff\xfe"

@@ -8,6 +8,7 @@ whole message with a UnicodeDecodeError. Callers must get neither in place of a 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -31,6 +32,10 @@ def holds_text(descriptor: Any, _seen: frozenset[str] = frozenset()) -> bool:
     )
 
 
+#: Asked of each message that holds others, of which there may be thousands.
+_holds_text = functools.cache(holds_text)
+
+
 def undecodable_text(message: Message) -> str:
     """Return the name of a field whose text is not UTF-8, as ``a.b``, or ""."""
     for field, value in message.ListFields():
@@ -38,7 +43,7 @@ def undecodable_text(message: Message) -> str:
         if field.type == field.TYPE_STRING:
             if not all(isinstance(text, str) for text in values):
                 return str(field.name)
-        elif field.message_type is not None:
+        elif field.message_type is not None and _holds_text(field.message_type):
             for inner in map(undecodable_text, values):
                 if inner:
                     return f"{field.name}.{inner}"
