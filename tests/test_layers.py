@@ -33,6 +33,7 @@ SHARED = {
     "system": Layer(("errors",), (), _NETWORK + _CLOCK),
     "network": Layer(("options.secrets", "system"), (), _NETWORK + _CLOCK),
     "columns": Layer((), (), _NETWORK + _CLOCK),
+    "protobuf": Layer((), ("google",), _NETWORK + _CLOCK),
     "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
     # What is done to processes that Spark started.
     "process": Layer((), (), _NETWORK),
@@ -210,7 +211,7 @@ LAYERS = {
     "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
-        ("errors", "message_id", "txn", "loops"),
+        ("errors", "protobuf", "message_id", "txn", "loops"),
         ("google", "crc32c"),
         _NETWORK + _CLOCK,
     ),
@@ -569,7 +570,11 @@ LAYERS = {
 
 
 #: Modules beside the package, by whose names Spark finds it.
-_BY_NAME = ("pyspark_pulsar", "pyspark_pulsar_py")
+_BY_NAME = {
+    "pyspark_pulsar": PACKAGE,
+    "pyspark_pulsar_py": PACKAGE,
+    "pyspark_tubemq": "tubemq_spark",
+}
 
 
 def _rows() -> dict[str, dict[str, Layer]]:
@@ -592,7 +597,7 @@ def modules() -> list[tuple[str, str]]:
         root = ROOT / package
         paths = sorted(p.relative_to(root) for p in root.rglob("*.py"))
         found += [(package, ".".join(p.with_suffix("").parts)) for p in paths]
-    return found + [(PACKAGE, name) for name in _BY_NAME]
+    return found + [(package, name) for name, package in _BY_NAME.items()]
 
 
 def text_of(package: str, module: str) -> str:

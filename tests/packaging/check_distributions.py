@@ -113,10 +113,12 @@ def test_tests_of_the_sdist_run(unpacked: Path) -> None:
 
 def test_wheel(wheel: Path, unpacked: Path) -> None:
     """It has all modules, their types, the kernel, and no tests."""
-    packages = (unpacked / name for name in ("pulsar_spark", "spark_topics"))
+    packages = (
+        unpacked / name for name in ("pulsar_spark", "spark_topics", "tubemq_spark")
+    )
     files = (p for package in packages for p in package.rglob("*") if p.is_file())
     expected = {str(p.relative_to(unpacked)) for p in files}
-    expected |= {"pyspark_pulsar.py", "pyspark_pulsar_py.py"}
+    expected |= {"pyspark_pulsar.py", "pyspark_pulsar_py.py", "pyspark_tubemq.py"}
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
     modules = (

@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 from pulsar_spark import errors
 from pulsar_spark.options import options_table_markdown
@@ -23,12 +24,20 @@ from pulsar_spark.options.others import (
     SCALA,
     other_options_markdown,
 )
+from spark_topics.errors import TopicsError
+from spark_topics.options.document import (
+    options_table_markdown as shared_options_table,
+)
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import PACKAGES
+from tubemq_spark import columns as tubemq_columns
+from tubemq_spark import errors as tubemq_errors
+from tubemq_spark.options.read import READ_SPECS
+from tubemq_spark.options.write import WRITE_SPECS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -73,7 +82,7 @@ def generated() -> dict[Path, str]:
             "columns-of-a-write": columns_of_a_write(),
         },
         "compatibility": {"compatibility": _compatibility()},
-        "errors": {"errors": _errors()},
+        "errors": {"errors": _errors(errors)},
         "moving-from-databricks": {"options": other_options_markdown(DATABRICKS)},
         "moving-from-kafka": {
             "options": other_options_markdown(KAFKA_SOURCE),
@@ -83,6 +92,13 @@ def generated() -> dict[Path, str]:
         "options": {"options": options_table_markdown()},
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
+        "tubemq": {
+            "read-options": shared_options_table(READ_SPECS),
+            "read-columns": columns_of_a_read(tubemq_columns.READ),
+            "write-options": shared_options_table(WRITE_SPECS),
+            "write-columns": columns_of_a_write(tubemq_columns.WRITE),
+            "errors": _errors(tubemq_errors),
+        },
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
             for name in ("bench", "bench-peer")
@@ -97,19 +113,25 @@ def generated() -> dict[Path, str]:
     return found
 
 
-def conditions() -> dict[str, type[errors.PulsarSparkError]]:
-    """Return every error condition and the class that has it, in the module's order."""
-    return {
+def conditions(module: ModuleType = errors) -> dict[str, type[TopicsError]]:
+    """Return every error condition and the class that has it, in the module's order.
+
+    Args:
+        module: Of the errors of one messaging system, the first of which is their root.
+    """
+    found = {
         value.condition: value
-        for value in vars(errors).values()
+        for value in vars(module).values()
         if isinstance(value, type)
-        and issubclass(value, errors.PulsarSparkError)
+        and issubclass(value, TopicsError)
+        and value.__module__ == module.__name__
         and "condition" in vars(value)
-        and value is not errors.PulsarSparkError
     }
+    del found[next(iter(found))]
+    return found
 
 
-def meaning_and_cure(error: type[errors.PulsarSparkError]) -> tuple[str, str]:
+def meaning_and_cure(error: type[TopicsError]) -> tuple[str, str]:
     """Return what the docstring of an error says before and after "Cure:"."""
     paragraphs = (inspect.getdoc(error) or "").split("\n\n")
     texts = [" ".join(text.split()).replace("``", "`") for text in paragraphs]
@@ -124,10 +146,10 @@ def _compatibility() -> str:
     return cells.markdown(cells.read(DOCS / "compatibility.json"))
 
 
-def _errors() -> str:
+def _errors(module: ModuleType) -> str:
     """Write the errors as a Markdown table."""
     lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
-    for condition, error in conditions().items():
+    for condition, error in conditions(module).items():
         cells = (f"`{condition}`, `{error.__name__}`", *meaning_and_cure(error))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

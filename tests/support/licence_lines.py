@@ -21,7 +21,7 @@ _COMMENTS = {
     ".toml": "#",
 }
 #: make check-proto compares them with what the generator writes.
-_GENERATED = ("pulsar_api_pb2.py",)
+_GENERATED = ("pulsar_api_pb2.py", "tubemq_pb2.py")
 
 
 def missing() -> Iterator[Path]:

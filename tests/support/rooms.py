@@ -20,7 +20,7 @@ from typing import Any
 PACKAGE = "pulsar_spark"
 
 #: Those that it stands on; their rooms are named after them, too.
-OTHERS = ("spark_topics",)
+OTHERS = ("spark_topics", "tubemq_spark")
 DOCS = Path(__file__).parents[2] / "docs" / "coverage"
 
 #: Packages of which this share of the branches must be run, in percent.
