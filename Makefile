@@ -19,20 +19,23 @@ PYTHONS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
-PROTO := proto/pulsar_api.proto
-GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
-CODE := pulsar_spark pyspark_pulsar.py pyspark_pulsar_py.py setup.py tests examples docs/conf.py
+GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi \
+	tubemq_spark/wire/tubemq_pb2.py tubemq_spark/wire/tubemq_pb2.pyi
+CODE := pulsar_spark spark_topics tubemq_spark ydb_spark pyspark_pulsar.py \
+	pyspark_pulsar_py.py pyspark_tubemq.py pyspark_ydb_topic.py setup.py tests examples \
+	docs/conf.py
 LONG := soak or matrix
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
 COVERAGE := $(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) \
-	--dist=worksteal -m 'not (broker or slow or $(LONG))'
+	--dist=worksteal -m 'not (broker or tubemq or slow or $(LONG))'
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install proto check-proto lint format types test test-fast test-matrix soak \
-	coverage mutants check wheels bench bench-peer docs generate-docs demo broker clean
+.PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
+	soak coverage mutants check wheels bench bench-peer docs generate-docs demo demo-tubemq \
+	broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \
@@ -48,13 +51,16 @@ $(STAMP): pyproject.toml constraints.txt setup.py \
 	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'
 	@touch $@
 
-# $(1): the root below which the generated files go. proto/ is mapped to the folder of the
-# package: that name is registered in the process, so it must be nobody else's.
-generate = $(BIN)/python -m grpc_tools.protoc --proto_path=pulsar_spark/wire=proto \
+# $(1): the root below which the generated files go, $(2): the package, $(3): the protocol.
+# proto/ is mapped to the folder of the package: that name is registered in the process, so
+# it must be nobody else's.
+generate_one = $(BIN)/python -m grpc_tools.protoc --proto_path=$(2)=proto \
 	--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
-	--python_out=$(1) --mypy_out=quiet:$(1) pulsar_spark/wire/pulsar_api.proto
+	--python_out=$(1) --mypy_out=quiet:$(1) $(2)/$(3).proto
+generate = $(call generate_one,$(1),pulsar_spark/wire,pulsar_api) && \
+	$(call generate_one,$(1),tubemq_spark/wire,tubemq)
 
-proto: $(STAMP) ## Generate the protocol's classes from proto/pulsar_api.proto
+proto: $(STAMP) ## Generate the protocols' classes from proto/
 	$(call generate,.)
 
 check-proto: $(STAMP) ## Compare the committed classes with what proto/ generates
@@ -62,7 +68,7 @@ check-proto: $(STAMP) ## Compare the committed classes with what proto/ generate
 	@$(call generate,build/proto)
 	@for file in $(GENERATED); do \
 		cmp "$$file" "build/proto/$$file" || \
-		{ echo "$$file is not what $(PROTO) generates: make proto"; exit 1; }; \
+		{ echo "$$file is not what proto/ generates: make proto"; exit 1; }; \
 	done
 
 lint: $(STAMP) ## Style and formatting
@@ -81,7 +87,7 @@ test: lint types check-proto ## Everything that must pass, with a real broker an
 	$(PYTEST) -m 'not ($(LONG))' $(ARGS)
 
 test-fast: $(STAMP) ## The tests that need no broker
-	$(PYTEST) -m 'not (broker or $(LONG))' $(ARGS)
+	$(PYTEST) -m 'not (broker or tubemq or $(LONG))' $(ARGS)
 
 test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (ARGS=--save)
 	$(PYTEST) -m matrix $(filter-out --save,$(ARGS))
@@ -91,6 +97,9 @@ test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (
 		$(MAKE) test-fast PYTHON=$$python VENV=$$venv \
 			ARGS='$(filter-out --save,$(ARGS))' || exit 1; \
 	done
+
+test-ydb: $(STAMP) ## The tests of YDB that a server can pass: YDB_ENDPOINT=grpc://host:2136/db
+	$(BIN)/python -m pytest tests/ydb_spark/server $(ARGS)
 
 # The stream on the cluster has the machine for itself; what comes after runs if it fails, too.
 soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FRAMES=, SEED=)
@@ -142,6 +151,9 @@ generate-docs: $(STAMP) ## Renew the generated parts of docs/
 
 demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)
+
+demo-tubemq: $(STAMP) ## The same with TubeMQ: write a topic with Spark, and read it
+	$(BIN)/python -m examples.demo_tubemq $(ARGS)
 
 broker: $(STAMP) ## Run a broker in the foreground, to play with
 	$(BIN)/python -m tests.support.embedded_broker $(ARGS)

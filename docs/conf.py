@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site of these pages: ``make docs`` builds it."""
 
-from pulsar_spark import __version__
+from importlib import metadata
 
 project = "pulsar-spark"
-version = release = __version__
+version = release = metadata.version(project)
 html_title = f"{project} {version}"
 html_show_copyright = False
 language = "en"

@@ -4,10 +4,10 @@
 Reading order of the package, along the path of a row::
 
     spark/datasource.py      options in, a reader out
-    spark/reader.py          driver: one input partition for each range
+    spark/batch.py           driver: one input partition for each task
     source/batch_plan.py     asks the cluster where topics begin and end
     source/ranges.py         what to read of each
-    source/task.py           executor: the loop of a task
+    source/task.py           executor: what a task reads, range by range
     source/range_reader.py   the messages of one range
     client/entry_reader.py   its entries, across broken connections
     client/connection.py     a socket and a thread
@@ -40,19 +40,23 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.logs import protect_loggers
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
 from pulsar_spark.spark.lag import PulsarLagListener
+from pulsar_spark.spark.other_python import warn_of_other_python
+from pulsar_spark.spark.progress import progress
+from pulsar_spark.system import LOGGERS
+from spark_topics.logs import protect_loggers
 
 kernel = messages.KERNEL
 
-protect_loggers()
+protect_loggers(LOGGERS)
 
 # Where a jar has its name, this warns: an import may be all that Python sees of it.
 PulsarDataSource.name()
+warn_of_other_python()
 
 __all__ = [
     "AuthError",
@@ -78,4 +82,5 @@ __all__ = [
     "dump_offsets",
     "encode_message_id",
     "kernel",
+    "progress",
 ]

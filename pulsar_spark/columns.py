@@ -8,8 +8,12 @@ a write in ``arrow.encode``.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from collections.abc import Iterable
+
+from spark_topics.columns import Column as Column
+from spark_topics.columns import ColumnType as ColumnType
+from spark_topics.columns import Read as Read
+from spark_topics.columns import Write as Write
 
 # The columns that other modules name.
 VALUE = "value"
@@ -18,69 +22,6 @@ TOPIC = "__topic"
 PARTITION = "__partition"
 PUBLISH_TIME = "__publishTime"
 SCHEMA_VERSION = "__schemaVersion"
-
-
-class ColumnType(enum.Enum):
-    """A type of columns, by its name in Spark's SQL."""
-
-    BINARY = "BINARY"
-    STRING = "STRING"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    TIMESTAMP = "TIMESTAMP"
-    STRING_MAP = "MAP<STRING, STRING>"
-
-    @property
-    def simple_string(self) -> str:
-        """The name as Spark's ``DataType.simpleString()`` has it."""
-        return self.value.lower().replace(" ", "")
-
-
-@dataclass(frozen=True)
-class Read:
-    """What a read gives.
-
-    Attributes:
-        type: Type of the column.
-        doc: What it holds, in Markdown.
-        default: Whether a read gives it unless ``metadataColumns`` says otherwise.
-        never_null: Whether every message has a value for it.
-    """
-
-    type: ColumnType
-    doc: str = ""
-    default: bool = False
-    never_null: bool = False
-
-
-@dataclass(frozen=True)
-class Write:
-    """What a write takes.
-
-    Attributes:
-        order: Where the column stands in lists of what can be written.
-        types: Types that it may have. INT and BIGINT stand for all types of integers.
-        doc: What becomes of it, in Markdown.
-    """
-
-    order: int
-    types: tuple[ColumnType, ...]
-    doc: str
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column.
-
-    Attributes:
-        name: Its name.
-        read: What a read gives; None where it can only be written.
-        write: What a write takes; None where it can only be read.
-    """
-
-    name: str
-    read: Read | None
-    write: Write | None = None
 
 
 #: All columns of a topic without a schema: the value, those of the Scala connector in
@@ -233,3 +174,35 @@ METADATA_COLUMNS_ALL = tuple(name for name in READ if name != VALUE)
 METADATA_COLUMNS_DEFAULT = tuple(
     name for name in METADATA_COLUMNS_ALL if READ[name].default
 )
+
+_SPELT = {column.name.lower(): column.name for column in COLUMNS}
+
+
+def spelling(name: str) -> str:
+    """Return how a column of ours is spelt that a name means, "" for none or the same.
+
+    Spark does not tell cases of letters apart unless it is told to.
+    """
+    spelt = _SPELT.get(name.lower(), "")
+    return spelt if spelt != name else ""
+
+
+#: What columns of Spark's Kafka source and sink are called here, "" for nothing.
+OF_KAFKA = {
+    "key": KEY,
+    "headers": "__messageProperties (MAP<STRING, STRING>)",
+    "topic": TOPIC,
+    "partition": PARTITION,
+    "offset": "",
+    "timestamp": "__eventTime",
+    "timestampType": "",
+}
+
+
+def renamed_from_kafka(names: Iterable[str]) -> str:
+    """Return what to do about columns of Kafka's, such as "key to __key"."""
+    return ", ".join(
+        f"{name} to {OF_KAFKA[name]}" if OF_KAFKA[name] else f"drop {name}"
+        for name in names
+        if name in OF_KAFKA
+    )

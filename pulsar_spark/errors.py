@@ -41,9 +41,10 @@ a log or command a terminal: names and sentences of others are part of messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
 
-_E = TypeVar("_E", bound="PulsarSparkError")
+from spark_topics import errors as kinds
+from spark_topics.errors import escaped_text as escaped_text
+from spark_topics.errors import foreign_text as foreign_text
 
 #: ServerError of the public protocol, by number. Names are the protocol's own.
 SERVER_ERRORS: dict[int, str] = {
@@ -92,47 +93,7 @@ RETRIABLE_SERVER_ERRORS = frozenset(
 )
 
 
-#: Of a sentence or a name of somebody else, an error or a log line shows this much.
-_FOREIGN_CHARACTERS = 500
-
-#: No message is longer: it travels to the driver, and into more than one log.
-_MESSAGE_CHARACTERS = 20_000
-
-
-def foreign_text(text: str, limit: int = _FOREIGN_CHARACTERS) -> str:
-    """Return text of somebody else as an error or a log line may show it.
-
-    Control characters are escaped as in a Python literal, and the end is cut off.
-
-    Args:
-        text: Such as what a broker says.
-        limit: Most characters to return.
-    """
-    shown = escaped_text(text[: limit + 1])
-    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
-
-
-def escaped_text(text: str) -> str:
-    """Return text with its control characters escaped as in a Python literal."""
-    if text.isprintable():
-        return text
-    return "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
-
-
-def _rebuild(cls: type[PulsarSparkError], state: dict[str, Any]) -> PulsarSparkError:
-    error = cls.__new__(cls)
-    Exception.__init__(error, state["message"])
-    error.__dict__.update(state)
-    return error
-
-
-class PulsarSparkError(Exception):
+class PulsarSparkError(kinds.TopicsError):
     """Root of all errors of this package.
 
     Attributes:
@@ -146,38 +107,9 @@ class PulsarSparkError(Exception):
     """
 
     condition = "PULSAR"
-    retriable = False
-
-    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
-        self.message = foreign_text(message, _MESSAGE_CHARACTERS)
-        if retriable is not None:
-            self.retriable = retriable
-        super().__init__(self.message)
-
-    def __str__(self) -> str:
-        return f"[{self.condition}] {self.message}"
-
-    def about(self: _E, subject: str) -> _E:
-        """Return the same error, its message beginning with what it is about."""
-        return self.saying(f"{subject}: {self.message}")
-
-    def saying(self: _E, message: str, *, retriable: bool | None = None) -> _E:
-        """Return the same error with all its facts, but another message.
-
-        Args:
-            message: What it says.
-            retriable: Whether the operation may succeed later; None: as before.
-        """
-        state = {**self.__dict__, "message": foreign_text(message, _MESSAGE_CHARACTERS)}
-        if retriable is not None:
-            state["retriable"] = retriable
-        return cast(_E, _rebuild(type(self), state))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.__dict__)
 
 
-class OptionError(PulsarSparkError, ValueError):
+class OptionError(PulsarSparkError, kinds.OptionError):
     """One or more options are unknown, malformed, or contradict each other.
 
     All problems are reported at once.
@@ -190,12 +122,8 @@ class OptionError(PulsarSparkError, ValueError):
 
     condition = "PULSAR_OPTION"
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__(" ".join(problems))
-        self.problems = problems
 
-
-class TransportError(PulsarSparkError, ConnectionError):
+class TransportError(PulsarSparkError, kinds.TransportError):
     """A broker could not be reached, or the connection to it broke or fell silent.
 
     Cure: Check the host, the port (the binary one, usually 6650) and the firewall, and
@@ -208,14 +136,8 @@ class TransportError(PulsarSparkError, ConnectionError):
     condition = "PULSAR_CONNECTION"
     retriable = True
 
-    def __init__(
-        self, message: str, *, broker: str = "", retriable: bool | None = None
-    ) -> None:
-        super().__init__(message, retriable=retriable)
-        self.broker = broker
 
-
-class TlsError(TransportError):
+class TlsError(TransportError, kinds.TlsError):
     """A connection could not be made safe: nothing was sent on it.
 
     A certificate is not trusted, not valid, or for another host; the broker does not
@@ -231,14 +153,8 @@ class TlsError(TransportError):
     condition = "PULSAR_TLS"
     retriable = False
 
-    def __init__(
-        self, message: str, *, broker: str = "", is_unheard: bool = False
-    ) -> None:
-        super().__init__(message, broker=broker, retriable=False)
-        self.is_unheard = is_unheard
 
-
-class ProtocolError(PulsarSparkError):
+class ProtocolError(PulsarSparkError, kinds.ProtocolError):
     """The other side sent bytes that the Pulsar protocol does not allow.
 
     It is not a Pulsar broker, or sends what the protocol forbids, or more than was
@@ -253,13 +169,6 @@ class ProtocolError(PulsarSparkError):
     """
 
     condition = "PULSAR_PROTOCOL"
-
-    def __init__(
-        self, message: str, *, size_bytes: int = 0, limit_bytes: int = 0
-    ) -> None:
-        super().__init__(message)
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
 
 
 class CorruptEntryError(ProtocolError):
@@ -592,7 +501,7 @@ class IdempotenceError(PulsarSparkError):
         self.batch_ids = batch_ids
 
 
-class CheckpointError(PulsarSparkError, ValueError):
+class CheckpointError(PulsarSparkError, kinds.CheckpointError):
     """An offset in a streaming query's checkpoint cannot be read by this version.
 
     It is not that of a Pulsar stream, or it is of a later version.
@@ -639,7 +548,7 @@ class AskAgainError(PulsarSparkError):
     retriable = True
 
 
-class ReadTimeoutError(PulsarSparkError, TimeoutError):
+class ReadTimeoutError(PulsarSparkError, kinds.ReadTimeoutError):
     """A topic partition delivered nothing for ``pollTimeoutMs`` though rows are due.
 
     Cure: Look at the broker's log, or raise ``pollTimeoutMs``.
@@ -650,14 +559,8 @@ class ReadTimeoutError(PulsarSparkError, TimeoutError):
 
     condition = "PULSAR_READ_TIMEOUT"
 
-    def __init__(
-        self, message: str, *, topic_partition: str = "", retriable: bool | None = None
-    ) -> None:
-        super().__init__(message, retriable=retriable)
-        self.topic_partition = topic_partition
 
-
-class DataLossError(PulsarSparkError):
+class DataLossError(PulsarSparkError, kinds.DataLossError):
     """Rows that were asked for are no longer in the topic.
 
     Or the topic never reached the position from which a stream is to go on.
@@ -673,16 +576,8 @@ class DataLossError(PulsarSparkError):
 
     condition = "PULSAR_DATA_LOSS"
 
-    def __init__(
-        self, message: str, *, topic_partition: str, wanted: str, available: str
-    ) -> None:
-        super().__init__(message)
-        self.topic_partition = topic_partition
-        self.wanted = wanted
-        self.available = available
 
-
-class SchemaError(PulsarSparkError, ValueError):
+class SchemaError(PulsarSparkError, kinds.SchemaError):
     """Columns or types that were asked for do not fit what a topic has.
 
     ``.schema(...)`` names columns or types that a topic does not have, or rows to be
@@ -697,7 +592,7 @@ class SchemaError(PulsarSparkError, ValueError):
     condition = "PULSAR_SCHEMA"
 
 
-class BadRowError(PulsarSparkError, ValueError):
+class BadRowError(PulsarSparkError, kinds.BadRowError):
     """A row to be written holds a value that no message can hold.
 
     Such as NULL where the topic's schema has none, a time before 1970, a NULL within

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

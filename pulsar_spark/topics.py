@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.text import is_unicode
+from spark_topics.text import is_unicode
 
 PARTITION_SUFFIX = "-partition-"
 DEFAULT_TENANT = "public"

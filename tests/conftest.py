@@ -46,6 +46,7 @@ MARKERS = {
     "topic": "broker",
     "link": "broker",
     "spark": "spark",
+    "tube": "tubemq",
 }
 
 

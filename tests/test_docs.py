@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,8 @@ def test_every_condition_is_listed() -> None:
 def test_files_named_exist(document: Path) -> None:
     """Each path of the project that a document names is there."""
     named = re.findall(
-        r"`((?:pulsar_spark|tests|examples|proto|docs)/[\w/.-]+)`", document.read_text()
+        r"`((?:pulsar_spark|spark_topics|tests|examples|proto|docs)/[\w/.-]+)`",
+        document.read_text(),
     )
     for path in named:
         assert (ROOT / path).exists(), path
@@ -130,22 +130,12 @@ def test_prose_is_wrapped(document: Path) -> None:
 # -- Commands ------------------------------------------------------------------------
 
 
-def commands() -> list[list[str]]:
-    """Return the commands that documents show, as a shell would split them."""
-    found = {}
-    for document in DOCUMENTS:
-        for block in re.findall(
-            r"^```sh\n(.*?)^```", document.read_text(), re.M | re.S
-        ):
-            for line in block.splitlines():
-                if line.startswith("pulsar-spark "):
-                    found[line] = shlex.split(line)[1:]
-    return list(found.values())
-
-
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
+@pytest.mark.parametrize("command", docs.commands(), ids=" ".join)
 def test_command_is_understood(command: list[str]) -> None:
-    """Each command that is shown has arguments that there are."""
+    """Each command that is shown has arguments that there are.
+
+    That they do what the page says: tests/broker/test_documented_commands.py.
+    """
     assert callable(parser().parse_args(command).run)
 
 
@@ -168,8 +158,9 @@ def snippets() -> list[Any]:
         for block in docs.snippets_of(DOCS / f"{name}.md", section)
     }
     found: dict[str, str] = {}
+    documents = [one for one in DOCUMENTS if one != docs.TUTORIAL]  # test_tutorial.py
     pattern = re.compile(r"^#+ ([^\n]+)$|^```python\n(.*?)^```", re.M | re.S)
-    for document in DOCUMENTS:
+    for document in documents:
         heading = ""
         for match in pattern.finditer(document.read_text()):
             heading = match[1] or heading

@@ -41,6 +41,7 @@ from pulsar_spark.errors import (
     TransportError,
     foreign_text,
 )
+from spark_topics.errors import TopicsError
 
 EXAMPLES: list[PulsarSparkError] = [
     PulsarSparkError("Something."),
@@ -123,7 +124,7 @@ def test_conditions_are_distinct() -> None:
 def test_all_share_one_root() -> None:
     """`PulsarSparkError` catches every error of the package, and is no more general."""
     assert all(issubclass(cls, PulsarSparkError) for cls in every_class())
-    assert PulsarSparkError.__bases__ == (Exception,)
+    assert PulsarSparkError.__bases__ == (TopicsError,)
 
 
 @pytest.mark.parametrize(

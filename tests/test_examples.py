@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import runpy
+import socket
+import threading
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +17,7 @@ import pulsar
 import pytest
 
 from tests.support import official
+from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.admin import Admin
+
+#: A gauge of the source of a query, in the text that Prometheus reads.
+PROMETHEUS = re.compile(
+    r'(\w+)\{query_id="[\w-]+",query_name="prometheus lag",source_index="0"\} '
+    r"([\d.e+-]+)"
+)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -125,8 +137,53 @@ def test_streaming_lag(
         assert lines[-1].endswith("caught up with 2 topic partitions")
         assert sum(int(line.split()[7]) for line in lines) == rows
         if rows == 2500:
-            assert ": 1000 rows, 1500 entries behind in 2 of 2 topic" in lines[0]
-            assert ": 1000 rows, 500 entries behind in 2 of 2 topic" in lines[1]
+            for line, left in zip(lines, (1500, 500), strict=False):
+                assert re.search(
+                    rf": 1000 rows, the oldest [\d.]+ s old, {left} entries "
+                    r"\(about \d+ bytes\) behind in 2 of 2 topic",
+                    line,
+                ), line
+
+
+def test_prometheus_lag(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """A scrape has each gauge, with the labels of the query, in Prometheus' form."""
+    official.produce(service_url, topic, [b"v"] * 10, batch=10)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ("prometheus_lag.py", topic, str(tmp_path / "checkpoint"), str(port))
+    example = threading.Thread(target=run, args=arguments)
+    example.start()
+    scraped: dict[str, float] = {}
+
+    def is_caught_up() -> bool:
+        assert example.is_alive()
+        with contextlib.suppress(OSError):
+            url = f"http://127.0.0.1:{port}/metrics"
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                lines = answer.read().decode().splitlines()
+            for line in lines:
+                match = PROMETHEUS.fullmatch(line)
+                assert match, line
+                scraped[match[1]] = float(match[2])
+        return scraped.get("pulsar_stream_input_rows") == 10
+
+    try:
+        await_true(is_caught_up, "ten rows in a scrape")
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        example.join(120)
+    assert not example.is_alive()
+    assert scraped["pulsar_stream_backlog_entries"] == 0
+    assert scraped["pulsar_stream_backlog_bytes"] == 0
+    assert 0 <= scraped["pulsar_stream_oldest_unread_age_seconds"] < 3600
 
 
 def test_table_of_changes(

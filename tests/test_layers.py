@@ -9,62 +9,153 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.layers import CLOCK, NETWORK, Layer
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = "pulsar_spark"
 
-
-@dataclass(frozen=True)
-class Layer:
-    """What the modules of one part may import.
-
-    Attributes:
-        ours: Parts of this package; a part may always import itself.
-        third_party: Packages of others.
-        not_stdlib: Standard modules that are out of bounds; all others are allowed.
-    """
-
-    ours: tuple[str, ...] = ()
-    third_party: tuple[str, ...] = ()
-    not_stdlib: tuple[str, ...] = ()
+#: What other messaging systems stand on as well.
+TOPICS = "spark_topics"
 
 
-_NETWORK = ("socket", "ssl", "selectors", "asyncio", "http", "urllib.request")
-_CLOCK = ("time", "threading", "concurrent", "multiprocessing")
+_NETWORK, _CLOCK = NETWORK, CLOCK
 
-#: From the bottom to the top. The longest name that fits a module is its row.
+#: What is shared by all messaging systems, from the bottom to the top.
+SHARED = {
+    "text": Layer((), (), _NETWORK + _CLOCK),
+    "errors": Layer((), (), _NETWORK + _CLOCK),
+    "system": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "network": Layer(("options.secrets", "system"), (), _NETWORK + _CLOCK),
+    "columns": Layer((), (), _NETWORK + _CLOCK),
+    "protobuf": Layer((), ("google",), _NETWORK + _CLOCK),
+    "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
+    # What is done to processes that Spark started.
+    "process": Layer((), (), _NETWORK),
+    "statistics": Layer(("process",), (), _NETWORK),
+    # How options are declared and read.
+    "options": Layer(("errors", "text", "system"), (), _NETWORK + _CLOCK),
+    "options.spec": Layer((), (), _NETWORK + _CLOCK),
+    "options.of_table": Layer((), (), _NETWORK + _CLOCK),
+    # What clients have in common.
+    "client": Layer(("errors",), (), _NETWORK),
+    "client.resolving": Layer((), (), tuple({*_NETWORK} - {"socket"})),
+    "client.transport": Layer(("errors", "network", "client.resolving", "client.tls")),
+    # The other one that knows how TLS is done.
+    "client.tls": Layer(
+        (
+            "errors",
+            "network",
+            "options.secrets",
+            "options.tls",
+            "client.key_stores",
+            "client.settling",
+        )
+    ),
+    "client.key_stores": Layer(
+        ("system",), ("cryptography",), tuple({*_NETWORK, *_CLOCK} - {"ssl"})
+    ),
+    "arrow": Layer(("columns",), ("pyarrow",), _NETWORK + _CLOCK),
+    # What to read, and the loop of a task.
+    "source.parts": Layer((), (), _NETWORK + _CLOCK),
+    "source.grouping": Layer(("source.parts",), (), _NETWORK + _CLOCK),
+    "source.source": Layer(
+        ("source.stream.batch_ends", "source.stream.planner"), ("pyarrow",), _NETWORK
+    ),
+    "source.turns": Layer(("statistics",), ("pyarrow",), _NETWORK),
+    "source": Layer((), (), _NETWORK + _CLOCK),
+    # A stream: of positions only their order is known.
+    "source.stream": Layer((), (), _NETWORK + _CLOCK),
+    "source.stream.idle_rest": Layer((), (), _NETWORK),
+    "source.stream.checkpoint": Layer(
+        ("errors", "system", "text", "source.stream.position"), (), _NETWORK + _CLOCK
+    ),
+    "source.stream.cluster": Layer(
+        (
+            "system",
+            "source.stream.admission",
+            "source.stream.checkpoint",
+            "source.stream.position",
+        ),
+        (),
+        _NETWORK + _CLOCK,
+    ),
+    "source.stream.topic_set": Layer(
+        (
+            "source.stream.checkpoint",
+            "source.stream.cluster",
+            "source.stream.position",
+        ),
+        (),
+        _NETWORK,
+    ),
+    "source.stream.batch_ends": Layer(
+        (
+            "source.stream.admission",
+            "source.stream.cluster",
+            "source.stream.position",
+        ),
+        (),
+        _NETWORK,
+    ),
+    "source.stream.planner": Layer(
+        (
+            "source.stream.batch_ends",
+            "source.stream.checkpoint",
+            "source.stream.cluster",
+            "source.stream.idle_rest",
+            "source.stream.position",
+            "source.stream.topic_set",
+        ),
+        (),
+        _NETWORK,
+    ),
+    "sink": Layer((), ("pyarrow",), _NETWORK + _CLOCK),
+    "spark": Layer(
+        (
+            "errors",
+            "system",
+            "columns",
+            "process",
+            "statistics",
+            "arrow",
+            "source",
+            "sink",
+        ),
+        ("pyspark", "pyarrow"),
+        _NETWORK,
+    ),
+    "__init__": Layer(),
+}
+
+#: Pulsar's package, likewise. The longest name that fits a module is its row.
 LAYERS = {
     "_platform": Layer((), (), _NETWORK + _CLOCK),
     "_version": Layer((), (), _NETWORK + _CLOCK),
-    "text": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
-    "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "system": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "lines": Layer(("statistics",), (), _NETWORK),
     "message_id": Layer(("text",), (), _NETWORK + _CLOCK),
     "txn": Layer((), (), _NETWORK + _CLOCK),
     "columns": Layer((), (), _NETWORK + _CLOCK),
     "topics": Layer(("errors", "text"), (), _NETWORK + _CLOCK),
-    # What is done to processes that Spark started.
-    "process": Layer((), (), _NETWORK),
-    "statistics": Layer(("process",), (), _NETWORK),
+    "pythons": Layer((), (), _NETWORK + _CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(
-        ("errors", "message_id", "text", "topics", "columns"), (), _NETWORK + _CLOCK
-    ),
-    # How options are declared and read, whatever the protocol.
-    "options.spec": Layer((), (), _NETWORK + _CLOCK),
-    "options.values": Layer(("errors", "text", "options.spec"), (), _NETWORK + _CLOCK),
-    "options.given": Layer(
-        ("errors", "options.spec", "options.values"), (), _NETWORK + _CLOCK
+        ("errors", "system", "message_id", "text", "topics", "columns"),
+        (),
+        _NETWORK + _CLOCK,
     ),
     "options.encryption": Layer(
         (
             "errors",
             "options.given",
+            "options.secret",
             "options.secrets",
             "options.spec",
             "options.values",
@@ -72,14 +163,17 @@ LAYERS = {
         (),
         _NETWORK + _CLOCK,
     ),
-    "options.secrets": Layer(("errors",), (), _NETWORK + _CLOCK),
     "options.tls": Layer(
         (
             "errors",
+            "system",
+            "network",
+            "options.secret",
             "options.secrets",
             "options.given",
             "options.service_url",
             "options.spec",
+            "options.tls",
             "options.values",
         ),
         (),
@@ -90,6 +184,7 @@ LAYERS = {
             "errors",
             "text",
             "options.given",
+            "options.secret",
             "options.secrets",
             "options.spec",
             "options.values",
@@ -118,7 +213,7 @@ LAYERS = {
     "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
-        ("errors", "message_id", "txn", "loops"),
+        ("errors", "protobuf", "message_id", "txn", "loops"),
         ("google", "crc32c"),
         _NETWORK + _CLOCK,
     ),
@@ -132,7 +227,9 @@ LAYERS = {
     # Payloads that only who has a private key can read.
     "encryption": Layer(("errors", "options", "loops", "wire"), (), _NETWORK),
     "encryption.keys": Layer(
-        ("errors", "options"), ("cryptography",), _NETWORK + _CLOCK
+        ("errors", "options", "client.settling"),
+        ("cryptography",),
+        _NETWORK + _CLOCK,
     ),
     # Messages <-> columns.
     "arrow": Layer(
@@ -140,7 +237,7 @@ LAYERS = {
         ("pyarrow",),
         _NETWORK + _CLOCK,
     ),
-    "arrow.schema": Layer(("columns",), ("pyarrow",), _NETWORK + _CLOCK),
+    "arrow.schema": Layer(("columns", "arrow.types"), ("pyarrow",), _NETWORK + _CLOCK),
     "arrow.values": Layer(
         ("errors", "columns", "text", "schemas", "loops", "arrow.schema"),
         ("pyarrow",),
@@ -168,21 +265,13 @@ LAYERS = {
         ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.resending": Layer((), (), _NETWORK + _CLOCK),
-    "client.transport": Layer(("errors", "client.tls")),
-    # The other one that knows how TLS is done.
-    "client.tls": Layer(("errors", "options", "client.key_stores", "client.settling")),
-    "client.settling": Layer(("errors",), (), _NETWORK),
-    "client.key_stores": Layer(
-        ("errors",), ("cryptography",), tuple({*_NETWORK, *_CLOCK} - {"ssl"})
-    ),
-    # What would serve another protocol over TCP as well.
-    "client.buffers": Layer(("loops.memory", "wire"), (), _NETWORK),
     "client.credentials": Layer(("errors",), (), _NETWORK),
     "client.access": Layer(("topics", "client.credentials"), (), _NETWORK + _CLOCK),
     "client.authentication": Layer(
         (
             "errors",
             "options.authentication",
+            "options.secret",
             "options.secrets",
             "client.credentials",
             "client.settling",
@@ -203,9 +292,14 @@ LAYERS = {
         )
     ),
     "client.authentication.token_server": Layer(
-        ("errors", "options.authentication", "client.authentication", "client.tls"), ()
+        (
+            "errors",
+            "options.authentication",
+            "client.authentication",
+            "client.resolving",
+            "client.tls",
+        )
     ),
-    "client.retry": Layer(("errors",), (), _NETWORK),
     "client.connection": Layer(
         (
             "errors",
@@ -222,10 +316,12 @@ LAYERS = {
     "source": Layer(
         (
             "errors",
+            "system",
             "encryption",
             "message_id",
             "text",
             "topics",
+            "lines",
             "statistics",
             "options",
             "schemas",
@@ -241,56 +337,11 @@ LAYERS = {
     ),
     "source.pruning": Layer(("columns", "source.ranges"), (), _NETWORK + _CLOCK),
     "source.split": Layer(("message_id", "source.ranges"), (), _NETWORK + _CLOCK),
-    "source.grouping": Layer(("source.ranges", "source.split"), (), _NETWORK + _CLOCK),
     # A stream, whatever the messaging system: of positions only their order is known.
-    "source.stream.admission": Layer((), (), _NETWORK + _CLOCK),
-    "source.stream.position": Layer((), (), _NETWORK + _CLOCK),
-    "source.stream.idle_rest": Layer((), (), _NETWORK),
     "source.stream.checkpoint": Layer(
-        ("errors", "text", "topics", "options", "source.stream.position"),
+        ("errors", "system", "text", "topics", "options", "source.stream.position"),
         (),
         _NETWORK + _CLOCK,
-    ),
-    "source.stream.cluster": Layer(
-        (
-            "source.stream.admission",
-            "source.stream.checkpoint",
-            "source.stream.position",
-        ),
-        (),
-        _NETWORK + _CLOCK,
-    ),
-    "source.stream.topic_set": Layer(
-        (
-            "errors",
-            "source.stream.checkpoint",
-            "source.stream.cluster",
-            "source.stream.position",
-        ),
-        (),
-        _NETWORK,
-    ),
-    "source.stream.batch_ends": Layer(
-        (
-            "source.stream.admission",
-            "source.stream.cluster",
-            "source.stream.position",
-        ),
-        (),
-        _NETWORK,
-    ),
-    "source.stream.planner": Layer(
-        (
-            "options",
-            "source.stream.batch_ends",
-            "source.stream.checkpoint",
-            "source.stream.cluster",
-            "source.stream.idle_rest",
-            "source.stream.position",
-            "source.stream.topic_set",
-        ),
-        (),
-        _NETWORK,
     ),
     # And what is Pulsar's in it.
     "source.stream.last_read": Layer(("message_id",), (), _NETWORK + _CLOCK),
@@ -309,7 +360,16 @@ LAYERS = {
         ("message_id", "source.stream.checkpoint"), (), _NETWORK + _CLOCK
     ),
     "source.task": Layer(
-        ("statistics", "options", "loops", "wire", "client", "arrow", "source"),
+        (
+            "lines",
+            "statistics",
+            "options",
+            "loops",
+            "wire",
+            "client",
+            "arrow",
+            "source",
+        ),
         ("pyarrow",),
         _NETWORK,
     ),
@@ -321,6 +381,7 @@ LAYERS = {
         (
             "errors",
             "columns",
+            "lines",
             "statistics",
             "options",
             "schemas",
@@ -340,15 +401,6 @@ LAYERS = {
             "client",
             "source.query_schema",
             "source.stream.checkpoint",
-        ),
-        ("pyarrow",),
-        _NETWORK,
-    ),
-    "source.source": Layer(
-        (
-            "source.pruning",
-            "source.stream.batch_ends",
-            "source.stream.planner",
         ),
         ("pyarrow",),
         _NETWORK,
@@ -376,6 +428,7 @@ LAYERS = {
         (
             "errors",
             "encryption",
+            "lines",
             "statistics",
             "topics",
             "columns",
@@ -418,6 +471,7 @@ LAYERS = {
             "message_id",
             "txn",
             "topics",
+            "lines",
             "statistics",
             "options",
             "schemas",
@@ -438,6 +492,7 @@ LAYERS = {
             "txn",
             "topics",
             "columns",
+            "lines",
             "statistics",
             "options",
             "schemas",
@@ -453,11 +508,14 @@ LAYERS = {
     "spark": Layer(
         (
             "errors",
+            "system",
             "message_id",
             "txn",
             "topics",
             "columns",
             "process",
+            "lines",
+            "pythons",
             "statistics",
             "options",
             "client",
@@ -503,6 +561,7 @@ LAYERS = {
             "message_id",
             "topics",
             "options",
+            "pythons",
             "schemas",
             "loops.messages",
             "client",
@@ -515,7 +574,7 @@ LAYERS = {
     "__main__": Layer(("cli",), (), _NETWORK + _CLOCK),
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
-        ("errors", "logs", "message_id", "options", "loops.messages", "spark")
+        ("errors", "system", "logs", "message_id", "options", "loops.messages", "spark")
     ),
     "pyspark_pulsar": Layer(("__init__",)),
     "pyspark_pulsar_py": Layer(("__init__",)),
@@ -523,21 +582,47 @@ LAYERS = {
 
 
 #: Modules beside the package, by whose names Spark finds it.
-_BY_NAME = ("pyspark_pulsar", "pyspark_pulsar_py")
+_BY_NAME = {
+    "pyspark_pulsar": PACKAGE,
+    "pyspark_pulsar_py": PACKAGE,
+    "pyspark_tubemq": "tubemq_spark",
+}
 
 
-def modules() -> list[str]:
-    """Every module, by its dotted name without the package, ``__init__`` included."""
-    root = ROOT / PACKAGE
-    paths = sorted(p.relative_to(root) for p in root.rglob("*.py"))
-    return [".".join(p.with_suffix("").parts) for p in paths] + list(_BY_NAME)
+def _rows() -> dict[str, dict[str, Layer]]:
+    """The tables of all packages: other messaging systems have theirs beside tests."""
+    found = {PACKAGE: LAYERS, TOPICS: SHARED}
+    for name in ("tubemq_spark", "ydb_spark"):
+        if (ROOT / name).is_dir():
+            found[name] = importlib.import_module(f"tests.{name}.layers").LAYERS
+    return found
 
 
-def row(module: str) -> str | None:
+#: The rows of each package, which knows none but itself and what is shared.
+PACKAGES = _rows()
+
+
+def modules() -> list[tuple[str, str]]:
+    """Every module: its package, and its dotted name in it, ``__init__`` included."""
+    found = []
+    for package in PACKAGES:
+        root = ROOT / package
+        paths = sorted(p.relative_to(root) for p in root.rglob("*.py"))
+        found += [(package, ".".join(p.with_suffix("").parts)) for p in paths]
+    return found + [(package, name) for name, package in _BY_NAME.items()]
+
+
+def text_of(package: str, module: str) -> str:
+    """The source of a module."""
+    folder = ROOT if module in _BY_NAME else ROOT / package
+    return folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
+
+
+def row(module: str, package: str = PACKAGE) -> str | None:
     """The row of the table for a module: its own name, or the nearest folder's."""
     parts = module.split(".")
     for size in range(len(parts), 0, -1):
-        if (name := ".".join(parts[:size])) in LAYERS:
+        if (name := ".".join(parts[:size])) in PACKAGES[package]:
             return name
     return None
 
@@ -548,12 +633,12 @@ def nodes(source: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(ast.parse(source)))
 
 
-def imported(source: str, module: str) -> list[tuple[int, str]]:
+def imported(source: str, module: str, home: str = PACKAGE) -> list[tuple[int, str]]:
     """Line and absolute dotted name of everything that a source text imports.
 
     ``from a import b`` gives ``a.b``: whether b is a module is not known here.
     """
-    package = [PACKAGE, *module.split(".")][:-1]
+    package = [home, *module.split(".")][:-1]
     found: list[tuple[int, str]] = []
     for node in nodes(source):
         if isinstance(node, ast.Import):
@@ -565,28 +650,33 @@ def imported(source: str, module: str) -> list[tuple[int, str]]:
     return found
 
 
-def violations(source: str, module: str) -> list[str]:
+def violations(source: str, module: str, package: str = PACKAGE) -> list[str]:
     """One sentence for each import that the module's row does not allow."""
-    name = row(module)
+    name = row(module, package)
     if name is None:
         return [f"{module} has no row in LAYERS of tests/test_layers.py: add one."]
-    layer = LAYERS[name]
     problems = []
-    for line, target in imported(source, module):
-        reason = _reason(layer, name, target)
+    for line, target in imported(source, module, package):
+        reason = _reason(package, name, target)
         if reason:
             problems.append(f"{module}, line {line}, imports {target}: {reason}.")
     return problems
 
 
-def _reason(layer: Layer, name: str, target: str) -> str:
+def _reason(package: str, name: str, target: str) -> str:
+    layer = PACKAGES[package][name]
     top = target.split(".")[0]
-    if target in (f"{PACKAGE}._version.__version__", f"{PACKAGE}._platform"):
+    if package == PACKAGE and target in (
+        f"{PACKAGE}._version.__version__",
+        f"{PACKAGE}._platform",
+    ):
         return ""  # facts, not parts
-    if top == PACKAGE:
-        part = row(target.partition(".")[2]) or "__init__"
+    if top in (package, TOPICS):
+        inside = target.partition(".")[2]
+        part = row(inside, top) or "__init__"
         allowed = (*layer.ours, name)
-        if any(part == one or part.startswith(f"{one}.") for one in allowed):
+        found = (part, inside)
+        if any(f"{at}.".startswith(f"{one}.") for one in allowed for at in found):
             return ""
         return f"{name} may import of this package {_list(layer.ours)}, not {part}"
     if top in sys.stdlib_module_names:
@@ -603,12 +693,10 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
 
 
-@pytest.mark.parametrize("module", modules())
-def test_imports(module: str) -> None:
+@pytest.mark.parametrize(("package", "module"), modules())
+def test_imports(package: str, module: str) -> None:
     """A module imports only what its layer allows."""
-    folder = ROOT if module in _BY_NAME else ROOT / PACKAGE
-    source = folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
-    problems = violations(source, module)
+    problems = violations(text_of(package, module), module, package)
     assert not problems, "\n".join(problems)
 
 
@@ -628,16 +716,14 @@ def test_imports(module: str) -> None:
         ("client.pool", "import pyarrow", "client may import of other"),
         ("client.pool", "import threading", ""),
         ("client.pool", "import ssl", "client knows no ssl"),
-        ("client.retry", "from pulsar_spark.options import X", "not options"),
-        ("client.transport", "import socket, ssl", ""),
         ("client.pool", "from pulsar_spark.source import split", "not source.split"),
         ("source.task", "from pulsar_spark.sink import task", "not sink"),
         ("source.survey", "import pyarrow", "source may import of other"),
         ("source.split", "from pulsar_spark.source import survey", "not source"),
         (
-            "source.stream.planner",
-            "from pulsar_spark.message_id import MessageId",
-            "not message_id",
+            "source.stream.last_read",
+            "from spark_topics.source.stream.planner import StreamPlanner",
+            "not source.stream.planner",
         ),
         ("sink.task", "import pyspark", "sink.task may import of other"),
         ("sink.target", "from pulsar_spark.client import pool", "not client"),
@@ -654,6 +740,25 @@ def test_imports(module: str) -> None:
 def test_the_check_itself(module: str, source: str, problem: str) -> None:
     """The check finds what the table forbids and lets pass what it allows."""
     found = violations(source, module)
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "problem"),
+    [
+        ("client.retry", "from spark_topics.options import X", "not options"),
+        ("client.retry", "import socket", "client knows no socket"),
+        ("client.transport", "import socket, ssl", ""),
+        ("source.stream.planner", "from pulsar_spark import text", "of other packages"),
+        ("source.stream.planner", "import pyarrow", "of other packages"),
+        ("spark.reader", "from tubemq_spark.wire import x", "of other packages"),
+        ("spark.reader", "from spark_topics.source import source", ""),
+    ],
+)
+def test_the_check_of_what_is_shared(module: str, source: str, problem: str) -> None:
+    """It knows no messaging system, and each system only its own rooms of it."""
+    found = violations(source, module, TOPICS)
     assert len(found) == bool(problem)
     assert problem in "".join(found)
 
@@ -685,12 +790,10 @@ def runs_input(source: str, module: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("module", modules())
-def test_nothing_is_unpickled_or_evaluated(module: str) -> None:
+@pytest.mark.parametrize(("package", "module"), modules())
+def test_nothing_is_unpickled_or_evaluated(package: str, module: str) -> None:
     """As SECURITY.md says of what comes from a topic or a broker."""
-    folder = ROOT if module in _BY_NAME else ROOT / PACKAGE
-    source = folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
-    assert not runs_input(source, module)
+    assert not runs_input(text_of(package, module), module)
 
 
 @pytest.mark.parametrize(

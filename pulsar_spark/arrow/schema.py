@@ -7,23 +7,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pulsar_spark.columns import READ, ColumnType
-
-#: Spark's TIMESTAMP: microseconds, the session's zone applied on display only.
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-#: Spark's MAP<STRING, STRING> as it appears in Arrow.
-STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
-
-#: The types of columns in Arrow.
-ARROW_TYPES = {
-    ColumnType.BINARY: pa.binary(),
-    ColumnType.STRING: pa.string(),
-    ColumnType.INT: pa.int32(),
-    ColumnType.BIGINT: pa.int64(),
-    ColumnType.TIMESTAMP: TIMESTAMP,
-    ColumnType.STRING_MAP: STRING_MAP,
-}
+from pulsar_spark.columns import READ
+from spark_topics.arrow.types import ARROW_TYPES as ARROW_TYPES
+from spark_topics.arrow.types import STRING_MAP as STRING_MAP
+from spark_topics.arrow.types import TIMESTAMP as TIMESTAMP
 
 #: Every column that a read of a topic without a schema can give, by name.
 COLUMN_TYPES: dict[str, pa.DataType] = {

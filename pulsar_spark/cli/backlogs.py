@@ -21,13 +21,13 @@ from pulsar_spark.client.admin import Admin, LedgerSize
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, begin, entry_of
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry
 from pulsar_spark.wire.protocol import Delivery
+from spark_topics.client.retry import ask_all
 
 #: Longest wait for the first unread entries, in seconds: one that an open transaction
 #: holds back does not come.

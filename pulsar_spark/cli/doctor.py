@@ -49,6 +49,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import CommonOptions, parse_common_options
+from pulsar_spark.pythons import pythons_of_spark
 from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
@@ -288,23 +289,6 @@ def _python_of_spark(
     if minor != here:
         return Step(name, BAD, found, f"The driver has Python {here}. {cure}")
     return Step(name, OK, found)
-
-
-def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
-    """Return which Pythons Spark starts, and why these.
-
-    It looks for sources by the one of ``PYSPARK_DRIVER_PYTHON``, if that is set, and
-    runs tasks by that of ``PYSPARK_PYTHON``; settings of Spark change neither.
-    """
-    driver, worker = (
-        given.get(name, "") for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-    )
-    found = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
-    if worker:
-        found.setdefault(worker, "PYSPARK_PYTHON")
-    else:
-        found.setdefault("python3", "PYSPARK_PYTHON is not set")
-    return found
 
 
 def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:

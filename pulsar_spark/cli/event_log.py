@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,16 @@ _CODECS = {".zstd": "zstd", ".zst": "zstd"}
 _UNKNOWN_CODECS = (".lz4", ".snappy", ".lzf")
 
 _EVENT = "QueryProgressEvent"
+
+#: What a line raises that is not what Spark writes.
+_DAMAGED = (
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -86,14 +96,14 @@ def _progresses(path: str) -> Iterator[Mapping[str, Any]]:
             continue
         try:
             event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # the last one of a log that is still written
-        if isinstance(event, dict) and str(event.get("Event", "")).endswith(_EVENT):
-            progress = event.get("progress")
+            progress = event["progress"]
             if isinstance(progress, str):
                 progress = json.loads(progress)
-            if isinstance(progress, dict):
-                yield progress
+            is_wanted = str(event["Event"]).endswith(_EVENT)
+        except _DAMAGED:
+            continue  # the last one of a log that is still written
+        if is_wanted and isinstance(progress, dict):
+            yield progress
 
 
 def _lines(path: str) -> Iterator[bytes]:
@@ -125,15 +135,20 @@ def _some(stream: Any) -> bytes:
         return b""  # the end of a compressed file that is still written
 
 
-def _moments(progress: Mapping[str, Any]) -> Iterator[Moment]:
+def _moments(progress: Mapping[str, Any]) -> list[Moment]:
+    """Return what a progress has of each source of ours; none where it is damaged."""
     try:
-        at = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
-        sources = list(progress["sources"])
-    except (KeyError, TypeError, ValueError):
-        return
+        return list(_of_sources(progress))
+    except _DAMAGED:
+        return []
+
+
+def _of_sources(progress: Mapping[str, Any]) -> Iterator[Moment]:
+    at = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
+    at = at.replace(tzinfo=at.tzinfo or timezone.utc)
     durations = progress.get("durationMs") or {}
     took_ms = durations.get("triggerExecution") if isinstance(durations, dict) else None
-    for index, source in enumerate(sources):
+    for index, source in enumerate(progress["sources"]):
         latest, end = source.get("latestOffset"), source.get("endOffset")
         partitions = partition_lags(_as_text(latest), _as_text(end))
         if partitions is None:

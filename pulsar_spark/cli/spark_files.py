@@ -16,11 +16,12 @@ and refuses a file that it does not fit; one without it is taken as it is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,21 +73,21 @@ class Checkpoint:
             abfs, hdfs.
 
     Attributes:
-        location: The same.
+        location: The same, without what may be a secret in a URI.
         query_id: The id of the query, "" where it has none yet.
 
     Raises:
-        CheckpointError: There is none.
+        CheckpointError: There is none, or it cannot be read.
     """
 
     def __init__(self, location: str) -> None:
-        self.location = location
+        self.location = _shown(location)
         self._files, self._root = _open(location)
         text = self._read("metadata")
         if text is None and not self._numbers("offsets"):
             raise CheckpointError(
-                f"There is no checkpoint of a query at {foreign_text(location)}: it has"
-                " neither metadata nor offsets. Name the query's checkpointLocation."
+                f"There is no checkpoint of a query at {self.location}: it has neither"
+                " metadata nor offsets. Name the query's checkpointLocation."
             )
         self.query_id = _query_id(text or "")
 
@@ -128,10 +129,11 @@ class Checkpoint:
         for name in names:
             data = self._read(name)
             assert data is not None, name
-            self._files.create_dir(
-                posixpath.dirname(self._path(f"{folder}/{name}")), recursive=True
-            )
-            self._write(f"{folder}/{name}", data)
+            copy = f"{folder}/{name}"
+            with self._explained(copy):
+                path = posixpath.dirname(self._path(copy))
+                self._files.create_dir(path, recursive=True)
+            self._write(copy, data)
         return folder
 
     def replace(self, name: str, text: str) -> None:
@@ -141,9 +143,10 @@ class Checkpoint:
         passing = f"{folder}/.{last}.{os.getpid()}.tmp"
         self._write(passing, text)
         checksum = f"{folder}/.{last}.crc"
-        if self._exists(checksum):
-            self._files.delete_file(self._path(checksum))
-        self._files.move(self._path(passing), self._path(name))
+        with self._explained(name):
+            if self._exists(checksum):
+                self._files.delete_file(self._path(checksum))
+            self._files.move(self._path(passing), self._path(name))
 
     def has_state(self) -> bool:
         """Return whether the query keeps state between micro-batches."""
@@ -154,18 +157,38 @@ class Checkpoint:
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name)
 
+    @contextlib.contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Make an error of ours of what a file system refuses, absent files apart."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # What Arrow says of a place elsewhere may quote its URI.
+            why = os.strerror(error.errno) if error.errno else type(error).__name__
+            raise CheckpointError(
+                f"{self.location}/{name} cannot be read or written: {why}. Name the"
+                " query's checkpointLocation, as somebody who may write there."
+            ) from None
+
     def _exists(self, name: str) -> bool:
-        info = self._files.get_file_info(self._path(name))
+        with self._explained(name):
+            info = self._files.get_file_info(self._path(name))
         return bool(info.type != fs.FileType.NotFound)
 
     def _numbers(self, folder: str) -> list[int]:
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
-        names = [info.base_name for info in self._files.get_file_info(selector)]
+        with self._explained(folder):
+            names = [info.base_name for info in self._files.get_file_info(selector)]
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def _read(self, name: str) -> str | None:
         try:
-            with self._files.open_input_stream(self._path(name)) as file:
+            with (
+                self._explained(name),
+                self._files.open_input_stream(self._path(name)) as file,
+            ):
                 data = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -174,8 +197,21 @@ class Checkpoint:
         return str(data.decode(errors="replace"))
 
     def _write(self, name: str, text: str) -> None:
-        with self._files.open_output_stream(self._path(name)) as file:
+        with (
+            self._explained(name),
+            self._files.open_output_stream(self._path(name)) as file,
+        ):
             file.write(text.encode())
+
+
+def _shown(location: str) -> str:
+    """Return a location without the user and the parameters of a URI, as keys are."""
+    scheme, mark, rest = location.partition("://")
+    if mark:
+        place = rest.partition("?")[0]
+        host, slash, path = place.partition("/")
+        location = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    return foreign_text(location, 1000)
 
 
 def _open(location: str) -> tuple[Any, str]:

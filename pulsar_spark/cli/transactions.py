@@ -28,7 +28,6 @@ from pulsar_spark.cli.output import age, complain, moment, say, show_json, table
 from pulsar_spark.client.transactions import TransactionClient, TxnStatus, status_of
 from pulsar_spark.errors import OptionError, PulsarSparkError
 from pulsar_spark.options.names import checkpoint_id, idempotence_id
-from pulsar_spark.options.values import duration
 from pulsar_spark.sink.commit_log import Began, Opened, Record, load_record, read_log
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.topics import (
@@ -39,6 +38,8 @@ from pulsar_spark.topics import (
 )
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics import errors
+from spark_topics.options.values import duration
 
 
 def add(commands: Any) -> None:
@@ -116,12 +117,19 @@ class Open:
     is_decided: bool = False
 
 
+def _least_s(text: str) -> float:
+    try:
+        return duration(max_days=365)(text, "--older-than")
+    except errors.OptionError as error:
+        raise OptionError(*error.problems) from None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.execute and not arguments.abort:
         raise OptionError("--yes is for --abort.")
     wanted = {_txn_id(text) for text in arguments.id}
-    least_s = duration(max_days=365)(arguments.older_than, "--older-than")
+    least_s = _least_s(arguments.older_than)
     with cluster_of(arguments) as cluster:
         log = _log_topic(arguments, cluster)
         if log is not None:

@@ -6,6 +6,7 @@ The codes and sentences are those of Pulsar 4.0.7.
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from pulsar_spark.client.credentials import CredentialProvider
@@ -28,6 +29,18 @@ _ACTIONS = {
 #: "Failed to create consumer - The subscription name needs to be prefixed by the
 #: authentication role, like ROLE-xxxx for topic: TOPIC".
 _NEEDS_PREFIX = "subscription name needs to be prefixed"
+
+
+#: "Exception occurred while trying to authorize lookup".
+_UNDECIDED = re.compile("Exception occurr?ed while trying to authorize")
+
+
+def is_undecided(sentence: str) -> bool:
+    """Return whether a broker could not find out what a role may do, and so refused.
+
+    As where its metadata store does not answer.
+    """
+    return _UNDECIDED.search(sentence) is not None
 
 
 def cure(

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from pulsar_spark.client import tls
 from pulsar_spark.client.authentication import credential_provider
 from pulsar_spark.client.credentials import obtain
 from pulsar_spark.errors import (
@@ -38,6 +37,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.topics import TopicName
+from spark_topics.client import tls
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
 _MOST_REDIRECTS = 5

@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 
 from pulsar_spark.client.access import AUTHENTICATION
-from pulsar_spark.client.buffers import BufferPool
 from pulsar_spark.client.connection import CLIENT_VERSION, Connection
 from pulsar_spark.client.credentials import CredentialProvider, obtain
-from pulsar_spark.client.tls import Tls, is_ip_address, needs_name, needs_tls
-from pulsar_spark.client.transport import Transport, open_transport, speaks_tls
 from pulsar_spark.errors import AuthError, TlsError, TransportError
 from pulsar_spark.options import ClientOptions
+from pulsar_spark.options.tls import NETWORK
 from pulsar_spark.wire import commands
+from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.protocol import ClientProtocol
+from spark_topics.client.buffers import BufferPool
+from spark_topics.client.tls import Tls, is_ip_address
+from spark_topics.client.transport import Transport, open_transport, speaks_tls
 
 #: Longest wait for an answer when looking whether a server speaks TLS, in seconds.
 _PROBE_S = 2.0
@@ -22,7 +24,7 @@ _PROBE_S = 2.0
 #: Addresses kept of those that were connected to once, each with whether it was by TLS.
 _KEPT = 10_000
 
-_buffers = BufferPool()
+_buffers = BufferPool(BUFFER_BYTES)  # in all 16 MiB
 os.register_at_fork(after_in_child=_buffers.start_anew)
 
 #: Whom a connection was opened to: if one ends at once, it is not for its kind of port.
@@ -74,11 +76,12 @@ def _open(address: str, options: ClientOptions) -> Transport:
     if options.service_url.uses_tls:
         tls = Tls(options.tls, _host(address))
         if options.tls.proxy is not None and is_ip_address(tls.server_name):
-            raise needs_name(address, options.tls.proxy)
+            raise _needs_name(address, options.tls.proxy)
     try:
         return open_transport(
             address,
             options.connection_timeout_s,
+            NETWORK,
             tls,
             proxy=None if tls is None else options.tls.proxy,
         )
@@ -117,6 +120,7 @@ def _greet(
         broker=broker,
         keep_alive_s=options.keep_alive_interval_s,
         credentials=credentials,
+        shown=data,
         credentials_timeout_s=options.operation_timeout_s,
         max_idle_s=options.connection_max_idle_s,
     )
@@ -129,12 +133,32 @@ def _greet(
             and (address, False) not in _reached
             and speaks_tls(address, min(_PROBE_S, options.connection_timeout_s))
         ):
-            raise needs_tls(broker) from None
+            raise _needs_tls(broker) from None
         raise
     if len(_reached) >= _KEPT:
         _reached.clear()
     _reached.add((address, uses_tls))
     return connection
+
+
+def _needs_tls(broker: str) -> TlsError:
+    """Return the error for a broker that was spoken to without TLS, and wants it."""
+    return TlsError(
+        f"The broker {broker} wants TLS at this port. Begin `service.url` with"
+        " pulsar+ssl://, or name its port without TLS (usually 6650).",
+        broker=broker,
+    )
+
+
+def _needs_name(broker: str, proxy: str) -> TlsError:
+    """Return the error for a broker that a proxy cannot know, having no name."""
+    return TlsError(
+        f"The broker {broker} cannot be reached through the proxy {proxy}, which knows "
+        "brokers by their names: TLS tells none for an address. Name hosts in "
+        "`service.url`, and let brokers advertise names, perhaps to a listener "
+        "(`pulsar.client.listenerName`).",
+        broker=broker,
+    )
 
 
 def _host(address: str) -> str:

@@ -17,12 +17,16 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent import futures
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from pulsar_spark._version import __version__
 from pulsar_spark.client import access
-from pulsar_spark.client.credentials import CredentialProvider, obtain
-from pulsar_spark.client.transport import Transport
+from pulsar_spark.client.credentials import (
+    CredentialProvider,
+    obtain,
+    without_secret,
+)
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -54,6 +58,7 @@ from pulsar_spark.wire.protocol import (
     TopicMigrated,
 )
 from pulsar_spark.wire.refusals import names_scalable_topic
+from spark_topics.client.transport import Transport
 
 T = TypeVar("T")
 
@@ -177,6 +182,7 @@ class Connection:
         keep_alive_s: Seconds of silence after which the broker is probed; after as many
             without an answer it is given up.
         credentials: Answer what the broker asks in between; None: nothing does.
+        shown: What the handshake proves by: errors do not repeat it.
         credentials_timeout_s: Longest wait for such an answer.
         max_idle_s: Seconds after which it ends if nothing needs it; none from 0 down.
 
@@ -194,6 +200,7 @@ class Connection:
         broker: str,
         keep_alive_s: float,
         credentials: CredentialProvider | None = None,
+        shown: bytes | None = None,
         credentials_timeout_s: float = 30.0,
         max_idle_s: float = 0.0,
     ) -> None:
@@ -204,6 +211,7 @@ class Connection:
         self._protocol = protocol
         self._keep_alive_s = keep_alive_s
         self._credentials = credentials
+        self._shown = shown or b""
         self._credentials_timeout_s = credentials_timeout_s
         self._is_answering = False  # a challenge, in a thread of its own
         self._max_idle_s = max_idle_s
@@ -657,6 +665,7 @@ class Connection:
                 self.broker,
                 self._credentials_timeout_s,
             )
+            self._shown = data
             self._answers.append(
                 commands.auth_response(
                     CLIENT_VERSION, auth_method_name=credentials.method, auth_data=data
@@ -702,14 +711,14 @@ class Connection:
         if outbox is None:
             return
         if isinstance(event, SendRefused):
-            error = refusal_error(event, self.broker, self._credentials)
+            error = self._refusal_error(event)
             outbox.refused(event, error)
         else:  # receipts of what was on its way may still follow
             outbox.closed(None)
 
     def _refused(self, refusal: Refusal) -> None:
         if refusal.request_id is None:
-            error = refusal_error(refusal, self.broker, self._credentials)
+            error = self._refusal_error(refusal)
             if error.code == access.AUTHENTICATION and _CONNECT not in self._requests:
                 # What was good at first is not now: a new connection asks for another.
                 error = error.saying(error.message, retriable=True)
@@ -717,14 +726,18 @@ class Connection:
         future = self._take(refusal.request_id)
         if future is not None:
             future.set_exception(
-                refusal_error(
-                    refusal,
-                    self.broker,
-                    self._credentials,
-                    request=future.name,
-                    subject=future.subject,
+                self._refusal_error(
+                    refusal, request=future.name, subject=future.subject
                 )
             )
+
+    def _refusal_error(
+        self, refusal: Refusal | SendRefused, **about: str
+    ) -> BrokerError:
+        said = without_secret(refusal.message, self._shown)
+        return refusal_error(
+            replace(refusal, message=said), self.broker, self._credentials, **about
+        )
 
     def _take(self, request_id: int) -> Pending[Any] | None:
         with self._lock:
@@ -803,6 +816,9 @@ def refusal_error(
         retriable = False
     elif refusal.code == "TopicNotFound":
         kind = TopicNotFoundError
+    elif refusal.code == access.AUTHORIZATION and access.is_undecided(sentence):
+        kind = AuthError
+        retriable = True  # it may find out the next time
     elif refusal.code in _AUTH_CODES:
         kind = AuthError
         cure = access.cure(refusal.code, sentence, credentials, request, subject)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,11 +22,13 @@ class CredentialProvider(Protocol):
 
     Attributes:
         method: The protocol's name of the authentication method, such as ``token``.
-        advice: What to do where a broker does not take the credential, as a sentence.
     """
 
     method: str
-    advice: str
+
+    @property
+    def advice(self) -> str:
+        """Return what to do where a broker does not take it, as a sentence."""
 
     def data(self) -> bytes:
         """Return the credential that CONNECT carries."""
@@ -87,3 +91,30 @@ def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:
         broker=broker,
         retriable=is_late,
     )
+
+
+#: Shorter parts of a credential may be words of any sentence.
+_LEAST_HIDDEN = 5
+
+
+def without_secret(sentence: str, shown: bytes) -> str:
+    """Return what a broker says without what it repeats of a credential.
+
+    A broker that cannot read a token may say what it found in it.
+
+    Args:
+        sentence: The broker's.
+        shown: The credential: a token, or a user and a password.
+    """
+    secret = shown.decode("utf-8", "replace")
+    _, colon, password = secret.partition(":")
+    hidden = {secret, password} if colon else {secret, *secret.split(".")}
+    for part in list(hidden):
+        with contextlib.suppress(ValueError):
+            padded = part + "=" * (-len(part) % 4)
+            decoded = base64.b64decode(padded, b"-_", validate=True)
+            hidden.add(decoded.decode("utf-8", "replace"))
+    for one in sorted(hidden, key=len, reverse=True):
+        if len(one) >= _LEAST_HIDDEN:
+            sentence = sentence.replace(one, "<secret>")
+    return sentence

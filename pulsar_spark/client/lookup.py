@@ -17,7 +17,6 @@ from typing import TypeVar
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, normal_address
 from pulsar_spark.client.requests import fan_out
-from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -31,6 +30,7 @@ from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request
+from spark_topics.client.retry import Retry, ask_all
 
 K = TypeVar("K")
 

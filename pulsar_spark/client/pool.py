@@ -18,7 +18,6 @@ from pulsar_spark.client.authentication import credential_provider, forget_paren
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.credentials import CredentialProvider
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     AuthError,
     OptionError,
@@ -29,6 +28,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire.permits import Learnt
+from spark_topics.client.retry import Retry
 
 K = TypeVar("K")
 

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import AskAgainError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
+from spark_topics.client.retry import Retry, ask_all
 
 
 class PositionLookup:

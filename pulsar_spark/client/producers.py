@@ -37,7 +37,6 @@ from pulsar_spark.client.producer_refusals import TERMINATED, explained
 from pulsar_spark.client.producer_state import Attachment, Shared, TopicProducer
 from pulsar_spark.client.requests import fan_out, gather, send_all
 from pulsar_spark.client.resending import Resending
-from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.client.schemas import schema_message
 from pulsar_spark.errors import (
     AskAgainError,
@@ -56,6 +55,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
 from pulsar_spark.wire.outgoing import Encryption
 from pulsar_spark.wire.refusals import has_exclusive_producer
+from spark_topics.client.retry import Retry, ask_all
 
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
@@ -22,6 +21,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client.retry import ask_all
 
 
 class SchemaLookup:

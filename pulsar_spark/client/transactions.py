@@ -20,7 +20,6 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
-from pulsar_spark.client.retry import Retry, ask_all
 from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
@@ -28,12 +27,13 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
-from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request, TxnAction
+from spark_topics.client.retry import Retry, ask_all
+from spark_topics.text import list_names
 
 K = TypeVar("K")
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from itertools import islice
 
 from pulsar_spark.encryption.keys import (
@@ -14,6 +16,7 @@ from pulsar_spark.encryption.keys import (
 from pulsar_spark.errors import EncryptionError, foreign_text
 from pulsar_spark.loops.messages import MOST_ENCRYPTION_KEYS
 from pulsar_spark.options.encryption import KeyPlaces
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 #: Data keys that are remembered, those that no key opens included. Each producer has
@@ -27,6 +30,9 @@ _MOST_WRAPPED_BYTES = 2048
 #: about a millisecond to find that one is of no use.
 _MOST_TRIES = 16
 
+#: Private keys of one place that are kept: the one it has, and those it had before.
+_MOST_KEPT = 4
+
 #: Names of keys that an error shows, and characters of each.
 _MOST_NAMES = 3
 _NAME_CHARACTERS = 60
@@ -35,7 +41,9 @@ _NAME_CHARACTERS = 60
 class Decryptor:
     """Decrypts payloads with the private keys that there are.
 
-    A key is read when the first message asks for it. A data key is decrypted once.
+    A key is read when the first message asks for it, and again when its file has
+    changed and a message comes that it does not open; those that were read before are
+    kept, because messages for both may come in any order. A data key is decrypted once.
 
     Args:
         places: Where the private keys are; None for nowhere.
@@ -43,7 +51,7 @@ class Decryptor:
 
     def __init__(self, places: KeyPlaces | None) -> None:
         self._places = places or KeyPlaces()
-        self._private: dict[str, PrivateKey] = {}
+        self._private: dict[str, _PrivateKeys] = {}
         self._data_keys: dict[tuple[str, bytes], DataKey | None] = {}
 
     def decrypt(
@@ -62,12 +70,12 @@ class Decryptor:
             if self._places.of(name) is None or len(wrapped) > _MOST_WRAPPED_BYTES:
                 continue
             is_known = True
-            if (name, wrapped) not in self._data_keys:
+            data_key = self._data_keys.get((name, wrapped))
+            if data_key is None:
                 if tries == _MOST_TRIES:
                     continue
-                tries += 1
-                self._remember(name, wrapped)
-            data_key = self._data_keys[name, wrapped]
+                data_key, was_tried = self._data_key(name, wrapped)
+                tries += was_tried
             if data_key is None:
                 continue
             opened = data_key.decrypt(metadata.encryption_param, payload)
@@ -86,23 +94,84 @@ class Decryptor:
             " it: another key was used, or the message was changed."
         )
 
-    def _remember(self, name: str, wrapped: bytes) -> None:
-        if len(self._data_keys) >= _MOST_DATA_KEYS:
+    def _data_key(self, name: str, wrapped: bytes) -> tuple[DataKey | None, bool]:
+        """Return a data key, None where none opens it, and whether that was tried."""
+        keys = self._keys_for(name)
+        is_new = (name, wrapped) not in self._data_keys
+        if not is_new and not keys.has_changed:
+            return None, False
+        found = keys.data_key(wrapped) if is_new else None
+        if found is None and keys.has_changed:
+            keys.read()
+            # It may open what no key before it did.
+            opened = ((at, key) for at, key in self._data_keys.items() if key)
+            self._data_keys = dict(opened)
+            found = keys.data_key(wrapped)
+        if is_new and len(self._data_keys) >= _MOST_DATA_KEYS:
             del self._data_keys[next(iter(self._data_keys))]
-        private = self._private_key(name)
-        try:
-            self._data_keys[name, wrapped] = DataKey(private.unwrap(wrapped))
-        except UnwrapError:
-            self._data_keys[name, wrapped] = None
+        self._data_keys[name, wrapped] = found
+        return found, True
 
-    def _private_key(self, name: str) -> PrivateKey:
+    def _keys_for(self, name: str) -> _PrivateKeys:
         place = self._places.of(name)
         assert place is not None
         # One key for all names is one, whatever names there are.
         known_as = "" if place is self._places.default else f"={name}"
-        if known_as not in self._private:
-            self._private[known_as] = private_key(place, name)
-        return self._private[known_as]
+        found = self._private.get(known_as)
+        if found is None:
+            found = self._private[known_as] = _PrivateKeys(place, name)
+        return found
+
+
+class _PrivateKeys:
+    """What one place has and had, the latest first.
+
+    Args:
+        place: Where it is.
+        name: As messages have it, for errors.
+    """
+
+    def __init__(self, place: Secret, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._keys: list[PrivateKey] = []
+        self._file: _Stamp = None
+        self.read()
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether there may be another key by now."""
+        return self._place.path is not None and self._file != _stamp(self._place.path)
+
+    def read(self) -> None:
+        """Read the key that is there now.
+
+        Raises:
+            OptionError: It cannot be read on this node, or is none.
+        """
+        # Before: what changes meanwhile is seen as another the next time.
+        self._file = _stamp(self._place.path)
+        key = private_key(self._place, self._name)
+        self._keys = [key, *self._keys][:_MOST_KEPT]
+
+    def data_key(self, wrapped: bytes) -> DataKey | None:
+        """Return a data key, None where no private key opens it."""
+        for key in self._keys:
+            with contextlib.suppress(UnwrapError):
+                return DataKey(key.unwrap(wrapped))
+        return None
+
+
+#: By which a file that has changed is told: its time, size and number.
+_Stamp = tuple[int, int, int] | None
+
+
+def _stamp(path: str | None) -> _Stamp:
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError):
+            stat = os.stat(path)
+            return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return None
 
 
 def _names(metadata: pb.MessageMetadata) -> str:

@@ -28,7 +28,8 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_spark.errors import OptionError, foreign_text
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client.settling import rested
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -156,6 +157,16 @@ _PEM = re.compile(
 
 
 def _loaded(load: Any, place: Secret, what: str) -> Any:
+    """Load a key, from a file that nobody is writing to.
+
+    Half of one public key and half of another make a third one, which nobody has the
+    private key of.
+    """
+    paths = () if place.path is None else (place.path,)
+    return rested(paths, lambda: _load(load, place, what))
+
+
+def _load(load: Any, place: Secret, what: str) -> Any:
     pem = _pem(place.read())
     if not pem:
         raise _unusable(what, place, "there is no key in PEM")

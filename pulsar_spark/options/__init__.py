@@ -11,11 +11,11 @@ errors and documents follow from them.
 
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, METADATA_COLUMNS_DEFAULT
 from pulsar_spark.options.client import ClientOptions
-from pulsar_spark.options.document import options_table_markdown
 from pulsar_spark.options.parse import (
     OPTIONS,
     CommonOptions,
     is_option,
+    options_table_markdown,
     parse_common_options,
     parse_read_options,
     parse_write_options,
@@ -25,9 +25,9 @@ from pulsar_spark.options.read import (
     ReadOptions,
 )
 from pulsar_spark.options.service_url import ServiceUrl
-from pulsar_spark.options.spec import OptionSpec, Scope, Support
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.options.write import DeliveryGuarantee, WriteOptions
+from spark_topics.options.spec import OptionSpec, Scope, Support
 
 __all__ = [
     "METADATA_COLUMNS_ALL",

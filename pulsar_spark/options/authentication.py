@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, fields
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from pulsar_spark.errors import OptionError, foreign_text
-from pulsar_spark.options.given import Given
-from pulsar_spark.options.secrets import Secret
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
-from pulsar_spark.options.values import nearest, plain_text
-from pulsar_spark.text import Pairs, load_pairs
+from pulsar_spark.options.secret import Secret
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import nearest, plain_text
+from spark_topics.text import Pairs, load_pairs
 
 # -- what proves who connects ----------------------------------------------------------
 

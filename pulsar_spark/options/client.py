@@ -14,11 +14,11 @@ from pulsar_spark.options.authentication import (
     Credential,
     authentication_options,
 )
-from pulsar_spark.options.given import Given
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
 from pulsar_spark.options.tls import TlsOptions, tls_options
-from pulsar_spark.options.values import (
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
     MILLI,
@@ -82,8 +82,8 @@ class ClientOptions:
         "10000",
         seconds(MILLI, DAY_S),
         Scope.CLIENT,
-        "Longest wait for a connection to one host, and again for its handshake, in "
-        "milliseconds.",
+        "Longest wait for a connection to one host, the resolver's for its name "
+        "included, and again for its handshake, in milliseconds.",
     )
     lookup_timeout_s: float = option(
         "pulsar.client.lookupTimeoutMs",
@@ -158,7 +158,7 @@ class ClientOptions:
         seconds(1, DAY_S, minimum=0),
         Scope.CLIENT,
         "Seconds between two lines of statistics of a task; 0 for none, and for no"
-        " line about a whole write: see [Statistics](cluster.md#statistics).",
+        " line about a whole write: see [Where lines go](seeing.md#where-lines-go).",
     )
     listener_name: str | None = option(
         "pulsar.client.listenerName",

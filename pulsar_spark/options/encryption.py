@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.options.given import Given
-from pulsar_spark.options.secrets import Secret
-from pulsar_spark.options.spec import Scope, option
-from pulsar_spark.options.values import properties, word
+from pulsar_spark.options.secret import Secret
+from spark_topics.options.given import Given
+from spark_topics.options.spec import Scope, option
+from spark_topics.options.values import properties, word
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ def topic(text: str, option: str) -> tuple[TopicName, ...]:
     return topics(text, option)
 
 
-def commit_topic(text: str, option: str) -> TopicName:
-    """Read the name of a topic that no rows are written to."""
+def other_topic(text: str, option: str) -> TopicName:
+    """Read the name of a topic that rows need not be written to."""
     if "," in text:
         raise OptionError(f"{option} names one topic, without a comma.")
     (name,) = topics(text, option)

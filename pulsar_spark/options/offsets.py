@@ -18,8 +18,8 @@ from pulsar_spark.message_id import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.text import Pairs, load_pairs, shorten
 from pulsar_spark.topics import TopicName
+from spark_topics.text import Pairs, load_pairs, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

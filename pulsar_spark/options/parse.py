@@ -10,14 +10,16 @@ from typing import Any
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.client import ClientOptions, client_options
 from pulsar_spark.options.encryption import DecryptionOptions, EncryptionOptions
-from pulsar_spark.options.given import Given, KnownOptions
 from pulsar_spark.options.others import problem_of_other
 from pulsar_spark.options.read import ReadOptions, read_options
-from pulsar_spark.options.spec import OptionSpec, Scope, specs_of
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.options.unsupported import ADMIN_PREFIX, UNSUPPORTED
 from pulsar_spark.options.write import OF_SPARK, WriteOptions, write_options
+from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, TopicsPattern
+from spark_topics.options import document
+from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.spec import OptionSpec, Scope, specs_of
 
 _service_url, *_limits = specs_of(ClientOptions)
 
@@ -34,7 +36,7 @@ OPTIONS: tuple[OptionSpec[Any], ...] = (
 )
 
 _KNOWN = KnownOptions(
-    OPTIONS, ignored_prefix=ADMIN_PREFIX, problem_of_other=problem_of_other
+    OPTIONS, PULSAR, ignored_prefix=ADMIN_PREFIX, problem_of_other=problem_of_other
 )
 
 
@@ -116,6 +118,13 @@ def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
     )
     given.finish(quiet=True)
     return common
+
+
+def options_table_markdown() -> str:
+    """Write the options as a Markdown table, and those without a row in two lists."""
+    return document.options_table_markdown(
+        OPTIONS, ignored_prefix=ADMIN_PREFIX, prefix="pulsar."
+    )
 
 
 def is_option(name: str) -> bool:

@@ -20,7 +20,6 @@ from pulsar_spark.options.client import (
     client_options,
 )
 from pulsar_spark.options.encryption import DecryptionOptions
-from pulsar_spark.options.given import Given
 from pulsar_spark.options.offsets import (
     Edge,
     OffsetsSpec,
@@ -28,8 +27,10 @@ from pulsar_spark.options.offsets import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
-from pulsar_spark.options.values import (
+from pulsar_spark.topics import TopicName, TopicsPattern
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
     MAX_LONG,
@@ -45,7 +46,6 @@ from pulsar_spark.options.values import (
     size,
     word,
 )
-from pulsar_spark.topics import TopicName, TopicsPattern
 
 # Values that only a read has.
 
@@ -256,6 +256,16 @@ class ReadOptions:
         Scope.STREAM,
         "Time between two looks for new partitions, and for new topics of a"
         " `topicsPattern`, in milliseconds; 0 for a look at every planning.",
+    )
+    lag_age_interval_s: float = option(
+        "lagAgeIntervalMs",
+        "10000",
+        seconds(MILLI, DAY_S, minimum=0),
+        Scope.STREAM,
+        "Time between two looks at the first unread entries of up to 64 topic"
+        " partitions, in turn, to show in [the lag](seeing.md#lag-of-a-stream) how old"
+        " they are, in milliseconds; 0 for no ages. Where micro-batches have limits,"
+        " each of them looks anyway.",
     )
     poll_timeout_s: float = option(
         "pollTimeoutMs",

@@ -7,15 +7,18 @@ is looked for on each node, when it connects.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pulsar_spark.errors import OptionError, foreign_text
-from pulsar_spark.options.given import Given
-from pulsar_spark.options.secrets import Secret, secret
+from pulsar_spark.options.secret import Secret, secret
 from pulsar_spark.options.service_url import parse_service_url
-from pulsar_spark.options.spec import Scope, option
-from pulsar_spark.options.values import boolean, plain_text
+from pulsar_spark.system import PULSAR
+from spark_topics.network import Network, TlsNames
+from spark_topics.options.given import Given
+from spark_topics.options.spec import Scope, option
+from spark_topics.options.tls import ciphers, protocols, store_type
+from spark_topics.options.values import boolean, plain_text
 
 _CLIENT = "pulsar.client."
 
@@ -36,63 +39,36 @@ PROTOCOLS = f"{_CLIENT}tlsProtocols"
 PROXY = f"{_CLIENT}proxyServiceUrl"
 PROXY_PROTOCOL = f"{_CLIENT}proxyProtocol"
 
-
-def conversion_of(path: str) -> str:
-    """Return the command that makes a PKCS12 store of a JKS one."""
-    return (
-        f"keytool -importkeystore -srckeystore {foreign_text(path)} -destkeystore"
-        " store.p12 -deststoretype PKCS12"
-    )
-
-
-def _store_type(text: str, option: str) -> str:
-    kind = text.strip().upper()
-    if kind in ("JKS", "JCEKS"):
-        raise OptionError(
-            f"{option} is {kind}, which only Java can read. Make a PKCS12 store of it"
-            f" by `{conversion_of('store.jks')}`, and set {option} to PKCS12."
-        )
-    if kind != "PKCS12":
-        raise OptionError(f"{option} must be PKCS12, not {foreign_text(text)!r}.")
-    return kind
-
-
-#: The versions of TLS there are, oldest first.
-_VERSIONS = ("TLSv1.2", "TLSv1.3")
-_TOO_OLD = ("sslv2hello", "sslv2", "sslv3", "tlsv1", "tlsv1.0", "tlsv1.1")
-
-
-def _names(text: str) -> list[str]:
-    return [name for name in re.split(r"[,:\s]+", text.strip()) if name]
-
-
-def _protocols(text: str, option: str) -> tuple[str, ...]:
-    """Read versions of TLS; those before 1.2 are refused."""
-    versions = {version.lower(): version for version in _VERSIONS}
-    asked = [name.lower() for name in _names(text)]
-    for name in asked:
-        if name in _TOO_OLD:
-            raise OptionError(
-                f"{option} names {foreign_text(name)}, which is not safe: TLSv1.2 and"
-                " TLSv1.3 are supported."
-            )
-        if name not in versions:
-            raise OptionError(
-                f"{option} must be TLSv1.2, TLSv1.3 or both by comma, not"
-                f" {foreign_text(text)!r}."
-            )
-    return tuple(v for v in _VERSIONS if v.lower() in asked)
-
-
-def _ciphers(text: str, option: str) -> tuple[str, ...]:
-    """Read names of cipher suites, by comma; Java's and OpenSSL's are taken."""
-    names = _names(text)
-    if not all(re.fullmatch(r"[A-Za-z0-9_-]+", name) for name in names):
-        raise OptionError(
-            f"{option} must be names of cipher suites by comma, such as"
-            " TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."
-        )
-    return tuple(dict.fromkeys(name.upper() for name in names))
+NETWORK = Network(
+    connect_timeout="`pulsar.client.connectionTimeoutMs`",
+    system=PULSAR,
+    server="broker",
+    unreachable=(
+        "Check `service.url` and the address that the broker advertises, and that it is"
+        " up and can be reached from where Spark's tasks run."
+    ),
+    tls_port="Is this its port for TLS (usually 6651)?",
+    without_tls="Without TLS, `service.url` begins with pulsar://.",
+    other_name=(
+        "Name it as its certificate does in `service.url` and in what brokers"
+        " advertise, or give it a certificate for that name."
+    ),
+    trusts="`tlsTrustCertsFilePath` of the broker",
+    tls=TlsNames(
+        trust_certificates=TRUST_CERTIFICATES,
+        certificate=CERTIFICATE,
+        key=KEY,
+        insecure=INSECURE,
+        verify_hostname=VERIFY_HOSTNAME,
+        use_key_stores=USE_KEY_STORES,
+        trust_store=TRUST_STORE,
+        trust_store_password=TRUST_STORE_PASSWORD,
+        key_store=KEY_STORE,
+        key_store_password=KEY_STORE_PASSWORD,
+        ciphers=CIPHERS,
+        protocols=PROTOCOLS,
+    ),
+)
 
 
 def _proxy_protocol(text: str, option: str) -> str:
@@ -114,6 +90,8 @@ def _proxy(text: str, option: str) -> str:
 @dataclass(frozen=True)
 class TlsOptions:
     """Whom to trust, and what to show. Paths are those of the node that connects."""
+
+    network: ClassVar[Network] = NETWORK
 
     use_tls: bool = option(
         USE_TLS,
@@ -172,7 +150,7 @@ class TlsOptions:
     trust_store_type: str = option(
         f"{_CLIENT}tlsTrustStoreType",
         "PKCS12",
-        _store_type,
+        store_type,
         Scope.CLIENT,
         "`PKCS12`. One of type `JKS` has to be converted.",
     )
@@ -193,7 +171,7 @@ class TlsOptions:
     key_store_type: str = option(
         f"{_CLIENT}tlsKeyStoreType",
         "PKCS12",
-        _store_type,
+        store_type,
         Scope.CLIENT,
         "As `tlsTrustStoreType`.",
     )
@@ -214,7 +192,7 @@ class TlsOptions:
     ciphers: tuple[str, ...] | None = option(
         CIPHERS,
         None,
-        _ciphers,
+        ciphers,
         Scope.CLIENT,
         "Cipher suites that may be used, by comma, in the spelling of Java or OpenSSL;"
         " by default those that the system's OpenSSL holds safe.",
@@ -222,7 +200,7 @@ class TlsOptions:
     protocols: tuple[str, ...] = option(
         PROTOCOLS,
         "TLSv1.2,TLSv1.3",
-        _protocols,
+        protocols,
         Scope.CLIENT,
         "Versions of TLS that may be used, by comma. None before 1.2 ever is.",
     )

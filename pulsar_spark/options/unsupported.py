@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pulsar_spark.options.spec import OptionSpec, Scope, Support
-from pulsar_spark.options.values import plain_text
+from spark_topics.options.spec import OptionSpec, Scope, Support
+from spark_topics.options.values import plain_text
 
 #: Any key below it configures Java's admin client, which is never needed.
 ADMIN_PREFIX = "pulsar.admin."

@@ -15,9 +15,10 @@ from pulsar_spark.options.client import (
     client_options,
 )
 from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
-from pulsar_spark.options.given import Given
-from pulsar_spark.options.spec import OptionSpec, Scope, option, set_by
-from pulsar_spark.options.values import (
+from pulsar_spark.topics import TopicName
+from spark_topics.options.given import Given
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
     MAX_LONG,
@@ -33,7 +34,6 @@ from pulsar_spark.options.values import (
     size,
     word,
 )
-from pulsar_spark.topics import TopicName
 
 
 class DeliveryGuarantee(enum.Enum):
@@ -140,7 +140,7 @@ class WriteOptions:
     commit_topic: TopicName | None = option(
         "commitTopic",
         None,
-        names.commit_topic,
+        names.other_topic,
         Scope.STREAM_WRITE,
         "Topic in which an `exactly-once` stream keeps its log of commits, instead of"
         " one named after `idempotenceId`.",
@@ -154,6 +154,15 @@ class WriteOptions:
         " columns; `bytes`, whatever schema the topic has; or one of "
         + ", ".join(f"`{name}`" for name in SCHEMA_TYPES[2:])
         + ". See [Typed topics](writing.md#typed-topics).",
+    )
+    schema_topic: TopicName | None = option(
+        "schemaTopic",
+        None,
+        names.other_topic,
+        Scope.WRITE,
+        "Topic of the same cluster whose latest schema the topic gets, byte for byte,"
+        " and values are written by. See [Copies of"
+        " topics](writing.md#copies-of-topics).",
     )
     key_value_encoding: str = option(
         "keyValueEncodingType",
@@ -351,7 +360,14 @@ def write_options(given: Given) -> WriteOptions:
 
 
 def _check_effects(given: Given, write: WriteOptions) -> None:
-    """Say what has no effect beside the other options."""
+    """Say what has no effect beside the other options, or cannot be."""
+    if write.schema_topic is not None:
+        if write.schema_type != "auto":
+            given.problems.append(
+                "schemaTopic and schemaType exclude each other: both say the schema of"
+                " the values."
+            )
+        given.has_no_effect("keyValueEncodingType")
     if not write.batching_enabled:
         for name in (
             "batchingMaxPublishDelayMicros",

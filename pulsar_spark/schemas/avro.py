@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pulsar_spark.schemas.info import InvalidSchemaError
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 #: More than any topic has, and few enough for a plan.
 _MAX_TYPES = 20_000

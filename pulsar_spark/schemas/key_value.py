@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 _ENCODING = "kv.encoding.type"
 

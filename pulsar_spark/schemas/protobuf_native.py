@@ -29,7 +29,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from pulsar_spark.schemas.info import InvalidSchemaError
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 #: More than any topic has, and few enough for a plan.
 _MAX_FIELDS = 20_000

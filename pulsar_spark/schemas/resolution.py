@@ -28,7 +28,7 @@ from pulsar_spark.schemas.avro import (
     nullable,
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 #: What may be read as what else.
 _PROMOTIONS = {

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.transactions import (
     TransactionClient,
     TxnStatus,
@@ -33,6 +32,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.client.retry import Retry
 
 logger = logging.getLogger("pulsar_spark.sink")
 

@@ -8,9 +8,11 @@ holds its options and what was found out, and no connections.
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -20,7 +22,8 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
-from pulsar_spark.errors import BadRowError, OptionError
+from pulsar_spark.errors import BadRowError, OptionError, PulsarSparkError
+from pulsar_spark.lines import log_summary, warn_once
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
@@ -34,11 +37,13 @@ from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.targets import find_targets
-from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
 from pulsar_spark.txn import TxnId
+from spark_topics.sink.write import Task
+
+logger = logging.getLogger("pulsar_spark.sink")
 
 #: The only column that rows of bytes need.
 _BYTES = pa.schema([(VALUE, pa.binary())])
@@ -53,12 +58,15 @@ class TaskResult:
         written: What it wrote.
         txn: The transaction it wrote in; None for none.
         progress: What it went by, of an exactly-once stream.
+        write_began_s: When the driver began the write, by its own clock, in seconds
+            since 1970: what commits may be another process.
     """
 
     task: Task
     written: WriteSummary
     txn: TxnId | None = None
     progress: CommitProgress | None = None
+    write_began_s: float = field(default=0.0, compare=False)
 
 
 class _Write:
@@ -72,6 +80,7 @@ class _Write:
     def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
         self._options = options
         self._columns = columns
+        self._began_s = time.time()
         self._schemas: dict[TopicName, SchemaInfo | None] = {}
         # One of the few names that brokers remember of a topic: none for each write.
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
@@ -158,7 +167,12 @@ class _Write:
         writer = TaskWriter(
             options, task, self._targets, check_topics=checks, schemas=self._schemas
         )
-        return TaskResult(task, writer.write(batches))
+        return self._result(task, writer.write(batches))
+
+    def _result(
+        self, task: Task, written: WriteSummary, txn: TxnId | None = None
+    ) -> TaskResult:
+        return TaskResult(task, written, txn, write_began_s=self._began_s)
 
     def _identity(self, task: Task) -> str | None:
         """Return the id by which brokers drop what they have of this write."""
@@ -184,7 +198,7 @@ class _Write:
         with_rows = (batch for batch in batches if batch.num_rows)
         first = next(with_rows, None)
         if first is None:
-            return TaskResult(task, WriteSummary())
+            return self._result(task, WriteSummary())
         transaction = TaskTransaction.begin(
             self._pool, self._options.transaction_timeout_ms
         )
@@ -202,7 +216,7 @@ class _Write:
         except BaseException:
             transaction.abort()
             raise
-        return TaskResult(task, written, transaction.txn)
+        return self._result(task, written, transaction.txn)
 
     def _announce(
         self, transaction: TaskTransaction, task: Task
@@ -215,14 +229,37 @@ class _Write:
         return None
 
     def _log_summary(self, what: str, results: Sequence[TaskResult]) -> None:
-        """Log one line for the whole write."""
-        written = [result.written for result in results]
+        """Log one line for the whole write, which ends now."""
         log_summary(
-            f"{what}: {sum(w.rows for w in written)} rows, "
-            f"{sum(w.size_bytes for w in written)} bytes by {len(written)} tasks; "
-            f"{sum(w.duplicate_rows for w in written)} rows were there already",
+            f"{what}: {summary_of(results, time.time())}",
             self._options.client.stats_interval_s,
         )
+
+
+def summary_of(results: Sequence[TaskResult], now_s: float) -> str:
+    """Return what a whole write came to, in one line.
+
+    Args:
+        results: What its tasks tell.
+        now_s: When it ended, by the clock of ``TaskResult.write_began_s``.
+    """
+    written = [result.written for result in results]
+    rows = sum(one.rows for one in written)
+    text = f"{rows} rows, {sum(one.size_bytes for one in written)} bytes"
+    text += f" by {len(written)} tasks"
+    if results:
+        took_s = max(0.0, now_s - min(result.write_began_s for result in results))
+        slowest = max(results, key=lambda result: result.written.took_s)
+        # A clock that was set back makes no division by zero.
+        text += (
+            f" in {took_s:.1f} s, {rows / max(took_s, 1e-3):.0f} rows/s;"
+            f" the slowest was task {slowest.task.number},"
+            f" {slowest.written.took_s:.1f} s"
+        )
+    return (
+        f"{text}; {sum(one.duplicate_rows for one in written)} rows were there already;"
+        f" {sum(one.reconnects for one in written)} reconnects"
+    )
 
 
 class BatchWrite(_Write):
@@ -354,13 +391,20 @@ class StreamWrite(_Write):
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
 
-        Raises:
-            PulsarSparkError: As ``sink.exactly_once.CommitProtocol.abort`` does.
+        As far as that is possible now: the next run ends what stays open.
         """
         self._log_summary(f"failed micro-batch {batch_id}", results)
         if self._is_transactional:
             told = (result.progress for result in results)
-            self._protocol().abort(next(told, None))
+            try:
+                self._protocol().abort(next(told, None))
+            except PulsarSparkError as error:
+                # Spark would tell of this instead of why the micro-batch has failed.
+                logger.warning(
+                    "What micro-batch %d has written cannot be taken back now: %s",
+                    batch_id,
+                    error,
+                )
 
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
@@ -392,7 +436,7 @@ class StreamWrite(_Write):
         progress = self._progress.of(task.query_id)
         if progress.has(task.batch_id, task.number):
             rows = sum(batch.num_rows for batch in batches)
-            done = TaskResult(task, WriteSummary(duplicate_rows=rows))
+            done = self._result(task, WriteSummary(duplicate_rows=rows))
         else:
             done = super()._run_in_transaction(task, batches)
         # The parts may be many, and are not the driver's business any more.

@@ -33,7 +33,6 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.client.transactions import (
     ENDING,
     TransactionClient,
@@ -74,6 +73,7 @@ from pulsar_spark.sink.commit_protocol import (
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.client.retry import Retry
 
 __all__ = ["CommitProtocol", "CommitProgress", "marker", "markers_topic"]
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
+from pulsar_spark.arrow.values.copy_encoder import CopyEncoder
 from pulsar_spark.arrow.values.encoders import (
     encoder_for,
     is_primitive,
@@ -25,9 +27,10 @@ from pulsar_spark.arrow.values.encoders import (
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
-from pulsar_spark.columns import KEY, TOPIC, VALUE, WRITE
+from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOPIC, VALUE, WRITE
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
+from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.schemas.avro import AvroType, Kind, parse_avro
@@ -39,7 +42,6 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.schemas.key_value import parse_key_value
 from pulsar_spark.sink.grouping import topics_of
-from pulsar_spark.statistics import warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
 
@@ -67,7 +69,8 @@ class TopicSchemas:
         columns: All columns of the rows.
 
     Attributes:
-        chosen: The schema of rows for each topic that was asked for; None for none.
+        chosen: The schema of rows for each topic that was asked for, and that of
+            ``schemaTopic``; None for none.
     """
 
     def __init__(
@@ -109,6 +112,8 @@ class TopicSchemas:
     ) -> SchemaInfo | None:
         wanted = self._options.schema_type
         try:
+            if self._options.schema_topic is not None:
+                return self._copy(topic, registered)
             if registered is not None and self._is_wanted(registered):
                 try:
                     return self._checked(registered)
@@ -117,10 +122,59 @@ class TopicSchemas:
             encoding = self._options.key_value_encoding
             return self._checked(new_schema(self._columns, wanted, encoding))
         except InvalidSchemaError as error:
+            by = f"schemaType={wanted}"
+            if self._options.schema_topic is not None:
+                by = f"the schema of {self._options.schema_topic.full_name}"
             raise SchemaError(
-                f"{topic.full_name}: these rows cannot be written with "
-                f"schemaType={wanted}: {error}."
+                f"{topic.full_name}: these rows cannot be written with {by}: {error}."
             ) from None
+
+    def _copy(self, topic: TopicName, registered: SchemaInfo | None) -> SchemaInfo:
+        """Return the schema of ``schemaTopic``, or the same one that a topic has."""
+        info = replace(self._source(), version=b"")
+        if registered is not None and _identity(registered) == _identity(info):
+            # Brokers do not look at where keys are: they would register nothing.
+            if _encoding(registered) != _encoding(info):
+                raise SchemaError(
+                    f"{topic.full_name} has the schema of schemaTopic, but its keys "
+                    f"{_encoding(registered)} instead of {_encoding(info)}, which "
+                    "brokers take for the same: write to another topic."
+                )
+            info = registered
+        if not self._copies_bytes:
+            self._checked(info)
+        elif self._has_field_of_bytes(info):
+            raise SchemaError(
+                f"schemaTopic cannot tell what `{VALUE}` is: the field of this name of"
+                f" {described(info)}, or all bytes of a value. Leave schemaTopic out,"
+                " and write to a topic that was created with the same schema."
+            )
+        return info
+
+    def _has_field_of_bytes(self, info: SchemaInfo) -> bool:
+        with contextlib.suppress(InvalidSchemaError):
+            encoder_for(info, pa.schema([self._columns.field(VALUE)]))
+            return True
+        return False
+
+    def _source(self) -> SchemaInfo:
+        """Return the schema of ``schemaTopic``, which is asked for once."""
+        topic = self._options.schema_topic
+        assert topic is not None
+        if topic not in self.chosen:
+            name = topic.base.full_name
+            self.chosen[topic] = SchemaLookup(self._pool).latest([name])[name]
+        info = self.chosen[topic]
+        if info is None or not info.is_typed:
+            raise SchemaError(
+                f"schemaTopic names {topic.base.full_name}, which has no schema: name"
+                " one that has, or leave the option out."
+            )
+        return info
+
+    @property
+    def _copies_bytes(self) -> bool:
+        return SCHEMA_VERSION in self._columns.names
 
     def _is_wanted(self, registered: SchemaInfo) -> bool:
         wanted = self._options.schema_type
@@ -151,6 +205,10 @@ class TopicSchemas:
 
     def encoder(self, topic: TopicName) -> ValueEncoder:
         """Return what makes values for a topic that was asked for."""
+        if self._copies_bytes:
+            version = version_number(self._source().version)
+            assert version is not None
+            return CopyEncoder(self._columns.names, version)
         return encoder_for(self.chosen[topic], self._columns)
 
     def register(self, topic: TopicName, topic_partition: str) -> None:
@@ -194,6 +252,11 @@ class TopicSchemas:
             f"{text} Make the columns fit what the topic has, or change its schema "
             "compatibility strategy."
         )
+
+
+def _identity(info: SchemaInfo) -> tuple[int, bytes]:
+    """Return by what brokers know a schema again."""
+    return info.type, info.data
 
 
 def _encoding(registered: SchemaInfo) -> str:

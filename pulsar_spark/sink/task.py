@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
+from pulsar_spark.lines import logger as lines
+from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
@@ -52,10 +54,11 @@ from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target, require_numbers
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.statistics import Kind, TaskStatistics, Totals, warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
+from spark_topics.sink.write import Task
+from spark_topics.statistics import Kind, TaskStatistics, Totals
 
 logger = logging.getLogger("pulsar_spark.sink")
 
@@ -84,24 +87,7 @@ _ACCESS_MODES = {
 }
 
 
-_WRITING = Kind("written", "encoding and sending")
-
-
-@dataclass(frozen=True)
-class Task:
-    """Which task of a write this is.
-
-    Attributes:
-        number: The input partition's, from 0.
-        attempt: How often it had been tried.
-        batch_id: The micro-batch; 0 in a batch query.
-        query_id: The stream; "" in a batch query.
-    """
-
-    number: int
-    attempt: int = 0
-    batch_id: int = 0
-    query_id: str = ""
+_WRITING = Kind("written", "encoding and sending", logger=lines)
 
 
 @dataclass(frozen=True)
@@ -112,6 +98,8 @@ class WriteSummary:
         rows: Rows that are stored now.
         size_bytes: Bytes of the entries that hold them.
         duplicate_rows: Rows that the broker had already.
+        took_s: How long that took, in seconds.
+        reconnects: How often a connection had to be made again.
         topic_partitions: To how many topic partitions.
         entry: One of them, and the message id of an entry there; None in its stead
             where no receipt named one.
@@ -120,6 +108,8 @@ class WriteSummary:
     rows: int = 0
     size_bytes: int = 0
     duplicate_rows: int = 0
+    took_s: float = field(default=0.0, compare=False)
+    reconnects: int = 0
     topic_partitions: int = 0
     entry: tuple[str, MessageId | None] = ("", None)
 
@@ -428,6 +418,8 @@ class TaskWriter:
             rows=sum(p.stored_rows for p in producers),
             size_bytes=sum(p.stored_bytes for p in producers),
             duplicate_rows=sum(p.duplicate_rows for p in producers),
+            took_s=self._statistics.elapsed_s,
+            reconnects=self._producers.reconnects,
             topic_partitions=len(producers),
             entry=max(
                 ((p.topic, p.last_stored) for p in producers),

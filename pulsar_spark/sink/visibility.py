@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, ask_positions, begin
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import PulsarSparkError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.protocol import Delivery
+from spark_topics.client.retry import Retry
 
 #: How long a delivery is waited for before the position is looked at, in seconds.
 _TICK_S = 0.1

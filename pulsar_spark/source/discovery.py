@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName, TopicsPattern
+from spark_topics.client.retry import Retry
+from spark_topics.text import list_names
 
 #: Topic partitions of one read, at most. More would not fit into the driver's memory.
 _MOST_PARTITIONS = 1_000_000

@@ -18,9 +18,10 @@ from pulsar_spark.source.read_task import ReadTask
 # these it imports then, because each query waits for several new processes.
 if TYPE_CHECKING:
     from pulsar_spark.source.query_schema import QuerySchema
-    from pulsar_spark.source.stream.batch_ends import StreamLimits
+    from pulsar_spark.source.stream.checkpoint import StreamOffset
     from pulsar_spark.source.stream.last_read import LastRead
-    from pulsar_spark.source.stream.planner import StreamPlanner
+    from spark_topics.source.stream.batch_ends import StreamLimits
+    from spark_topics.source.stream.planner import StreamPlanner
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class PulsarSource:
         """Whether a subscription is to be deleted."""
         return self.options.delete_subscription_on_stop
 
-    def plan(self, pruning: Pruning) -> list[ReadTask]:
-        """Return what each task reads, all rows that there are."""
+    def plan(self, pruning: Pruning | None = None) -> list[ReadTask]:
+        """Return what each task reads, all rows that there are and are not pruned."""
         from pulsar_spark.source.batch_plan import plan_batch
 
         pool = shared_pool(self.options.client)
@@ -71,7 +72,7 @@ class PulsarSource:
         )
         return [replace(task, schema=schema) for task in tasks]
 
-    def plan_stream(self) -> StreamPlanner[LastRead, ReadTask]:
+    def plan_stream(self) -> StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]:
         """Return the planner of a stream."""
         from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 

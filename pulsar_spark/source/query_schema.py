@@ -23,8 +23,9 @@ from pulsar_spark.arrow.values import kinds
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
-from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE
+from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE, spelling
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
@@ -37,7 +38,6 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.source.discovery import existing_topic_partitions
 from pulsar_spark.source.value_decoders import value_columns, value_settings
-from pulsar_spark.statistics import warn_once
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -272,12 +272,16 @@ def reader_schema(
 
 
 def _no_such_columns(wanted: pa.Schema) -> SchemaError:
-    problems = [
-        f"`{VALUE}` is binary, not {field.type} (cast it after reading)"
-        if field.name == VALUE
-        else f"there is no column `{field.name}`"
-        for field in wanted
-    ]
+    problems = []
+    for field in wanted:
+        if field.name != VALUE:
+            spelt = spelling(field.name)
+            hint = f" (it is spelt `{spelt}`)" if spelt else ""
+            problems.append(f"there is no column `{field.name}`{hint}")
+        elif field.type != pa.binary():
+            problems.append(
+                f"`{VALUE}` is binary, not {field.type} (cast it after reading)"
+            )
     return SchemaError(
         f"The schema asked for does not fit a Pulsar topic: {'; '.join(problems)}. "
         "These topics have no schema. Choose among the columns "

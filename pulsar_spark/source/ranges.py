@@ -12,8 +12,8 @@ from typing import TypeVar
 from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options.offsets import OffsetsSpec, Position
-from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName
+from spark_topics.text import list_names
 
 logger = logging.getLogger("pulsar_spark.source")
 

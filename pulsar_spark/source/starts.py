@@ -16,8 +16,8 @@ from pulsar_spark.source.ranges import (
     check_start,
     start_of,
 )
-from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName
+from spark_topics.text import list_names
 
 
 class Start(NamedTuple):

@@ -33,7 +33,6 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, entry_of
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     PulsarSparkError,
@@ -42,18 +41,12 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.grouping import group
 from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.split import (
-    LedgerSurvey,
-    Place,
-    RangeSize,
-    Run,
-    count_parts,
-    cut,
-    places_of,
-)
+from pulsar_spark.source.split import LedgerSurvey, Place, Run, cut, places_of
 from pulsar_spark.wire.protocol import Delivery
+from spark_topics.client.retry import ask_all
+from spark_topics.source.grouping import group
+from spark_topics.source.parts import RangeSize, count_parts
 
 #: Entries of a range that are looked at for the rows that they hold, and of all ranges
 #: together, at least one of each.

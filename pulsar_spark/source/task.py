@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
-from pulsar_spark.arrow.memory import release_unused
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.lines import logger as lines
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
@@ -24,7 +21,9 @@ from pulsar_spark.source.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.source.value_decoders import ValueDecoders, value_columns
-from pulsar_spark.statistics import Kind, TaskStatistics, Totals
+from spark_topics.arrow.memory import release_unused
+from spark_topics.source.turns import read_turns
+from spark_topics.statistics import Kind, TaskStatistics, Totals
 
 
 def read_task(
@@ -80,28 +79,25 @@ def read_task(
         reader.begin()
         return _Turn(builder, reader)
 
-    turns = _Turns(map(turn, task.ranges))
-
     def refresh(totals: Totals) -> None:
-        turns.refresh(totals)
         totals.discarded_rows = opener.discarded
 
-    stats = TaskStatistics(
-        _READING, str(task), options.client.stats_interval_s, refresh
-    )
+    turns = map(turn, task.ranges)
+    interval_s = options.client.stats_interval_s
     try:
-        for record_batch in turns.record_batches(stats):
-            handed_over = time.monotonic()
-            yield record_batch
-            stats.totals.spark_s += time.monotonic() - handed_over
+        yield from read_turns(turns, _READING, str(task), interval_s, refresh)
     finally:
-        turns.close()
         if decoders is not None:
             decoders.close()
-        stats.end()
 
 
-_READING = Kind("read", "decoding", f"; kernel: {KERNEL}")
+_READING = Kind(
+    "read",
+    "decoding",
+    f"; kernel: {KERNEL}",
+    "encrypted messages",
+    logger=lines,
+)
 
 
 class _Turn(NamedTuple):
@@ -110,50 +106,23 @@ class _Turn(NamedTuple):
     builder: RecordBatchBuilder
     reader: RangeReader
 
+    @property
+    def waited_s(self) -> float:
+        return self.reader.reader.waited_s
+
+    @property
+    def reconnects(self) -> int:
+        return self.reader.reader.reconnects
+
+    def close(self) -> None:
+        self.reader.close()
+
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
         for entry in self.reader.runs():
             stats.count(len(entry), entry.size_bytes)
             yield from self.builder.add(entry)
         if self.builder.rows:
             yield self.builder.finish()
-
-
-class _Turns:
-    """The ranges of a task, one after the other.
-
-    While one is read, the next one subscribes, so that a task of many small ranges does
-    not wait for that with each of them. No entry comes before its turn.
-
-    Args:
-        turns: Makes the turns, each of which begins when it is made.
-    """
-
-    def __init__(self, turns: Iterator[_Turn]) -> None:
-        self._turns = turns
-        self._open: deque[_Turn] = deque()
-        self._waited_s = 0.0  # of those that are over
-        self._reconnects = 0
-
-    def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all ranges, in order."""
-        self._open.extend(islice(self._turns, 1))
-        while self._open:
-            self._open.extend(islice(self._turns, 1))
-            yield from self._open[0].record_batches(stats)
-            over = self._open.popleft().reader.reader
-            self._waited_s += over.waited_s
-            self._reconnects += over.reconnects
-
-    def refresh(self, totals: Totals) -> None:
-        """Bring the figures of a task up to date."""
-        readers = [turn.reader.reader for turn in self._open]
-        totals.broker_s = self._waited_s + sum(one.waited_s for one in readers)
-        totals.reconnects = self._reconnects + sum(one.reconnects for one in readers)
-
-    def close(self) -> None:
-        """Let go of the brokers, wherever this is."""
-        for turn in self._open:
-            turn.reader.close()
 
 
 def range_settings(

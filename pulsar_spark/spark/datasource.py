@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
-from pulsar_spark.options.of_table import options_of_table
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
+from pulsar_spark.system import PULSAR
+from spark_topics.options.of_table import options_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +87,7 @@ class PulsarDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that a topic does not have.
         """
-        from pulsar_spark.spark.reader import PulsarReader
+        from pulsar_spark.spark.batch import PulsarReader
 
         options = parse_read_options(self.options)
         warn_of_slow_kernel()
@@ -115,13 +116,18 @@ class PulsarDataSource(DataSource):
         """
         options = parse_read_options(self.options, streaming=True)
         warn_of_slow_kernel()
-        if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-            from pulsar_spark.spark.unlimited_stream_reader import UnlimitedStreamReader
+        from pulsar_spark.source.pulsar_source import PulsarSource
+        from pulsar_spark.spark.schema import checked_arrow_schema
+        from spark_topics.spark.choice import stream_reader
 
-            return UnlimitedStreamReader(options, schema, self._found)
-        from pulsar_spark.spark.stream_reader import PulsarStreamReader
-
-        return PulsarStreamReader(options, schema, self._found)
+        columns = checked_arrow_schema(schema, options)
+        limits = {
+            "maxRowsPerTrigger": options.max_rows_per_trigger,
+            "maxBytesPerTrigger": options.max_bytes_per_trigger,
+            "minRowsPerTrigger": options.min_rows_per_trigger,
+        }
+        source = PulsarSource(options, columns, self._found)
+        return stream_reader(source, columns, PULSAR, limits)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query.
@@ -135,14 +141,16 @@ class PulsarDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             PulsarSparkError: The topic does not exist, or cannot be written to.
         """
-        from pulsar_spark.spark.writer import PulsarBatchWriter
+        from pulsar_spark.sink.driver import BatchWrite
+        from pulsar_spark.spark.schema import write_columns
+        from spark_topics.spark.writer import BatchWriter
 
         _check_mode(
             overwrite=overwrite, asked='mode("overwrite")', cure='mode("append")'
         )
-        writer = PulsarBatchWriter(
-            parse_write_options(self.options, streaming=False), schema
-        )
+        options = parse_write_options(self.options, streaming=False)
+        columns = write_columns(schema, options)
+        writer = BatchWriter(BatchWrite(options, columns), columns)
         writer.prepare()
         return writer
 
@@ -166,17 +174,12 @@ class PulsarDataSource(DataSource):
             cure='outputMode("append")',
         )
         options = parse_write_options(self.options, streaming=True)
-        writer: PulsarStreamWriter | RowStreamWriter
-        if hasattr(datasource, "DataSourceStreamArrowWriter"):
-            from pulsar_spark.spark.stream_writer import PulsarStreamWriter
+        from pulsar_spark.sink.driver import StreamWrite
+        from pulsar_spark.spark.schema import write_columns
+        from spark_topics.spark.choice import stream_writer
 
-            writer = PulsarStreamWriter(options, schema)
-        else:
-            from pulsar_spark.spark.row_stream_writer import RowStreamWriter
-
-            writer = RowStreamWriter(options, schema)
-        writer.prepare()
-        return writer
+        columns = write_columns(schema, options)
+        return stream_writer(StreamWrite(options, columns), columns, schema)
 
     def _options_of_either_kind(self) -> ReadOptions:
         """Options of a batch query or a stream: Spark does not say which it will be."""

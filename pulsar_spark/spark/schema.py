@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import types
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -41,20 +35,20 @@ from pulsar_spark.columns import (
     TOPIC,
     VALUE,
     WRITE,
-    ColumnType,
+    renamed_from_kafka,
+    spelling,
 )
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions, WriteOptions
-from pulsar_spark.statistics import warn_once
-
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+from spark_topics.spark.schema import INTEGERS, repetitions, to_arrow, type_problem
 
 #: Names with a meaning of their own, in reads or in writes.
 _KNOWN = frozenset(column.name for column in COLUMNS)
 
 #: What a schema of Pulsar's can have in it, but for what holds other types.
 _WRITABLE: tuple[type[DataType], ...] = (
-    *_INTEGERS,
+    *INTEGERS,
     BinaryType,
     BooleanType,
     DateType,
@@ -135,7 +129,7 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
             )
         if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
-    problems += _repetitions(schema)
+    problems += repetitions(schema)
     problems += filter(None, (_twins(one.dataType, one.name) for one in schema.fields))
     names = set(schema.fieldNames())
     if corrupt_record in names and not names - {corrupt_record, *METADATA_COLUMNS_ALL}:
@@ -152,21 +146,10 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
         [
             pa.field(field.name, COLUMN_TYPES[field.name], field.nullable)
             if field.name in METADATA_COLUMNS_ALL
-            else _to_arrow(StructType([field])).field(0)
+            else to_arrow(StructType([field])).field(0)
             for field in schema.fields
         ]
     )
-
-
-def _to_arrow(schema: StructType) -> pa.Schema:
-    # Spark 4.1 knows no other zone.
-    zone: dict[str, Any] = {}
-    if "timezone" in _TO_ARROW.parameters:
-        zone["timezone"] = "UTC"
-    return to_arrow_schema(schema, **zone)
-
-
-_TO_ARROW = inspect.signature(to_arrow_schema)
 
 
 def _never_null(name: str) -> bool:
@@ -190,9 +173,18 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
         if one.name in READ_ONLY
         and one.dataType.simpleString() == READ[one.name].type.simple_string
     ]
+    problems = []
+    copies_bytes = options.schema_topic is not None and _is_bytes(schema, left_out)
+    if copies_bytes:
+        if SCHEMA_VERSION in left_out:
+            left_out.remove(SCHEMA_VERSION)
+        else:
+            problems.append(
+                f"with schemaTopic the bytes in `{VALUE}` need `{SCHEMA_VERSION}` "
+                f"beside them, which a read has with `metadataColumns={SCHEMA_VERSION}`"
+            )
     schema = StructType([one for one in schema.fields if one.name not in left_out])
     names = schema.fieldNames()
-    problems = []
     is_auto = options.schema_type == "auto"
     others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
     if VALUE not in names and not any(others):
@@ -200,12 +192,18 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     if options.topic is None and TOPIC not in names:
         problems.append(
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"
-            + " (`topic` is Kafka's column: rename it)" * ("topic" in names)
+            + (
+                f" (rename Kafka's columns: {renamed_from_kafka(names)})"
+                if "topic" in names
+                else ""
+            )
         )
     for field in schema.fields:
+        if copies_bytes and field.name == SCHEMA_VERSION:
+            continue
         if problem := _problem(field, options.schema_type):
             problems.append(problem)
-    problems += _repetitions(schema)
+    problems += repetitions(schema)
     if problems:
         raise SchemaError(
             f"These rows cannot be written to Pulsar: {'; '.join(problems)}. Columns "
@@ -217,7 +215,17 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             "These columns of a read are not written, because a broker or a producer"
             f" says them anew of each message: {', '.join(left_out)}"
         )
-    return _to_arrow(schema)
+    return to_arrow(schema)
+
+
+def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
+    """Return whether the value of these rows is the bytes in ``value`` alone."""
+    values = [
+        one
+        for one in schema.fields
+        if one.name == VALUE or not (one.name in WRITE or one.name in left_out)
+    ]
+    return [(one.name, one.dataType) for one in values] == [(VALUE, BinaryType())]
 
 
 def _problem(field: StructField, schema_type: str) -> str:
@@ -226,16 +234,12 @@ def _problem(field: StructField, schema_type: str) -> str:
     is_typo = _is_typo(name, is_auto=schema_type == "auto")
     is_value = name == VALUE or name not in WRITE
     if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
+        if spelt := spelling(name):
+            return f"`{name}` is spelt `{spelt}` (rename it before)"
         return f"`{name}` cannot be written (drop it before)"
     if is_value and schema_type != "bytes":
         return _unwritable(field.dataType, name)
-    types = WRITE[name].types
-    if any(_CHECKS[type_](field.dataType) for type_ in types):
-        return ""
-    return (
-        f"`{name}` is {field.dataType.simpleString()}, not "
-        f"{' or '.join(type_.simple_string for type_ in types)} (cast it before)"
-    )
+    return type_problem(name, field.dataType, WRITE[name].types)
 
 
 def _is_typo(name: str, *, is_auto: bool) -> bool:
@@ -282,33 +286,3 @@ def _twins(type_: DataType, where: str) -> str:
             return f"`{where}` has two fields of one name"
     parts = (_twins(one, path) for one, path in _parts(type_, where))
     return next(filter(None, parts), "")
-
-
-def _repetitions(schema: StructType) -> list[str]:
-    names = schema.fieldNames()
-    return [
-        f"`{name}` comes twice" for name in sorted(set(names)) if names.count(name) > 1
-    ]
-
-
-def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
-    return lambda found: isinstance(found, types)
-
-
-def _is_string_map(found: DataType) -> bool:
-    return (
-        isinstance(found, MapType)
-        and isinstance(found.keyType, StringType)
-        and isinstance(found.valueType, StringType)
-    )
-
-
-#: Which of Spark's types a column of a write may have for each of ours.
-_CHECKS: dict[ColumnType, Callable[[DataType], bool]] = {
-    ColumnType.BINARY: _is(BinaryType),
-    ColumnType.STRING: _is(StringType),
-    ColumnType.INT: _is(*_INTEGERS),
-    ColumnType.BIGINT: _is(*_INTEGERS),
-    ColumnType.TIMESTAMP: _is(TimestampType),
-    ColumnType.STRING_MAP: _is_string_map,
-}

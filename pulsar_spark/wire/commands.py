@@ -22,7 +22,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
-from pulsar_spark.wire.protobuf import UNREADABLE, holds_text, undecodable_text
+from spark_topics.protobuf import UNREADABLE, holds_text, undecodable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -44,7 +44,7 @@ from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES, split_entry
-from pulsar_spark.wire.protobuf import UNREADABLE
+from spark_topics.protobuf import UNREADABLE
 
 if TYPE_CHECKING:
     from pulsar_spark.message_id import MessageId

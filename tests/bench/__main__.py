@@ -25,6 +25,7 @@ from tests.bench import (
     bench_encode,
     bench_entries,
     bench_frames,
+    bench_latency,
     bench_live,
     bench_memory,
     bench_partition,
@@ -122,6 +123,11 @@ def _stream(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
         yield from bench_stream.run_batches(broker, spark, _BATCHES, repeats)
 
 
+def _latency(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
+    with spark_session() as spark:
+        return bench_latency.run(broker, spark)
+
+
 def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
     repeats = arguments.repeat
     with spark_session() as spark:
@@ -138,6 +144,7 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
     "tasks": lambda broker, a: bench_tasks.run(broker, max(a.planning), a.repeat),
     "planning": lambda broker, a: bench_planning.run(broker, a.planning, a.repeat),
     "stream": _stream,
+    "latency": _latency,
     "cold": lambda broker, a: bench_cold.run(broker, a.rows, a.repeat),
     "producer": lambda broker, a: bench_sink.run_producer(broker, a.rows, a.repeat),
     "write": lambda broker, a: bench_write.run(broker, a.rows, a.repeat),

@@ -14,12 +14,14 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.spark.reader import PulsarReader
+from pulsar_spark.source.pulsar_source import PulsarSource
+from pulsar_spark.spark.batch import PulsarReader
 from pulsar_spark.spark.schema import spark_schema
-from pulsar_spark.spark.stream_reader import PulsarStreamReader
+from spark_topics.spark.stream_reader import StreamReader
 from tests.bench.cluster import Cluster, note
 from tests.bench.report import SECONDS, Case, in_turns, wall
 from tests.bench.simulated import TOPIC, simulated
@@ -108,9 +110,9 @@ def _simulated_cases(count: int, repeats: int) -> list[Case]:
 
 def _plan_stream(options: dict[str, str], count: int) -> list[float]:
     """Seconds for the start of a new query, then for each of its micro-batches."""
-    reader = PulsarStreamReader(
-        parse_read_options(options, streaming=True), spark_schema(("value",))
-    )
+    columns = arrow_schema(("value",))
+    source = PulsarSource(parse_read_options(options, streaming=True), columns)
+    reader = StreamReader(source, columns)
     times: list[float] = []
     start: dict[str, Any] = {}
     end: dict[str, Any] = {}

@@ -21,11 +21,12 @@ import pulsar
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_spark import PulsarDataSource
+from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.spark.schema import spark_schema
-from pulsar_spark.spark.stream_reader import PulsarStreamReader
+from pulsar_spark.source.pulsar_source import PulsarSource
+from spark_topics.spark.stream_reader import StreamReader
 from tests.bench.cluster import Cluster, note
 from tests.bench.ingest import ReadyBatches
 from tests.bench.report import MORE_MS, SECONDS, Case, in_turns
@@ -56,7 +57,7 @@ def run_planning(cluster: Cluster, counts: list[int], repeats: int) -> list[Case
 
 
 def _plan_case(cluster: Cluster, count: int, repeats: int) -> Case:
-    topic = _new_topic(cluster, count)
+    topic = new_topic(cluster, count)
     note(f"planning micro-batches over {count} partitions")
     options = parse_read_options(
         {
@@ -67,7 +68,8 @@ def _plan_case(cluster: Cluster, count: int, repeats: int) -> Case:
         },
         streaming=True,
     )
-    reader = PulsarStreamReader(options, spark_schema(("value",)))
+    columns = arrow_schema(("value",))
+    reader = StreamReader(PulsarSource(options, columns), columns)
     lookup = TopicLookup(shared_pool(options.client))
     names = [f"{topic}-partition-{i}" for i in range(count)]
     offset = reader.initialOffset()
@@ -121,7 +123,7 @@ def run_batches(
     """One row of the result is one micro-batch of ten rows."""
     spark.dataSource.register(PulsarDataSource)
     spark.dataSource.register(ReadyBatches)
-    topic = _new_topic(cluster, _PARTITIONS)
+    topic = new_topic(cluster, _PARTITIONS)
     count = batches + _WARM_UP_BATCHES
     client = pulsar.Client(cluster.service_url, logger=QUIET)
     try:
@@ -213,7 +215,8 @@ def batch_measure(
 _numbers = itertools.count()
 
 
-def _new_topic(cluster: Cluster, partitions: int) -> str:
+def new_topic(cluster: Cluster, partitions: int) -> str:
+    """Make a topic that nobody used before, and return its full name."""
     name = f"stream-{next(_numbers)}-{uuid.uuid4().hex[:6]}"
     topic = f"persistent://{cluster.namespace}/{name}"
     cluster.admin.create_partitioned(topic, partitions)

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pulsar_spark.client import tls as client_tls
-from pulsar_spark.client.tls import Tls
-from pulsar_spark.client.transport import Transport, open_transport
 from pulsar_spark.options import TlsOptions
+from pulsar_spark.options.tls import NETWORK
+from spark_topics.client import tls as client_tls
+from spark_topics.client.tls import Tls
+from spark_topics.client.transport import Transport, open_transport
 from tests.bench.cluster import ROOT
 from tests.bench.report import Case, cpu, in_turns
 from tests.support.certificates import Authority, Pair
@@ -114,7 +115,7 @@ def _cases(
 
 @contextmanager
 def _open(address: str, tls: Tls | None = None) -> Iterator[Transport]:
-    transport = open_transport(address, 60, tls)
+    transport = open_transport(address, 60, NETWORK, tls)
     try:
         yield transport
     finally:

@@ -27,10 +27,11 @@ from pulsar_spark.client.producers import Producers, TopicProducer
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.targets import find_targets
-from pulsar_spark.sink.task import Task, TaskWriter
+from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, encode_frame
+from spark_topics.sink.write import Task
 from tests.bench.bench_encode import ROWS, record_batch
 from tests.bench.bench_sink import new_topic
 from tests.bench.cluster import Cluster, note

@@ -17,6 +17,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench import (
     bench_decode,
     bench_encode,
+    bench_latency,
     bench_live,
     bench_partition,
     bench_planning,
@@ -259,6 +260,24 @@ def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
     """The benchmark itself counts the rows of each."""
     cases = bench_stream.run_batches(cluster, spark, 1, 1)
     assert len(cases) == 2
+
+
+@pytest.mark.soak
+def test_latency(
+    cluster: Cluster, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each percentile; the benchmark itself waits for the rows."""
+    monkeypatch.setattr(bench_latency, "_WARM_UP_BATCHES", 1)
+    cases = bench_latency.run(cluster, spark, 0.2)
+    assert len(cases) == 4
+    assert all(0 <= case.seconds[0] < 120 for case in cases)
+
+
+@pytest.mark.parametrize(("percent", "value"), [(50, 50), (99, 99), (100, 100)])
+def test_percentiles(percent: int, value: int) -> None:
+    """Of a hundred values; of one, that one."""
+    assert bench_latency.percentile(range(1, 101), percent) == value
+    assert bench_latency.percentile([7.0], percent) == 7.0
 
 
 @pytest.mark.soak

@@ -32,9 +32,9 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.batch_commit import BatchCommit
 from pulsar_spark.sink.visibility import Visibility, find_out
-from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options
 from tests.broker.test_write_guarantees import (
     PARTS,

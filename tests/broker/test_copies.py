@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 import pytest
+from pyspark.errors import PySparkException
 
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.schemas import SchemaLookup
+from pulsar_spark.options import parse_common_options
+from pulsar_spark.schemas.info import SchemaInfo
 from tests.support import official
 from tests.support.official import Message
 
@@ -196,3 +203,166 @@ def test_a_copy_without_limits(
     frame = spark.read.format("pulsar").options(**shared, topic=source).load()
     frame.write.format("pulsar").mode("append").options(**shared, topic=copy).save()
     assert rows_of(read(spark, service_url, copy)) == rows_of(frame)
+
+
+#: Schemas whose definition a write of columns would not make so.
+DEFINED = {
+    "AVRO": (
+        '{ "type" : "record", "name": "Order", "namespace":"shop", "doc":"of a day",'
+        ' "fields":[{"name":"name","type":"string","aliases":["who"]},'
+        '{"name":"id","type":["null","long"],"default":null}]}'
+    ),
+    "JSON": (
+        '{"name":"Order","type":"record","fields":'
+        '[{"name":"id","type":"long"},  {"name":"name","type":["null","string"]}]}'
+    ),
+}
+
+
+def copy(frame: DataFrame, url: str, topic: str, **options: str) -> None:
+    """Writes rows."""
+    writer = frame.write.format("pulsar").mode("append").options(**options)
+    writer.option("service.url", url).option("topic", topic).save()
+
+
+@pytest.mark.parametrize("form", ["columns", "bytes"])
+@pytest.mark.parametrize("kind", DEFINED)
+def test_the_very_schema(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    topics: tuple[str, str],
+    kind: str,
+    form: str,
+) -> None:
+    """The copy has the source's definition, byte for byte, and so its own readers."""
+    source, target = topics
+    admin.add_schema(source, kind, DEFINED[kind], {"owner": "shop"})
+    rows = spark.range(50).selectExpr(
+        "id",
+        "STRING(id) AS name",
+        "STRING(id) AS __key",
+        "map('n', 'm') AS __messageProperties",
+    )
+    copy(rows, service_url, source)
+    raw = {"allowDifferentTopicSchemas": "true"} if form == "bytes" else {}
+    frame = read(spark, service_url, source, **raw)
+    assert ("value" in frame.columns) is (form == "bytes")
+    frame = frame.withColumn("__key", frame["__key"].cast("string"))
+    copy(frame, service_url, target, schemaTopic=source)
+    ours, theirs = (definition(service_url, name) for name in (target, source))
+    assert ours == theirs
+    assert ours.data == DEFINED[kind].encode()
+    assert ours.properties == {"owner": "shop"}
+    assert admin.schema_versions(source) == admin.schema_versions(target) == 1
+    before, after = (
+        sorted(
+            (row.key, row.value, tuple(row.properties.items()))
+            for row in official.read_back(service_url, name, partitions=3)
+        )
+        for name in topics
+    )
+    assert after == before
+    assert len(after) == 50
+    assert rows_of(read(spark, service_url, target)) == rows_of(
+        read(spark, service_url, source)
+    )
+    # Of their own version, so that a schema that comes later changes nothing.
+    versions = read(spark, service_url, target, metadataColumns="__schemaVersion")
+    assert {row[0] for row in versions.select("__schemaVersion").collect()} == {0}
+
+
+def test_a_reader_of_the_official_client(
+    spark: SparkSession, service_url: str, topics: tuple[str, str]
+) -> None:
+    """It consumes the copy with the class that it wrote the source with."""
+    from pulsar import schema
+
+    source, target = topics
+
+    class Order(schema.Record):
+        name = schema.String(required=True)
+        id = schema.Long()
+
+    wanted = schema.AvroSchema(Order)
+    with official.client(service_url) as client:
+        producer = client.create_producer(source, schema=wanted)
+        for number in range(20):
+            producer.send(Order(name=f"n{number}", id=number))
+        frame = read(spark, service_url, source, allowDifferentTopicSchemas="true")
+        copy(frame, service_url, target, schemaTopic=source)
+        consumer = client.subscribe(
+            target,
+            "s",
+            schema=wanted,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        found = sorted(
+            (consumer.receive(60_000).value() for _ in range(20)), key=lambda o: o.id
+        )
+    assert [(one.name, one.id) for one in found] == [(f"n{n}", n) for n in range(20)]
+    assert definition(service_url, target) == definition(service_url, source)
+
+
+def test_schemas_that_no_columns_have(
+    spark: SparkSession, service_url: str, admin: Admin, topics: tuple[str, str]
+) -> None:
+    """Bytes are copied of whatever type: here of a Protobuf, tombstones included."""
+    source, target = topics
+    text = '{"type":"record","name":"P","fields":[{"name":"i","type":"int"}]}'
+    admin.add_schema(source, "PROTOBUF", text, {"__PARSING_INFO__": "[]"})
+    rows = spark.sql(
+        "SELECT *, 0L AS __schemaVersion"
+        " FROM VALUES (X'0801', 'a'), (CAST(NULL AS BINARY), 'b') AS t (value, __key)"
+    )
+    copy(rows, service_url, source, schemaTopic=source)
+    frame = read(spark, service_url, source, metadataColumns="__key,__schemaVersion")
+    frame = frame.withColumn("__key", frame["__key"].cast("string"))
+    copy(frame, service_url, target, schemaTopic=source)
+    assert definition(service_url, target) == definition(service_url, source)
+    found = official.read_back(service_url, target, partitions=3)
+    assert sorted((row.key, row.value) for row in found) == [
+        (b"a", b"\x08\x01"),
+        (b"b", None),
+    ]
+
+
+def test_bytes_of_an_earlier_version(
+    spark: SparkSession, service_url: str, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    """They are not passed off as the latest: columns are, written anew by it."""
+    source, target = topics
+    for columns in (["id"], ["id", "NULLIF(STRING(id), '') AS name"]):
+        frame = spark.range(5).selectExpr(*columns, "STRING(id) AS __key")
+        copy(frame, service_url, source, schemaType="avro")
+    raw = read(spark, service_url, source, allowDifferentTopicSchemas="true")
+    with pytest.raises(PySparkException, match=r"`__schemaVersion` is 0, and bytes of"):
+        copy(raw, service_url, target, schemaTopic=source)
+    query = (
+        spark.readStream.format("pulsar")
+        .option("service.url", service_url)
+        .option("topic", source)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.format("pulsar")
+        .option("service.url", service_url)
+        .option("topic", target)
+        .option("schemaTopic", source)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    assert definition(service_url, target).data == definition(service_url, source).data
+    assert rows_of(read(spark, service_url, target)) == rows_of(
+        read(spark, service_url, source)
+    )
+
+
+def definition(service_url: str, topic: str) -> SchemaInfo:
+    """The latest schema of a topic, without the number of its version."""
+    options = parse_common_options({"service.url": service_url})
+    with ConnectionPool(options.client) as pool:
+        info = SchemaLookup(pool).latest([topic])[topic]
+    assert info is not None
+    return replace(info, version=b"")

@@ -12,7 +12,7 @@ from tests.support import official, reading
 from tests.support.embedded_broker import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from pulsar_spark.spark.reader import PulsarReader
+    from pulsar_spark.spark.batch import PulsarReader
     from tests.support.admin import Admin
 
 ROWS = [b"%d" % i for i in range(100)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark import PulsarDataSource, decode_message_id
-from pulsar_spark.spark.reader import PulsarReader
+from pulsar_spark.spark.batch import PulsarReader
 from tests.support import official, reading
 from tests.support.combinations import combinations
 from tests.support.entries import batch, member, message

@@ -86,6 +86,24 @@ class TestViews:
         sql.run("CREATE TABLE t AS SELECT CAST(value AS STRING) AS text FROM v")
         assert sql.texts("SELECT text FROM t") == ["1", "2", "3"]
 
+    def test_cases_of_letters(self, sql: Sql, service_url: str, topic: str) -> None:
+        """Queries may use any; what declares columns spells them as they are."""
+        sql.run("CREATE TEMPORARY VIEW v USING pulsar OPTIONS {given}")
+        assert sql.texts("SELECT CAST(VALUE AS STRING) FROM v") == ["1", "2", "3"]
+        columns = "(value BINARY, __KEY BINARY)"
+        sql.run(f"CREATE TEMPORARY VIEW w {columns} USING pulsar OPTIONS {{given}}")
+        with pytest.raises(PySparkException, match=r"`__KEY` \(it is spelt `__key`\)"):
+            sql.run("SELECT * FROM w").collect()
+        for columns, name in (
+            ("(VALUE STRING, __key STRING)", "VALUE"),
+            ("(value STRING, __KEY STRING)", "__KEY"),
+        ):
+            view = f"TEMPORARY VIEW w {columns} USING pulsar OPTIONS {{given}}"
+            sql.run(f"CREATE OR REPLACE {view}")
+            with pytest.raises(PySparkException, match=f"`{name}` is spelt"):
+                sql.run("INSERT INTO w VALUES ('4', 'key')")
+        assert values(service_url, topic) == ROWS
+
     def test_insert(self, sql: Sql, service_url: str, topic: str) -> None:
         """Rows by values, by name, and by a query; later rows are in a new view."""
         columns = "(value STRING, __key STRING)"
@@ -192,6 +210,20 @@ class TestTables:
         assert sorted(filter(None, values(service_url, topic))) == sorted(
             [*ROWS, b"4", b"5", *copied]
         )
+
+    def test_made_by_a_write(
+        self, spark: SparkSession, sql: Sql, service_url: str, topic: str
+    ) -> None:
+        """The API shows us the options of a write; the table that stays has none."""
+        four, five = (spark.createDataFrame([(n,)], "value string") for n in "45")
+        sql.run("DROP TABLE t")
+        writer = four.write.format("pulsar").mode("append").options(**sql.options)
+        writer.saveAsTable("t")
+        sql.run("DROP TABLE t")
+        five.writeTo("t").using("pulsar").options(**sql.options).create()
+        assert values(service_url, topic) == [*ROWS, b"4", b"5"]
+        with pytest.raises(PySparkException, match=HINT):
+            spark.table("t").collect()
 
     def test_without_options(
         self, spark: SparkSession, sql: Sql, service_url: str, topic: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.support.streaming import ROOT, publish_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.admin import Admin
     from tests.support.standalone import Process
@@ -94,6 +94,7 @@ def test_read_write_and_stream(
         rows_per_trigger=250,
     ) as driver:
         driver.await_end()
+        shown = driver.log
     read = json.loads((tmp_path / "read").read_text())
     assert Counter(read["rows"]) == EVERYTHING
     assert len({cluster.worker_of(folder) for folder in read["folders"]}) == 2
@@ -101,6 +102,13 @@ def test_read_write_and_stream(
     assert package.startswith(str(python.parents[1]))
     assert values(service_url, written) == Counter(map(str, range(ROWS)))
     assert values(service_url, sink) == EVERYTHING
+    # What a user sees who has set up nothing: on the driver each write has a line.
+    assert f"pulsar_spark.spark: write: {ROWS} rows, " in shown
+    assert "pulsar_spark.spark: micro-batch 0: " in shown
+    # Reads have theirs where their tasks ran, each second as this job has asked for.
+    assert " bytes read in " not in shown
+    logs = [Path(folder, "stderr").read_text() for folder in read["folders"]]
+    assert any(" bytes read in " in log for log in logs)
 
 
 @pytest.mark.slow

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Reads, the last of them a while after the first, and writes: without statistics, with
-#: those of the default, and with those of each second.
+#: those of the default, and of each second; then a stream from topic to topic.
 JOB = """
 import sys, time
+import pulsar_spark
+from pulsar_spark.spark import progress
 from pyspark.sql import SparkSession
 
 url, topic = sys.argv[1:]
@@ -44,6 +46,14 @@ first = time.monotonic()
 while time.monotonic() < first + 2:
     assert rows.count() == 100
 assert rows.count() == 100
+stream = spark.readStream.format("pulsar").option("startingOffsets", "earliest")
+stream = stream.options(**options, topic=topic).load().select("value")
+writer = stream.writeStream.format("pulsar").options(**options, topic=f"{topic}-copy")
+writer = writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
+writer.start().awaitTermination()
+progress._LOOK_S = 0.01
+with pulsar_spark.progress(spark, show=True):
+    rows.write.format("noop").mode("overwrite").save()
 spark.stop()
 """
 
@@ -59,9 +69,12 @@ TASK = re.compile(
     rf"{TIME} INFO pulsar_spark.spark: persistent:.*: \d+ rows, {FIGURES}"
 )
 WRITE = re.compile(
-    rf"{TIME} INFO pulsar_spark.spark: write: 100 rows, \d+ bytes by 1 tasks; 0 rows "
-    "were there already"
+    rf"{TIME} INFO pulsar_spark.spark: (write|micro-batch 0): 100 rows, \d+ bytes by 1 "
+    r"tasks in \d+\.\d s, \d+ rows/s; the slowest was task 0, \d+\.\d s; 0 rows were "
+    "there already; 0 reconnects"
 )
+#: Of tasks that write; the driver's line has the rows.
+WRITING = re.compile(rf"{TIME} INFO pulsar_spark.spark: .* bytes written in .* s: .*")
 
 
 def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
@@ -89,8 +102,9 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == ""
     shown = [line for line in done.stderr.splitlines() if "pulsar_spark" in line]
-    # One of two writes asked for none.
-    assert len([line for line in shown if WRITE.fullmatch(line)]) == 1, shown
+    # One of two batch writes asked for none.
+    writes = [match[1] for match in map(WRITE.fullmatch, shown) if match]
+    assert writes == ["write", "micro-batch 0"], shown
     sums = [match for match in map(TASKS.fullmatch, shown) if match]
     assert all(
         int(rows) == 100 * int(tasks) for tasks, rows in (s.groups() for s in sums)
@@ -98,4 +112,9 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     # On a slow machine a task may last for a second, and have lines of its own.
     own = [line for line in shown if TASK.fullmatch(line)]
     assert sums or own, shown
-    assert len(shown) == 1 + len(sums) + len(own), shown
+    writing = [line for line in shown if WRITING.fullmatch(line)]
+    # Spark's own bar is there by default, until somebody asks for ours.
+    *_, last = done.stderr.split("pulsar-spark: stage")
+    assert re.match(r" \d+: 1 tasks, 100 rows in .* s", last), done.stderr[-3000:]
+    assert "[Stage" not in last
+    assert len(shown) == len(writes) + len(writing) + len(sums) + len(own), shown

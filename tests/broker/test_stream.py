@@ -1092,8 +1092,14 @@ def test_progress(
         for partition in lag.partitions:
             last_read = int(partition.last_read.split(":")[1])
             assert partition.backlog_entries == 199 - last_read
+            # Entries of one short message: its metadata, and a few bytes.
+            size_bytes, entries = partition.backlog_bytes, partition.backlog_entries
+            assert size_bytes is not None
+            assert 20 * entries <= size_bytes < 200 * max(1, entries)
+        assert lag.age_s is not None
+        assert 0 < lag.age_s < 3600
     reported = json.loads(progresses[0].sources[0].latestOffset)
-    assert set(reported) == {"v", "latest", "backlogEntries"}
+    assert set(reported) == {"v", "latest", "backlogEntries", "backlogBytes", "ageMs"}
     assert reported["latest"] == {
         topic: {str(i): latest[name] for i, name in enumerate(names)}
     }

@@ -25,8 +25,8 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
-from pulsar_spark.source.stream import idle_rest
 from pulsar_spark.source.stream.subscription import Subscription
+from spark_topics.source.stream import idle_rest
 from tests.support.admin import Admin, AdminError
 from tests.support.combinations import combinations
 from tests.support.embedded_broker import EmbeddedBroker
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pulsar_spark.spark.stream_reader import PulsarStreamReader
+    from spark_topics.spark.stream_reader import StreamReader
 
 #: Bounds a failure, in seconds; says nothing about how long anything should take.
 PATIENCE_S = 180.0
@@ -91,7 +91,7 @@ class Query:
         }
         self.rows: Rows = defaultdict(list)
         self.ends: list[str] = []
-        self._reader: PulsarStreamReader | None = None
+        self._reader: StreamReader | None = None
 
     @property
     def subscription(self) -> str:
@@ -102,7 +102,7 @@ class Query:
         """The position up to which a topic without partitions was read."""
         return str(json.loads(self.ends[-1])["lastRead"][topic])
 
-    def start(self) -> PulsarStreamReader:
+    def start(self) -> StreamReader:
         """Begins, or begins again where the checkpoint says."""
         if self._reader is None:
             source = PulsarDataSource(self.options)
@@ -508,6 +508,36 @@ class TestRollover:
         assert min(counted) >= 0
         assert max(counted) <= written
         await_trimmed(admin, rolling, sorted(seen)[-2])
+
+    @pytest.mark.parametrize("stops", [False, True], ids=["runs on", "stops each time"])
+    def test_a_limit_is_used_up_across_ledgers(
+        self,
+        small: EmbeddedBroker,
+        rolling: str,
+        losses: Losses,
+        *,
+        stops: bool,
+    ) -> None:
+        """A backlog of small ledgers drains in as few micro-batches as of one large."""
+        admin = Admin(small.admin_url)
+        query = Query(small.service_url, topic=rolling, maxRowsPerTrigger="25")
+        write(small.service_url, rolling, range(3))
+        query.run()
+        sizes: list[int] = []
+        read = 3
+        places = write(small.service_url, rolling, range(3, 90))
+        assert len({ledger for ledger, _ in places}) >= 8
+        with query:
+            while query.trigger():
+                sizes.append(len(query.rows[rolling]) - read)
+                read += sizes[-1]
+                if stops:
+                    query.stop()
+        assert sizes == [25, 25, 25, 12]
+        query.run()
+        assert query.rows == {rolling: list(range(90))}
+        assert backlog(admin, rolling) == 0
+        assert losses.take() == []
 
     def test_a_query_that_stops_again_and_again(
         self, small: EmbeddedBroker, rolling: str, losses: Losses
@@ -961,7 +991,7 @@ def written(spark: SparkSession, folder: Path) -> dict[str, list[int]]:
 
 
 @contextlib.contextmanager
-def publishing(service_url: str, topic: str, pause_s: float) -> Iterator[None]:
+def publishing(service_url: str, topic: str) -> Iterator[None]:
     """Publishes batches all the time, without duplicates in the end, until it ends."""
     over = threading.Event()
     numbers = itertools.count()
@@ -975,7 +1005,7 @@ def publishing(service_url: str, topic: str, pause_s: float) -> Iterator[None]:
                 send_timeout_millis=0,
                 message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
             )
-            while not over.wait(pause_s):
+            while not over.wait(0.1):
                 for number in itertools.islice(numbers, 20):
                     # Some bulk, so that connections have something to break on.
                     producer.send_async(b"%0200d" % number, lambda *_: None)
@@ -1051,18 +1081,12 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    spark: SparkSession,
-    url: str,
-    broker: Any,
-    topic: str,
-    folder: Path,
-    *,
-    pause_s: float = 0.1,
+    spark: SparkSession, url: str, broker: Any, topic: str, folder: Path
 ) -> Iterator[Running]:
     """A query in small micro-batches; at the end it is checked, and stopped."""
     admin = Admin(broker.admin_url)
     admin.create_partitioned(topic, PARTITIONS)
-    with publishing(broker.service_url, topic, pause_s):
+    with publishing(broker.service_url, topic):
         query = begin(
             spark,
             url,
@@ -1139,10 +1163,7 @@ class TestRunningInSpark:
         namespace = f"public/killed-{uuid.uuid4().hex[:8]}"
         Admin(small.admin_url).create_namespace(namespace, keep=True)
         topic = f"persistent://{namespace}/t"
-        # Few rows: a micro-batch with a limit ends with a ledger, and these are small.
-        with running(
-            spark, small.service_url, small, topic, tmp_path, pause_s=1.0
-        ) as one:
+        with running(spark, small.service_url, small, topic, tmp_path) as one:
             small.restart(kill=True)
             one.await_batches(3)
 

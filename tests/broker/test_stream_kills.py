@@ -27,9 +27,9 @@ from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.source.stream.planner import StreamPlanner
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.source.stream.pulsar_offsets import read_offset
+from spark_topics.source.stream.planner import StreamPlanner
 from tests.support.entries import batch, member, message
 from tests.support.official import client, produce
 from tests.support.raw_publisher import RawPublisher
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 QUICK = {"pulsar.client.maxBackoffIntervalNanos": "500000000"}
 
 
-Planner = StreamPlanner[LastRead, ReadTask]
+Planner = StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]
 
 
 def part(topic: str, number: int) -> str:

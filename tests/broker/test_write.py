@@ -19,7 +19,8 @@ from pulsar_spark.arrow.hashing import boost_hash
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
 from pulsar_spark.errors import BadRowError, MessageTooLargeError
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task import TaskWriter, WriteSummary
+from spark_topics.sink.write import Task
 from tests.support import official, reading
 from tests.support.official import CODECS, Message, Row
 from tests.support.waiting import await_true

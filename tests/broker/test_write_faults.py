@@ -27,7 +27,8 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.targets import find_targets
-from pulsar_spark.sink.task import Task, TaskWriter
+from pulsar_spark.sink.task import TaskWriter
+from spark_topics.sink.write import Task
 from tests.broker.test_faults import kill_workers_of, unloading, wait_until
 from tests.support.admin import Admin
 from tests.support.embedded_broker import EmbeddedBroker

@@ -36,8 +36,8 @@ from pulsar_spark.sink.commit_log import Committed, load_record
 from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.spark import writer as writer_module
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.spark import writer as writer_module
 from tests.support.official import produce, read_back
 from tests.support.waiting import await_true, trim_first_ledger
 from tests.support.watching import Watcher

@@ -31,10 +31,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
-from pulsar_spark.sink.task import Task, TaskWriter
-from pulsar_spark.spark import writer as writer_module
+from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.sink.write import Task
+from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options
 from tests.broker.test_batch_commit import Write, is_over
 from tests.broker.test_write_guarantees import (

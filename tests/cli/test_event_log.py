@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pulsar_spark.cli.event_log import read_history
 from pulsar_spark.errors import OptionError
@@ -72,3 +75,47 @@ def test_what_cannot_be_read(tmp_path: Path, name: str) -> None:
     """It is an error that names the file, and not fewer micro-batches."""
     with pytest.raises(OptionError, match=name):
         read_history([str(tmp_path / name)], QUERY_ID)
+
+
+@given(
+    line=st.integers(0, 3),
+    at=st.integers(0, 2000),
+    cut=st.integers(0, 30),
+    put=st.sampled_from(
+        [b"", b"null", b"{}", b"-1", b"1e400", b'""', b"\xff", b"\0", b"9" * 400, b"\n"]
+    ),
+)
+@example(line=0, at=0, cut=0, put=b"[" * 100_000)
+def test_damaged_lines(line: int, at: int, cut: int, put: bytes) -> None:
+    """They are left out: other lines are read as they are."""
+    lines = [progress_event(n, {T: n}, after_s=n, rows=1).encode() for n in range(4)]
+    at = min(at, len(lines[line]))
+    lines[line] = lines[line][:at] + put + lines[line][at + cut :]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\n".join(lines))
+        file.flush()
+        found = {one.lag.batch_id for one in read_history([file.name], QUERY_ID)}
+    assert {0, 1, 2, 3} - {line} <= found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"batchId": 1', '"batchId": 1e400'),
+        ('"batchId": 1', '"batchId": {}'),
+        ('"numInputRows": 0', '"numInputRows": 1e400'),
+        ('"triggerExecution": 2000', f'"triggerExecution": {"9" * 400}'),
+        ('"sources": [', '"sources": [null, '),
+        ('"progress": {', '"progress": "{", "other": {'),
+    ],
+)
+def test_numbers_and_objects_of_another_kind(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    """Such a line is damaged, too."""
+    lines = [progress_event(n, {T: n}, after_s=n) for n in range(3)]
+    assert old in lines[1]
+    lines[1] = lines[1].replace(old, new)
+    (tmp_path / "log").write_text("\n".join(lines))
+    found = read_history([str(tmp_path / "log")], QUERY_ID)
+    assert [one.lag.batch_id for one in found] == [0, 2]

@@ -131,6 +131,11 @@ def test_given_wrongly(
         ("transactions", f"authParams=token:{SECRET}", "--log", "-o", "service.url=x"),
         ("subscriptions", "t", "--admin-url", f"http://me:{SECRET}@a:8080"),
         ("lag", "/nowhere", "-o", f"=token:{SECRET}"),
+        ("doctor", "-o", f"pulsar.client.authParams:token:{SECRET}=="),
+        ("doctor", "-o", f"authParams {SECRET}=x"),
+        ("doctor", "-o", f"kafka.sasl.jaas.config:{SECRET}=="),
+        ("doctor", "-o", f"pulsar.admin.authParams:token:{SECRET}=="),
+        ("transactions", "t", "-o", f"pulsar.client.authParams:token:{SECRET}=="),
     ],
 )
 def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:

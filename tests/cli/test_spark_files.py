@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,3 +84,40 @@ def test_places_that_arrow_does_not_know() -> None:
     with pytest.raises(CheckpointError, match="wasbs") as caught:
         Checkpoint("wasbs://user:secret@host/path")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damaged", [".", "metadata", "offsets", "offsets/10"])
+def test_what_cannot_be_read(folder: Path, damaged: str) -> None:
+    """A file for a folder, or the other way round, is one error that names it."""
+    place = folder / damaged
+    if place.is_dir():
+        place.rename(folder.parent / "away")
+        place.write_text("{}")
+    else:
+        place.unlink()
+        place.mkdir()
+    with pytest.raises(CheckpointError, match="cannot be read or written") as caught:
+        Checkpoint(str(folder)).end(10)
+    assert str(folder) in str(caught.value)
+
+
+def test_what_cannot_be_written(folder: Path) -> None:
+    """Nothing is replaced, and the error says why."""
+    one = Checkpoint(str(folder))
+    (folder / "offsets" / f".10.{os.getpid()}.tmp").mkdir()
+    before = (folder / "offsets" / "10").read_text()
+    with pytest.raises(CheckpointError, match="Is a directory"):
+        one.replace("offsets/10", "text")
+    assert (folder / "offsets" / "10").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["file://me:hunter2@{}?key=hunter2", "file://hunter2@{}", "file://{}?hunter2"],
+)
+def test_secrets_in_a_uri(tmp_path: Path, uri: str) -> None:
+    """They are not shown, whatever is wrong."""
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint(uri.format(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+    assert "hunter2" not in str(caught.value)

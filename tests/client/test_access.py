@@ -11,7 +11,7 @@ from pulsar_spark.client.authentication.constant import (
     TokenCredentials,
 )
 from pulsar_spark.options.authentication import Login, Token
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 
 ANN = LoginCredentials(Login("ann", Secret("pw")))
 OPAQUE = TokenCredentials(Token(Secret("abc")))

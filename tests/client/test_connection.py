@@ -362,6 +362,55 @@ class TestCredentials:
         with pytest.raises(AuthError, match=r"athenz\\n auth.*are for token"):
             connect(scripted.address, client_options(), credentials=Keys())
 
+    @pytest.mark.parametrize(
+        ("credential", "said", "shown"),
+        [
+            (
+                "header.payload.sign-nature",
+                "Bad sign-nature in X.",
+                "Bad <secret> in X.",
+            ),
+            (
+                "abc.cGF5bG9hZA.x",
+                "Unable to read JSON value: payload",
+                "value: <secret>",
+            ),
+            ("a.b.c", "Unable to read JSON value: ab", "JSON value: ab"),
+            ("ann:pass:word", "ann has not pass:word", "ann has not <secret>"),
+            ("ann:pass:word", "no ann:pass:word", "no <secret>"),
+        ],
+    )
+    def test_a_broker_that_repeats_the_credential(
+        self, scripted: ScriptedBroker, credential: str, said: str, shown: str
+    ) -> None:
+        """The error does not, nor what of a token the broker has decoded."""
+
+        class Constant(Keys):
+            def data(self) -> bytes:
+                return credential.encode()
+
+        scripted.always("CONNECT", refuse("AuthenticationError", said))
+        with pytest.raises(AuthError) as caught:
+            connect(scripted.address, client_options(), credentials=Constant())
+        assert shown in caught.value.message
+        assert shown in caught.value.server_message
+
+    def test_a_broker_that_cannot_find_out(self, scripted: ScriptedBroker) -> None:
+        """That is no refusal: it is asked again, and no permission is missing."""
+        said = "Exception occurred while trying to authorize lookup"
+        scripted.script("LOOKUP", refuse("AuthorizationError", said))
+        scripted.script("LOOKUP", refuse("AuthorizationError", "Not authorized"))
+        with connect(
+            scripted.address, client_options(), credentials=Keys()
+        ) as connection:
+            errors = []
+            for _ in range(2):
+                with pytest.raises(AuthError) as caught:
+                    connection.ask(commands.lookup("persistent://a/b/t"), 60)
+                errors.append(caught.value)
+        assert [error.retriable for error in errors] == [True, False]
+        assert ["grant-permission" in e.message for e in errors] == [False, True]
+
     def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
         """Nothing is sent, and its words are not repeated."""
         with pytest.raises(AuthError, match="RuntimeError") as caught:

@@ -24,7 +24,7 @@ from pulsar_spark.client.pool import (
 )
 from pulsar_spark.errors import AuthError, ProtocolError, TransportError
 from pulsar_spark.options.authentication import AuthenticationOptions, Token
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.permits import Learnt

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client import connect as connect_module
-from pulsar_spark.client import settling
-from pulsar_spark.client import tls as module
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import OptionError, PulsarSparkError, TlsError, TransportError
 from pulsar_spark.options import ClientOptions, ServiceUrl, TlsOptions
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client import settling
+from spark_topics.client import tls as module
 from tests.support.certificates import Authority, Pair, days
 from tests.support.scripted_broker import (
     ScriptedBroker,
@@ -529,7 +529,7 @@ class TestStores:
             assert Path(path).stat().st_mode & 0o077 == 0
             unlink(path)
 
-        monkeypatch.setattr("pulsar_spark.client.key_stores.os.unlink", look)
+        monkeypatch.setattr("spark_topics.client.key_stores.os.unlink", look)
         assert module._new_context(TlsOptions(**self.stores(files)))
         assert not list(tmp_path.iterdir())
         assert b"BEGIN ENCRYPTED PRIVATE KEY" in seen[0]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,11 @@ from pulsar_spark.encryption import decryptor
 from pulsar_spark.encryption.decryptor import Decryptor
 from pulsar_spark.encryption.encryptor import Encryptor
 from pulsar_spark.encryption.keys import UnwrapError, public_key
-from pulsar_spark.errors import EncryptionError
+from pulsar_spark.errors import EncryptionError, OptionError
 from pulsar_spark.options.encryption import KeyPlaces
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client import settling
 from tests.support.key_pairs import ec_pair, rsa_pair
 
 OURS, THEIRS = rsa_pair(), ec_pair()
@@ -73,6 +75,43 @@ def test_a_data_key_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
             one.decrypt(pb.MessageMetadata(encryption_keys=[key]), bytes(20))
     assert opened == [b"bad", b"good"]
     assert loaded == ["k"]
+
+
+def test_a_file_that_has_changed(tmp_path: Path) -> None:
+    """It is read again for what no key opens; what it had before is kept, too."""
+    file = tmp_path / "key"
+    file.write_text(OURS.private)
+    one = Decryptor(KeyPlaces((), Secret(f"file:{file}")))
+    for_old, for_new = (closed(b"v", k=p.public) for p in (OURS, rsa_pair(1)))
+    again = closed(b"v", k=OURS.public)
+    assert one.decrypt(*for_old) == b"v"
+    for _ in range(2):
+        with pytest.raises(EncryptionError, match="no key of"):
+            one.decrypt(*for_new)
+    (tmp_path / "new").write_text(rsa_pair(1).private)
+    (tmp_path / "new").replace(file)
+    assert one.decrypt(*for_new) == b"v", "also what it did not open before"
+    assert one.decrypt(*again) == b"v", "a data key that is new, for the old key"
+    file.unlink()
+    assert one.decrypt(*for_old) == b"v", "nothing is asked of it"
+    with pytest.raises(OptionError, match="cannot be read"):
+        one.decrypt(*closed(b"v", k=rsa_pair(2).public))
+
+
+def test_keys_of_the_past_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The latest ones are kept."""
+    monkeypatch.setattr(settling, "_RESTING_S", 0.0)
+    file, pairs = tmp_path / "key", [rsa_pair(n) for n in range(5)]
+    one = Decryptor(KeyPlaces((), Secret(f"file:{file}")))
+    for pair in pairs:
+        file.write_text(pair.private)
+        assert one.decrypt(*closed(b"v", k=pair.public)) == b"v"
+    for pair in pairs[1:]:
+        assert one.decrypt(*closed(b"v", k=pair.public)) == b"v"
+    with pytest.raises(EncryptionError):
+        one.decrypt(*closed(b"v", k=pairs[0].public))
 
 
 def test_a_flood_of_data_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.encryption.keys import public_key
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.encryption import EncryptionOptions, KeyPlaces
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.encryption.test_decryptor import with_keys
 from tests.support.key_pairs import ec_pair, rsa_pair

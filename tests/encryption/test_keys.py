@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.encryption.keys import DataKey, UnwrapError, private_key, public_key
 from pulsar_spark.errors import OptionError
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from tests.support.key_pairs import KeyPair, ec_pair, rsa_pair
 
 if TYPE_CHECKING:

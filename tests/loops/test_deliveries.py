@@ -14,7 +14,7 @@ import pytest
 
 from pulsar_spark.loops import fact
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.protobuf import UNREADABLE
+from spark_topics.protobuf import UNREADABLE
 from tests.support import kernels
 from tests.wire import builders
 from tests.wire.builders import MESSAGE, Outer, Sent, proto, varint

@@ -23,7 +23,7 @@ from pulsar_spark.loops import deliveries, fact, messages
 from pulsar_spark.message_id import encode_varint
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import decompress
-from pulsar_spark.wire.protobuf import UNREADABLE
+from spark_topics.protobuf import UNREADABLE
 from tests.support import kernels
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, batch_payload, proto, sized

@@ -52,7 +52,12 @@ TARGETS = [
     Target("source/stream/last_read", ("source/stream/test_last_read.py",)),
     Target("options/offsets", ("options/test_offsets.py",)),
     Target("message_id", ("test_message_id.py", "options/test_offsets.py")),
-    Target("source/stream/admission", ("source/stream/test_admission.py",)),
+    Target(
+        "source/stream/admission",
+        ("spark_topics/source/stream/test_admission.py",),
+        package="spark_topics",
+    ),
+    Target("source/parts", ("source/test_split.py",), package="spark_topics"),
     Target("sink/commit_log", ("sink/test_commit_log.py",)),
     Target(
         "sink/commit_protocol",
@@ -74,7 +79,7 @@ TARGETS = [
         ),
     ),
     Target("wire/chunks", ("wire/test_chunks.py",)),
-    Target("wire/protobuf", ("wire/test_protobuf.py",)),
+    Target("protobuf", ("spark_topics/test_protobuf.py",), package="spark_topics"),
     Target("wire/protocol", ("wire/test_protocol.py", "source/test_bulk.py")),
     Target("wire/frames", ("wire/test_frames.py",)),
     Target("wire/entries", ("wire/test_entries.py",)),

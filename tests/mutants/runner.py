@@ -96,24 +96,26 @@ class Target:
     """A module and its tests.
 
     Attributes:
-        module: Its path below ``pulsar_spark/``, without ``.py``.
+        module: Its path below the package, without ``.py``.
         tests: Files below ``tests/``, or tests in them.
         but: Parts of the names of tests in these that would take too long.
+        package: The package that has it.
     """
 
     module: str
     tests: tuple[str, ...]
     but: tuple[str, ...] = ()
+    package: str = "pulsar_spark"
 
     @property
     def name(self) -> str:
         """As it is imported."""
-        return f"pulsar_spark.{self.module.replace('/', '.')}"
+        return f"{self.package}.{self.module.replace('/', '.')}"
 
     @property
     def path(self) -> Path:
         """Of its source."""
-        return ROOT / "pulsar_spark" / f"{self.module}.py"
+        return ROOT / self.package / f"{self.module}.py"
 
     @property
     def files(self) -> list[str]:
@@ -178,7 +180,8 @@ def _is_ours(name: str) -> bool:
     top = name.split(".")[0]
     if name.startswith("tests.mutants") or name == "tests":
         return False
-    return top in ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_py", "tests")
+    ours = ("pulsar_spark", "spark_topics", "pyspark_pulsar", "pyspark_pulsar_py")
+    return top in (*ours, "tests")
 
 
 # -- one run ---------------------------------------------------------------------------

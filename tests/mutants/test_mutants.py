@@ -151,7 +151,7 @@ def test_mistakes_in_a_statement_may_share_a_reason():
 def test_a_run():
     """Of a small module: it ends well, and tells how many were killed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", "--module", "wire/protobuf"],
+        [sys.executable, "-m", "tests.mutants", "--module", "protobuf"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -23,7 +23,7 @@ from pulsar_spark.options.authentication import (
     Login,
     Token,
 )
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.options.service_url import ServiceUrl
 
 if TYPE_CHECKING:

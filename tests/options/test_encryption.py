@@ -12,7 +12,7 @@ import pytest
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.options.encryption import DecryptionOptions, KeyPlaces
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 
 if TYPE_CHECKING:
     from pulsar_spark.options.encryption import EncryptionOptions

@@ -31,8 +31,8 @@ from pulsar_spark.options.offsets import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.text import shorten
 from pulsar_spark.topics import TopicName
+from spark_topics.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ from pulsar_spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from pulsar_spark.options import given as module
 from pulsar_spark.options.others import DATABRICKS, KAFKA, SCALA, Fate, OtherOption
+from spark_topics.options import given as module
 
 #: Options that need others beside them, or that stand in place of another one.
 BESIDE: dict[str, dict[str, str | None]] = {

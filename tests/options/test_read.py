@@ -30,13 +30,13 @@ from pulsar_spark.options import (
     options_table_markdown,
     parse_read_options,
 )
-from pulsar_spark.options import given as module
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.offsets import Edge, OffsetsSpec, TimesSpec
 from pulsar_spark.options.read import LATEST_SCHEMA
-from pulsar_spark.options.spec import specs_of
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.topics import TopicName
+from spark_topics.options import given as module
+from spark_topics.options.spec import specs_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
 BASE = {"service.url": "pulsar://localhost:6650", "topic": "t"}
@@ -158,6 +158,7 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
 }
 STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
     "partitionDiscoveryIntervalMs": ("partition_discovery_interval_s", "0", 0.0),
+    "lagAgeIntervalMs": ("lag_age_interval_s", "0", 0.0),
     "predefinedSubscription": ("predefined_subscription", " Mine ", "Mine"),
     "ackOnCommit": ("ack_on_commit", "False", False),
     "deleteSubscriptionOnStop": ("delete_subscription_on_stop", "TRUE", True),
@@ -1072,3 +1073,15 @@ def test_most_partitions_are_not_below_fewest(streaming: bool) -> None:
     both["maxPartitions"] = "6"
     result = parse_read_options(BASE | both, streaming=streaming)
     assert result.max_partitions == result.min_partitions == 6
+
+
+@pytest.mark.parametrize("by", [":", ": ", " ", ";", "("])
+def test_a_value_within_a_name(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not shown, whether the name is refused or ignored: it may be a secret."""
+    for name in ("pulsar.client.authParams", "kafka.sasl.jaas.config"):
+        (text,) = problems(BASE | {f"{name}{by}{SECRET}": "="})
+        assert f"{name}..." in text
+        assert SECRET not in text
+    read(**{f"pulsar.admin.authParams{by}{SECRET}": "="})
+    assert "pulsar.admin.authParams..." in caplog.text
+    assert SECRET not in caplog.text

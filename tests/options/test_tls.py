@@ -17,8 +17,8 @@ from pulsar_spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from pulsar_spark.options.secrets import Secret
-from pulsar_spark.options.spec import specs_of
+from pulsar_spark.options.secret import Secret
+from spark_topics.options.spec import specs_of
 
 BASE = {"service.url": "pulsar+ssl://h", "topic": "t"}
 C = "pulsar.client."

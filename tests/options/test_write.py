@@ -30,11 +30,11 @@ from pulsar_spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from pulsar_spark.options import given as module
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.encryption import EncryptionOptions
-from pulsar_spark.options.spec import specs_of
 from pulsar_spark.topics import TopicName
+from spark_topics.options import given as module
+from spark_topics.options.spec import specs_of
 from tests.options.test_read import CLIENT_GIVEN, TLS, problems_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
@@ -110,6 +110,7 @@ def test_defaults(streaming: bool) -> None:
         "subscription_prefix": "spark-pulsar",
         "commit_topic": None,
         "schema_type": "auto",
+        "schema_topic": None,
         "key_value_encoding": "INLINE",
         "topic_auto_creation": True,
         "batching_enabled": True,
@@ -136,6 +137,7 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     "topic": ("topic", "a/b/c", TopicName("a", "b", "c")),
     "deliveryGuarantee": ("guarantee", " NONE ", Guarantee.NONE),
     "schemaType": ("schema_type", "AVRO", "avro"),
+    "schemaTopic": ("schema_topic", "a/b/c", TopicName("a", "b", "c")),
     "keyValueEncodingType": ("key_value_encoding", "separated", "SEPARATED"),
     "topicAutoCreation": ("topic_auto_creation", "FALSE", False),
     P + "batchingEnabled": ("batching_enabled", "False", False),
@@ -252,6 +254,14 @@ def test_options_survive_pickling_and_hashing() -> None:
     copy = pickle.loads(pickle.dumps(result))  # noqa: S301 - our own bytes
     assert copy == result
     assert hash(copy) == hash(result)
+
+
+def test_one_schema() -> None:
+    """Who names the schema's topic says nothing else of the schema."""
+    for name in ("schemaType", "schematype"):
+        (only,) = problems({"schemaTopic": "t", name: "json"})
+        assert only.startswith("schemaTopic and schemaType exclude each other")
+    assert write({"schemaTopic": "t", "schemaType": "auto"}).schema_topic
 
 
 # Names of options

@@ -113,9 +113,18 @@ def test_tests_of_the_sdist_run(unpacked: Path) -> None:
 
 def test_wheel(wheel: Path, unpacked: Path) -> None:
     """It has all modules, their types, the kernel, and no tests."""
-    package = (p for p in (unpacked / "pulsar_spark").rglob("*") if p.is_file())
-    expected = {str(p.relative_to(unpacked)) for p in package}
-    expected |= {"pyspark_pulsar.py", "pyspark_pulsar_py.py"}
+    packages = (
+        unpacked / name
+        for name in ("pulsar_spark", "spark_topics", "tubemq_spark", "ydb_spark")
+    )
+    files = (p for package in packages for p in package.rglob("*") if p.is_file())
+    expected = {str(p.relative_to(unpacked)) for p in files}
+    expected |= {
+        "pyspark_pulsar.py",
+        "pyspark_pulsar_py.py",
+        "pyspark_tubemq.py",
+        "pyspark_ydb_topic.py",
+    }
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
     modules = (

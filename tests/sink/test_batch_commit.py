@@ -13,7 +13,6 @@ from itertools import product
 
 import pytest
 
-from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
@@ -27,6 +26,7 @@ from pulsar_spark.sink.batch_commit import BatchCommit, Part
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.client import retry
 from tests.support.scripted_broker import (
     Action,
     ScriptedBroker,

@@ -13,6 +13,7 @@ import pytest
 
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
+    AuthError,
     BadRowError,
     OptionError,
     PulsarSparkError,
@@ -20,12 +21,21 @@ from pulsar_spark.errors import (
     TransactionLostError,
 )
 from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink import driver as driver_module
 from pulsar_spark.sink import probes
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
-from pulsar_spark.sink.driver import BatchWrite, StreamWrite, TaskResult
-from pulsar_spark.sink.task import Task, WriteSummary
+from pulsar_spark.sink.driver import (
+    BatchWrite,
+    StreamWrite,
+    TaskResult,
+    summary_of,
+)
+from pulsar_spark.sink.exactly_once import CommitProtocol
+from pulsar_spark.sink.task import WriteSummary
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.sink.write import Task
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 LOG = "persistent://public/default/spark-commits-orders"
@@ -149,6 +159,43 @@ def test_a_log_where_the_rows_go(
     """Rows must not be among its records, nor these among the rows."""
     with pytest.raises(OptionError, match="Let commitTopic name another one"):
         stream_write(scripted, topic=topic, **given)
+
+
+# -- the line of a whole write ---------------------------------------------------------
+
+
+def test_the_line_of_a_write() -> None:
+    """Sums, the time since the driver began, and who was slowest."""
+    parts = [
+        WriteSummary(rows=300, size_bytes=3000, took_s=1.5, reconnects=2),
+        WriteSummary(rows=100, size_bytes=1000, took_s=3.25, duplicate_rows=7),
+    ]
+    results = [
+        TaskResult(Task(number), part, write_began_s=1000.0)
+        for number, part in enumerate(parts)
+    ]
+    assert summary_of(results, 1008.0) == (
+        "400 rows, 4000 bytes by 2 tasks in 8.0 s, 50 rows/s; the slowest was task 1,"
+        " 3.2 s; 7 rows were there already; 2 reconnects"
+    )
+    assert "in 0.0 s" in summary_of(results, 900.0)
+    assert summary_of([], 1008.0) == (
+        "0 rows, 0 bytes by 0 tasks; 0 rows were there already; 0 reconnects"
+    )
+
+
+def test_who_commits_knows_when_the_write_began(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another copy in another process does: by what the tasks tell."""
+    clock = Clock()
+    monkeypatch.setattr(driver_module, "time", clock)
+    write = batch_write(scripted)
+    write.prepare()
+    clock.now += 5
+    result = run(write, Task(0), b"a")
+    assert result.write_began_s == clock.now - 5
+    assert result.written.took_s > 0
 
 
 # -- batch queries ---------------------------------------------------------------------
@@ -367,3 +414,19 @@ def test_a_later_driver_went_to_work(scripted: ScriptedBroker) -> None:
     with pytest.raises(PulsarSparkError, match="Another run of this query"):
         old.commit(given_up, 1, 0)
     assert (given_up[0].txn, TxnAction.COMMIT) not in scripted.ended
+
+
+def test_what_cannot_be_taken_back(
+    scripted: ScriptedBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is a warning: Spark would hide behind it why the micro-batch has failed."""
+
+    def refuse(*_: object) -> None:
+        raise AuthError("The token has expired.", code="AuthenticationError")
+
+    monkeypatch.setattr(CommitProtocol, "abort", refuse)
+    stream_write(scripted).abort([], 7)
+    assert "micro-batch 7 has written cannot be taken back" in caplog.text
+    assert "The token has expired." in caplog.text

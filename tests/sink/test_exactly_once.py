@@ -20,7 +20,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     BrokerError,
     CommitLogError,
@@ -49,6 +48,7 @@ from pulsar_spark.sink.exactly_once import (
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
+from spark_topics.client.retry import Retry
 from tests.support.scripted_broker import PATIENCE_S
 
 LOG = "persistent://public/default/log"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.retry import Retry
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -22,6 +21,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.wire.compression import CompressionType, compress
+from spark_topics.client.retry import Retry
 from tests.support.scripted_broker import (
     LEDGER,
     Action,

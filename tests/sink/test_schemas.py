@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,146 @@ def test_columns_of_the_value() -> None:
     """Those with a meaning of their own are no part of it, but for ``value``."""
     assert value_columns(ROWS) == FULL
     assert value_columns(BYTES) == BYTES
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.int64()])
+def test_a_value_of_another_spelling(
+    scripted: ScriptedBroker, pool: ConnectionPool, type_: pa.DataType
+) -> None:
+    """It gives no topic its first schema by mistake; a topic that has one takes it."""
+    columns = pa.schema([("VALUE", type_), ("__key", pa.string())])
+    with pytest.raises(SchemaError, match="`VALUE` is spelt `value`"):
+        chosen(pool, columns)
+    assert chosen(pool, columns, schemaType="avro")
+    kind = SchemaType.STRING if type_ == pa.string() else SchemaType.INT64
+    registered = scripted.add_schema(TOPIC.full_name, kind)
+    assert chosen(pool, columns) == registered
+
+
+class TestCopies:
+    """The schema of another topic, byte for byte."""
+
+    SOURCE = TopicName("public", "default", "s")
+    COPY = pa.schema([("value", pa.binary()), ("__schemaVersion", pa.int64())])
+
+    @pytest.mark.parametrize("columns", [FULL, COPY], ids=["columns", "bytes"])
+    def test_into_a_topic_without_one(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, columns: pa.Schema
+    ) -> None:
+        """It is to be registered, its properties included."""
+        text = AVRO.replace(":", " : ")
+        properties = {"p": "q"}
+        source = scripted.add_schema(
+            self.SOURCE.full_name, SchemaType.AVRO, text, properties
+        )
+        one = schemas(pool, columns, schemaTopic="s")
+        one.choose([TOPIC])
+        assert one.chosen[TOPIC] == replace(source, version=b"")
+        assert one.chosen[TOPIC].data == text.encode()
+        assert not one.is_registered(TOPIC)
+
+    def test_into_a_topic_that_has_it(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Nothing is registered, whatever the numbers of versions are."""
+        scripted.add_schema(TOPIC.full_name, SchemaType.STRING, "")
+        for topic in (TOPIC, self.SOURCE):
+            scripted.add_schema(topic.full_name, SchemaType.AVRO, AVRO)
+        one = schemas(pool, FULL, schemaTopic="s")
+        one.choose([TOPIC])
+        assert one.is_registered(TOPIC)
+
+    @pytest.mark.parametrize("kind", [SchemaType.INT64, SchemaType.STRING])
+    def test_types_without_a_definition(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, kind: SchemaType
+    ) -> None:
+        """Two of them are not the same for that."""
+        scripted.add_schema(TOPIC.full_name, SchemaType.STRING, "")
+        scripted.add_schema(self.SOURCE.full_name, kind, "")
+        one = schemas(pool, self.COPY, schemaTopic="s")
+        one.choose([TOPIC])
+        assert one.is_registered(TOPIC) is (kind is SchemaType.STRING)
+        assert one.chosen[TOPIC].type == kind
+
+    def test_keys_elsewhere(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Brokers would take it for the same, and consumers look in the wrong place."""
+        for topic, encoding in ((TOPIC, "INLINE"), (self.SOURCE, "SEPARATED")):
+            pair = pa.schema([("key", pa.string()), ("value", pa.string())])
+            info = new_schema(pair, "key_value", encoding)
+            assert info is not None
+            scripted.add_schema(
+                topic.full_name, info.type, info.data.decode(), info.properties
+            )
+        with pytest.raises(SchemaError, match="INLINE instead of SEPARATED"):
+            chosen(pool, self.COPY, schemaTopic="s")
+
+    def test_there_is_none(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """The error names the topic that has none."""
+        with pytest.raises(SchemaError, match="public/default/s, which has no schema"):
+            chosen(pool, FULL, schemaTopic="s")
+
+    def test_rows_that_do_not_fit(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """The error names whose schema it is."""
+        scripted.add_schema(self.SOURCE.full_name, SchemaType.INT64, "")
+        with pytest.raises(SchemaError, match=r"with the schema of persistent:.*/s: "):
+            chosen(pool, FULL, schemaTopic="s")
+
+    def test_a_field_that_is_called_like_all_bytes(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Its decoded values are not taken for whole ones."""
+        text = '{"type":"record","name":"R","fields":[{"name":"value","type":"bytes"}]}'
+        scripted.add_schema(self.SOURCE.full_name, SchemaType.AVRO, text)
+        with pytest.raises(SchemaError, match="cannot tell what `value` is"):
+            chosen(pool, self.COPY, schemaTopic="s")
+
+    def test_rows_that_name_topics(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Each of the topics gets it."""
+        scripted.add_schema(self.SOURCE.full_name, SchemaType.AVRO, AVRO)
+        scripted.add_schema(OTHER.full_name, SchemaType.STRING, "")
+        columns = self.COPY.append(pa.field("__topic", pa.string()))
+        one = schemas(pool, columns, schemaTopic="s")
+        encoder = ByTopicEncoder(one, columns, one.choose)
+        names = [OTHER.full_name, TOPIC.full_name, OTHER.full_name]
+        found = encoder.encode(
+            [
+                pa.array([b"a", b"b", b"c"]),
+                pa.array([0, 0, 0], pa.int64()),
+                pa.array(names),
+            ]
+        )
+        assert found.values.to_pylist() == [b"a", b"b", b"c"]
+        assert {one.chosen[topic].type for topic in (TOPIC, OTHER)} == {SchemaType.AVRO}
+
+    @pytest.mark.parametrize("version", [0, 2, None])
+    def test_bytes_of_other_versions(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, version: int | None
+    ) -> None:
+        """They are not passed off as the latest one."""
+        for text in (AVRO, AVRO.replace("R", "S")):
+            scripted.add_schema(self.SOURCE.full_name, SchemaType.AVRO, text)
+        one = schemas(pool, self.COPY, schemaTopic="s")
+        one.choose([TOPIC])
+        values = pa.array([b"a", b"", None, b"b"], pa.binary())
+        encoder = one.encoder(TOPIC)
+        good = pa.array([1, 1, 1, 1], pa.int64())
+        assert encoder.encode([values, good]).values.to_pylist() == [
+            b"a",
+            b"",
+            None,
+            b"b",
+        ]
+        with pytest.raises(UnfitValueError, match="bytes of version 1 alone") as caught:
+            encoder.encode([values, pa.array([1, 1, version, 1], pa.int64())])
+        assert caught.value.row == 2
 
 
 def test_what_the_topic_has(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

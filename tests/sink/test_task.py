@@ -23,12 +23,13 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.sink import target
 from pulsar_spark.sink import task as task_writer
-from pulsar_spark.sink.task import Task, TaskWriter, WriteSummary
+from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import TopicName
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
+from spark_topics.sink.write import Task
 from tests.support.reading import read
 from tests.support.scripted_broker import (
     ScriptedBroker,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.soak import processes
+from tests.soak.site import TOKEN_S
 from tests.support.admin import AdminError
 from tests.support.broker_cluster import SESSION_S
 from tests.support.embedded_broker import BrokerStartError
@@ -49,11 +50,15 @@ BROKERS: Mapping[str, int] = {
     "link silent": 1,
     "link refuses": 1,
     "certificate renewed": 1,
+    "token not renewed": 3,
 }
 
 #: Seconds after which a stream that shows no new rows of some partition hangs. Bounds a
 #: failure; says nothing about how long anything should take.
 PATIENCE_S = 900.0
+
+#: Seconds for which the stream's token is not renewed: longer than it lives.
+LAPSES_S = (1.05 * TOKEN_S, 1.4 * TOKEN_S)
 
 #: Seconds that a broker has to answer a call before the next fault.
 ANSWER_S = 15.0
@@ -70,9 +75,10 @@ class Fault:
         kind: What.
         target: To what.
         at_s: Seconds since the beginning.
-        at_us: Microseconds since 1970.
-        recovery_s: Until rows were seen of every partition that were made after it
-            began; None before that.
+        at_us: Microseconds since 1970: when it began, or, of a token that expires by
+            and by, when there is another one.
+        recovery_s: Until rows were seen of every partition that were made after that;
+            None before that.
     """
 
     kind: str
@@ -108,6 +114,9 @@ class Storm:
         self._began = time.monotonic()
         self._away: ClusterBroker | None = None
         self._disturbed: set[LinkProxy] = set()
+        self._lapse_s = (
+            0.0  # for how long the token that is not renewed just now is not
+        )
         self._executor = ThreadPoolExecutor(16)
         self._later: list[Future[None]] = []
         self._acts: Mapping[str, Callable[[], str]] = {
@@ -127,6 +136,7 @@ class Storm:
             "link silent": self._stall,
             "link refuses": self._refuse,
             "certificate renewed": self._renew,
+            "token not renewed": self._lapse,
         }
 
     def run(self, kinds: Mapping[str, int], seconds: float) -> None:
@@ -140,6 +150,7 @@ class Storm:
             kind = deck.pop()
             pause_s = self._random.uniform(0.5, 8)
             is_alone = self._random.randrange(10) < ALONE_OF_TEN
+            is_alone = is_alone and kind != "token not renewed"  # it lasts by itself
             fault = self._make(kind)
             if fault is None:
                 continue
@@ -193,6 +204,8 @@ class Storm:
             return None
         if not fault.target:
             return None
+        if kind == "token not renewed":
+            fault.at_us += int(self._lapse_s * 1e6)
         self.faults.append(fault)
         _say(f"{fault.at_s:7.1f} s  {kind}: {fault.target}")
         return fault
@@ -300,6 +313,20 @@ class Storm:
         admin = self._admin
         self._ask(lambda: admin.unload(name))
         return name
+
+    def _lapse(self) -> str:
+        if self._lapse_s:
+            return ""
+        token = self._site.tokens["stream"]
+        seconds = self._lapse_s = self._random.uniform(*LAPSES_S)
+        token.rest()
+
+        def renew() -> None:
+            token.resume()
+            self._lapse_s = 0.0
+
+        self._in_a_while(seconds, renew)
+        return f"for {seconds:.1f} s"
 
     def _renew(self) -> str:
         self._site.renew_certificate()

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_spark import statistics
 from pulsar_spark.source import kernel_notice
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
+from spark_topics import statistics
 
 
 @pytest.fixture(autouse=True)

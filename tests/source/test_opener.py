@@ -13,7 +13,7 @@ from pulsar_spark.encryption.keys import public_key
 from pulsar_spark.errors import EncryptionError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options.encryption import DecryptionOptions, KeyPlaces
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange

@@ -22,8 +22,8 @@ from pulsar_spark.source.ranges import (
     range_between,
     start_of,
 )
-from pulsar_spark.text import list_names
 from pulsar_spark.topics import TopicName
+from spark_topics.text import list_names
 
 PREFIX = "persistent://public/default/"
 PLAIN = TopicName.parse("plain")

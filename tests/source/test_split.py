@@ -8,15 +8,8 @@ import pytest
 
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.split import (
-    MAX_PARTS,
-    LedgerSurvey,
-    RangeSize,
-    Run,
-    count_parts,
-    cut,
-    places_of,
-)
+from pulsar_spark.source.split import LedgerSurvey, Run, cut, places_of
+from spark_topics.source.parts import MAX_PARTS, RangeSize, count_parts
 
 T = "persistent://public/default/t"
 

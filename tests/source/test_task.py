@@ -18,6 +18,7 @@ from pulsar_spark.source import task as module
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.source.task import range_settings, read_task
+from spark_topics.source import turns
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -125,12 +126,12 @@ def test_figures(scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> N
     """Rows and bytes, whoever waited for whom."""
     seen: list[Any] = []
 
-    class Statistics(module.TaskStatistics):
+    class Statistics(turns.TaskStatistics):
         def end(self) -> None:
             super().end()
             seen.append(self.totals)
 
-    monkeypatch.setattr(module, "TaskStatistics", Statistics)
+    monkeypatch.setattr(turns, "TaskStatistics", Statistics)
     scripted.add_topic(TOPIC, [single(b"." * 100)] * 3)
     assert sum(map(len, read(0, 2))) == 3
     (totals,) = seen
@@ -268,12 +269,12 @@ class TestSeveralRanges:
         """One line for all ranges."""
         seen: list[Any] = []
 
-        class Statistics(module.TaskStatistics):
+        class Statistics(turns.TaskStatistics):
             def end(self) -> None:
                 super().end()
                 seen.append(self.totals)
 
-        monkeypatch.setattr(module, "TaskStatistics", Statistics)
+        monkeypatch.setattr(turns, "TaskStatistics", Statistics)
         entries = scripted.topics[self.TOPICS[1]]
         late = [entries.pop(3), entries.pop(3)]
         with caplog.at_level("DEBUG", "pulsar_spark.spark"):

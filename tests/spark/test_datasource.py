@@ -38,8 +38,9 @@ from pulsar_spark.source import batch_plan, pulsar_source, query_schema
 from pulsar_spark.source.query_schema import QuerySchema
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.spark.reader import PulsarInputPartition, PulsarReader
+from pulsar_spark.spark.batch import PulsarReader
 from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
+from spark_topics.spark.reader import TaskPartition
 from tests.support.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
@@ -226,10 +227,10 @@ def test_reader_travels(pickler: Any):
 @pytest.mark.parametrize("pickler", PICKLERS)
 def test_input_partition_travels(pickler: Any):
     """An input partition goes to executors; two of one range are equal in text."""
-    copy = travelled(PulsarInputPartition(TASK), pickler)
-    assert isinstance(copy, PulsarInputPartition)
+    copy = travelled(TaskPartition(TASK), pickler)
+    assert isinstance(copy, TaskPartition)
     assert copy.value == TASK
-    assert repr(copy) == repr(PulsarInputPartition(TASK))
+    assert repr(copy) == repr(TaskPartition(TASK))
 
 
 @pytest.mark.parametrize("pickler", PICKLERS)
@@ -311,7 +312,7 @@ def test_partitions(monkeypatch: pytest.MonkeyPatch):
         found = reader().partitions()
         assert type(found) is list
         assert [one.value for one in found] == plan
-        assert {type(one) for one in found} <= {PulsarInputPartition}
+        assert {type(one) for one in found} <= {TaskPartition}
 
 
 def test_an_empty_plan():
@@ -346,9 +347,9 @@ def test_no_secret_is_shown(options: dict[str, str]):
 
 def test_repr_of_an_input_partition():
     """It names the topic and the range, which Spark prints in its plans."""
-    text = repr(PulsarInputPartition(TASK))
+    text = repr(TaskPartition(TASK))
     assert "my-topic" in text
-    assert "PulsarInputPartition" in text
+    assert "TaskPartition" in text
 
 
 # -- registering -----------------------------------------------------------------------
@@ -377,9 +378,9 @@ def test_import_starts_nothing():
     ("module", "others"),
     [
         ("pulsar_spark", ["google.protobuf", "pulsar_spark.client"]),
-        ("pulsar_spark.spark.reader", ["pulsar_spark.source.task", "pyarrow.compute"]),
+        ("pulsar_spark.spark.batch", ["pulsar_spark.source.task", "pyarrow.compute"]),
         (
-            "pulsar_spark.spark.stream_reader",
+            "spark_topics.spark.stream_reader",
             ["pulsar_spark.source.task", "pyarrow.compute"],
         ),
         ("pulsar_spark.source.task", ["pulsar_spark.source.batch_plan"]),

@@ -290,6 +290,29 @@ def test_metrics() -> None:
     }
 
 
+def test_bytes_and_age() -> None:
+    """The sum and the greatest, of what is known."""
+    known = PartitionLag(T0, "12:94", "12:99", 5, 400, 2.25)
+    unseen = PartitionLag(T1, "12:94", "12:99", 1, 80)
+    idle = PartitionLag(T2, "12:99", "12:99", 0, 0, 0.0)
+    found = lag(partitions=(known, unseen, idle))
+    assert (found.backlog_bytes, found.age_s) == (480, 2.25)
+    assert str(found).startswith(
+        "Query orders, batch 17: 7 rows, the oldest 2.2 s old, 6 entries (about 480"
+        " bytes) behind in 2 of 3 topic partitions: "
+    )
+    metrics = found.metrics()
+    assert metrics["pulsar_stream_backlog_bytes"] == 480
+    assert metrics["pulsar_stream_oldest_unread_age_seconds"] == 2.25
+    found = lag(partitions=(idle,))
+    assert str(found).endswith(": 7 rows, caught up with 1 topic partitions")
+    assert found.metrics()["pulsar_stream_oldest_unread_age_seconds"] == 0
+    # Of an earlier release.
+    found = lag(partitions=(known, PartitionLag(T1, "", "12:99", 1)))
+    assert found.backlog_bytes is None
+    assert lag(1).age_s is None
+
+
 def test_labels_outlive_a_restart() -> None:
     """A new run of a query continues its series."""
     assert lag(1, run_id=str(UUID(int=9))).labels() == lag(1).labels()

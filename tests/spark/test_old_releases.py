@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, MapType, Row, StringType, StructType
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.row_stream_writer import RowStreamWriter, batches_of
-from pulsar_spark.spark.unlimited_stream_reader import UnlimitedStreamReader
+from spark_topics.spark.row_stream_writer import RowStreamWriter, batches_of
+from spark_topics.spark.unlimited_stream_reader import UnlimitedStreamReader
 from tests.support.scripted_broker import ScriptedBroker, single
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from pulsar_spark import statistics
 from pulsar_spark.spark import other_source
+from spark_topics import statistics
 from tests.support.session import ROOT, environment
 
 JAVA = """

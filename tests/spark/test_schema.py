@@ -26,11 +26,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from pulsar_spark import statistics
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, WRITE
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.spark.schema import spark_schema, write_columns
+from spark_topics import statistics
 
 TYPES: dict[str, DataType] = {
     "BINARY": BinaryType(),
@@ -107,10 +107,32 @@ def test_columns_of_a_read(caplog: pytest.LogCaptureFixture):
     assert not {*named} & {*WRITE}
 
 
+def test_bytes_with_the_schema_of_another_topic():
+    """The version that each was written with stays beside them, or is asked for."""
+    to = options(schemaTopic="s")
+    schema = spark_schema(("value", *METADATA_COLUMNS_ALL))
+    assert "__schemaVersion" in write_columns(schema, to).names
+    assert "__schemaVersion" not in write_columns(schema, options()).names
+    typed = schema_of("id BIGINT, value BINARY, __schemaVersion BIGINT")
+    assert write_columns(typed, to).names == ["id", "value"]
+    text = problems("value BINARY, __key BINARY", schemaTopic="s")
+    assert "need `__schemaVersion` beside them" in text
+
+
+@pytest.mark.parametrize("name", ["__KEY", "__eventtime", "__MessageProperties"])
+def test_spelling(name: str):
+    """Spark's SQL does not tell cases apart: what is meant is named."""
+    spelt = next(column for column in WRITE if column.lower() == name.lower())
+    text = problems(f"value BINARY, {name} BINARY")
+    assert f"`{name}` is spelt `{spelt}` (rename it before)" in text
+    assert "`VALUE` is spelt `value`" in problems("VALUE BINARY", schemaType="bytes")
+
+
 def test_the_topic_column_of_kafka():
     """Who names topics as for Kafka learns what the column is called here."""
     text = problems("value BINARY, topic STRING", topic="-")
-    assert "add `__topic` (`topic` is Kafka's column: rename it)" in text
+    assert "add `__topic` (rename Kafka's columns: " in text
+    assert "topic to __topic" in text
 
 
 def test_topics_of_rows():

@@ -12,17 +12,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pulsar_spark import PulsarDataSource, SchemaError, statistics
+from pulsar_spark import PulsarDataSource, SchemaError
 from pulsar_spark.arrow.values import ValueRun, ValueSettings
 from pulsar_spark.arrow.values.by_schema import SchemaDecoder
 from pulsar_spark.errors import CorruptEntryError, TopicNotFoundError
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
+from spark_topics import statistics
 from tests.support.scripted_broker import ScriptedBroker, batch, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_spark.spark.stream_reader import PulsarStreamReader
+    from spark_topics.spark.stream_reader import StreamReader
 
 TOPIC = "persistent://public/default/t"
 OTHER = "persistent://public/default/u"
@@ -257,7 +258,8 @@ class TestChosen:
         ("field", "text"),
         [
             (pa.field("valu", pa.binary()), "there is no column `valu`"),
-            (pa.field("Value", pa.binary()), "there is no column `Value`"),
+            (pa.field("Value", pa.binary()), "there is no column `Value` (it is spelt"),
+            (pa.field("__KEY", pa.binary()), "`__KEY` (it is spelt `__key`)"),
             (pa.field("value", pa.string()), "`value` is binary, not string"),
         ],
     )
@@ -265,9 +267,11 @@ class TestChosen:
         self, broker: ScriptedBroker, field: pa.Field, text: str
     ) -> None:
         """A topic without one has bytes only."""
+        good = [] if field.name == "value" else [pa.field("value", pa.binary())]
         with pytest.raises(SchemaError) as caught:
-            read(broker, field)
+            read(broker, field, *good)
         assert text in caught.value.message
+        assert ";" not in caught.value.message  # nothing is said of what is right
         assert "Choose among the columns value, __key" in caught.value.message
 
     @pytest.mark.parametrize(
@@ -532,7 +536,7 @@ class Query:
         """Starts it, or goes on; reads what there is, and stops."""
         options = {"startingOffsets": "earliest", **options}
         made, schema = load(self.broker, *columns, **options)
-        reader: PulsarStreamReader = made.streamReader(schema)
+        reader: StreamReader = made.streamReader(schema)
         try:
             if self.offset is None:
                 self.offset = json.dumps(reader.initialOffset())
@@ -540,7 +544,7 @@ class Query:
         finally:
             reader.stop()
 
-    def batch(self, reader: PulsarStreamReader) -> list[dict[str, Any]]:
+    def batch(self, reader: StreamReader) -> list[dict[str, Any]]:
         """One micro-batch."""
         assert self.offset is not None
         start = json.loads(self.offset)

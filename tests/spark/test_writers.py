@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client import retry
 from pulsar_spark.client.producers import Producers
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
@@ -22,9 +21,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.sink.driver import TaskResult
 from pulsar_spark.sink.exactly_once import CommitProgress
-from pulsar_spark.sink.task import Task, WriteSummary
-from pulsar_spark.spark import writer as writer_module
-from pulsar_spark.spark.writer import TaskCommit
+from pulsar_spark.sink.task import WriteSummary
+from spark_topics.client import retry
+from spark_topics.sink.write import Task
+from spark_topics.spark import writer as writer_module
+from spark_topics.spark.writer import TaskCommit
 from tests.broker.test_write_guarantees import Context
 from tests.support.scripted_broker import ScriptedBroker, refuse
 from tests.support.scripted_fixtures import Clock

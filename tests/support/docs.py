@@ -10,9 +10,13 @@ that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make test-matrix`
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from pulsar_spark import errors
 from pulsar_spark.options import options_table_markdown
@@ -23,15 +27,30 @@ from pulsar_spark.options.others import (
     SCALA,
     other_options_markdown,
 )
+from spark_topics.errors import TopicsError
+from spark_topics.options.document import (
+    options_table_markdown as shared_options_table,
+)
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
-from tests.test_layers import LAYERS
+from tests.test_layers import PACKAGES
+from tubemq_spark import columns as tubemq_columns
+from tubemq_spark import errors as tubemq_errors
+from tubemq_spark.options.read import READ_SPECS
+from tubemq_spark.options.write import WRITE_SPECS
+from ydb_spark import errors as ydb_errors
+from ydb_spark.columns import COLUMNS as YDB_COLUMNS
+from ydb_spark.options.parse import OPTIONS as YDB_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+
+#: A page that is read from top to bottom, and the notebook that is made of it.
+TUTORIAL = DOCS / "tutorial.md"
+NOTEBOOK = ROOT / "examples" / "orders.ipynb"
 
 #: What people read, in the order in which they are likely to.
 DOCUMENTS = (
@@ -62,15 +81,18 @@ def replace_between(text: str, name: str, content: str) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Return the text of each document that has generated parts, with these renewed."""
+    """Return the text of each file that is generated, or has generated parts."""
     parts = {
-        "architecture": {"rooms": _rooms()},
+        "architecture": {
+            "rooms": _rooms("pulsar_spark"),
+            "shared-rooms": _rooms("spark_topics"),
+        },
         "columns": {
             "columns-of-a-read": columns_of_a_read(),
             "columns-of-a-write": columns_of_a_write(),
         },
         "compatibility": {"compatibility": _compatibility()},
-        "errors": {"errors": _errors()},
+        "errors": {"errors": _errors(errors)},
         "moving-from-databricks": {"options": other_options_markdown(DATABRICKS)},
         "moving-from-kafka": {
             "options": other_options_markdown(KAFKA_SOURCE),
@@ -80,6 +102,18 @@ def generated() -> dict[Path, str]:
         "options": {"options": options_table_markdown()},
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
+        "tubemq": {
+            "read-options": shared_options_table(READ_SPECS),
+            "read-columns": columns_of_a_read(tubemq_columns.READ),
+            "write-options": shared_options_table(WRITE_SPECS),
+            "write-columns": columns_of_a_write(tubemq_columns.WRITE),
+            "errors": _errors(tubemq_errors),
+        },
+        "ydb-topics": {
+            "ydb-options": shared_options_table(YDB_OPTIONS),
+            "ydb-columns": _ydb_columns(),
+            "ydb-errors": _errors(ydb_errors),
+        },
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
             for name in ("bench", "bench-peer")
@@ -91,22 +125,57 @@ def generated() -> dict[Path, str]:
         for name, content in contents.items():
             text = replace_between(text, name, content)
         found[DOCS / f"{page}.md"] = text
+    found[NOTEBOOK] = notebook(TUTORIAL.read_text())
     return found
 
 
-def conditions() -> dict[str, type[errors.PulsarSparkError]]:
-    """Return every error condition and the class that has it, in the module's order."""
-    return {
-        value.condition: value
-        for value in vars(errors).values()
-        if isinstance(value, type)
-        and issubclass(value, errors.PulsarSparkError)
-        and "condition" in vars(value)
-        and value is not errors.PulsarSparkError
+def notebook(page: str) -> str:
+    """Return a page as a Jupyter notebook: its blocks of Python are cells.
+
+    Links lead to the project, and pictures are left out: the notebook draws its own.
+    """
+    page = re.sub(r"^!\[.*\n\n", "", page, flags=re.M)
+    page = re.sub(r"\]\((?=[\w-]+\.md)", f"]({REPOSITORY}/blob/main/docs/", page)
+    cells: list[dict[str, Any]] = []
+    for number, text in enumerate(
+        re.split(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
+    ):
+        source = text.strip().splitlines(keepends=True)
+        if source:
+            cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}}
+            cell |= {"cell_type": "markdown", "source": source}
+            if number % 2:
+                cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+            cells.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
     }
+    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def meaning_and_cure(error: type[errors.PulsarSparkError]) -> tuple[str, str]:
+def conditions(module: ModuleType = errors) -> dict[str, type[TopicsError]]:
+    """Return every error condition and the class that has it, in the module's order.
+
+    Args:
+        module: Of the errors of one messaging system, the first of which is their root.
+    """
+    found = {
+        value.condition: value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, TopicsError)
+        and value.__module__ == module.__name__
+        and "condition" in vars(value)
+    }
+    del found[next(iter(found))]
+    return found
+
+
+def meaning_and_cure(error: type[TopicsError]) -> tuple[str, str]:
     """Return what the docstring of an error says before and after "Cure:"."""
     paragraphs = (inspect.getdoc(error) or "").split("\n\n")
     texts = [" ".join(text.split()).replace("``", "`") for text in paragraphs]
@@ -121,24 +190,40 @@ def _compatibility() -> str:
     return cells.markdown(cells.read(DOCS / "compatibility.json"))
 
 
-def _errors() -> str:
+def _errors(module: ModuleType) -> str:
     """Write the errors as a Markdown table."""
     lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
-    for condition, error in conditions().items():
+    for condition, error in conditions(module).items():
         cells = (f"`{condition}`, `{error.__name__}`", *meaning_and_cure(error))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _rooms() -> str:
-    """Write who may import what as a Markdown table: the folders of the package."""
+def _ydb_columns() -> str:
+    """Write the columns of YDB's topics as a Markdown table."""
+    lines = ["| column | read as | holds | written |", "|---|---|---|---|"]
+    for column in YDB_COLUMNS:
+        read, write = column.read, column.write
+        cells = (
+            f"`{column.name}`",
+            f"`{read.type.value}`" if read else "-",
+            read.doc if read else "-",
+            write.doc if write else "left out",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _rooms(package: str) -> str:
+    """Write who may import what as a Markdown table: the folders of a package."""
     lines = [
         "| room | may import of ours | and of others | never |",
         "|---|---|---|---|",
     ]
-    for name in reversed(LAYERS):
-        if (ROOT / "pulsar_spark" / name).is_dir():
-            layer = LAYERS[name]
+    layers = PACKAGES[package]
+    for name in reversed(layers):
+        if (ROOT / package / name).is_dir():
+            layer = layers[name]
             banned = {"socket": "sockets", "time": "clocks", "threading": "threads"}
             never = (
                 word for module, word in banned.items() if module in layer.not_stdlib
@@ -159,6 +244,19 @@ def snippets_of(document: Path, section: str) -> list[str]:
     body = re.split(rf"^## {re.escape(section)}$", text, maxsplit=1, flags=re.M)[1]
     body = re.split(r"^## ", body, maxsplit=1, flags=re.M)[0]
     return re.findall(r"^```python\n(.*?)^```", body, re.M | re.S)
+
+
+def commands() -> list[list[str]]:
+    """Return the commands of ours that documents show, as a shell would split them."""
+    found = {}
+    for document in DOCUMENTS:
+        for block in re.findall(
+            r"^```sh\n(.*?)^```", document.read_text(), re.M | re.S
+        ):
+            for line in block.splitlines():
+                if line.startswith("pulsar-spark "):
+                    found[line] = shlex.split(line)[1:]
+    return list(found.values())
 
 
 def without_code(text: str) -> str:

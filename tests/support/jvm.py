@@ -54,11 +54,12 @@ class Jvm:
         self._remove = remove
         self._guard: subprocess.Popen[bytes] | None = None
 
-    def start(self, program: Sequence[str]) -> None:
+    def start(self, program: Sequence[str], prefix: Sequence[str] = ()) -> None:
         """Start it.
 
         Args:
             program: Its main class, or its source, and arguments.
+            prefix: A command that runs the one it is given.
 
         Raises:
             BrokerStartError: There is no such process.
@@ -71,6 +72,7 @@ class Jvm:
         arguments = self._folder / "java.args"
         arguments.write_text(f'-cp "{self._class_path}"\n')
         command = [
+            *prefix,
             java(),
             "-Xms64m",
             f"-Xmx{self._heap_mb}m",

@@ -10,7 +10,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
-_SOURCES = (".ci", "docs", "examples", "proto", "pulsar_spark", "tests")
+_SOURCES = (
+    ".ci",
+    "docs",
+    "examples",
+    "proto",
+    "pulsar_spark",
+    "spark_topics",
+    "ydb_spark",
+    "tests",
+)
 _COMMENTS = {
     "Makefile": "#",
     "run": "#",
@@ -21,7 +30,7 @@ _COMMENTS = {
     ".toml": "#",
 }
 #: make check-proto compares them with what the generator writes.
-_GENERATED = ("pulsar_api_pb2.py",)
+_GENERATED = ("pulsar_api_pb2.py", "tubemq_pb2.py")
 
 
 def missing() -> Iterator[Path]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pulsar_spark.source.ranges import TopicRange
-    from pulsar_spark.spark.reader import PulsarReader
+    from pulsar_spark.spark.batch import PulsarReader
 
 
 #: What fills a Row.

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import consumers, producers, requests, retry
+from pulsar_spark.client import consumers, producers, requests
 from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
+from spark_topics.client import retry
 from tests.support.scripted_broker import (
     PATIENCE_S,
     ScriptedBroker,
@@ -36,6 +37,10 @@ class Clock:
 
     def monotonic(self) -> float:
         """As ``time.monotonic``."""
+        return self.now
+
+    def time(self) -> float:
+        """As ``time.time``."""
         return self.now
 
     def sleep(self, seconds: float) -> None:

@@ -286,6 +286,7 @@ class RenewedFile:
         self.written = 0
         self._signer, self._role, self._life_s = signer, role, life_s
         self._end = threading.Event()
+        self._rests = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> RenewedFile:
@@ -297,9 +298,19 @@ class RenewedFile:
         self._end.set()
         self._thread.join(60)
 
+    def rest(self) -> None:
+        """Renew it no more: the token that it has expires."""
+        self._rests.set()
+
+    def resume(self) -> None:
+        """Renew it at once, and from then on as before."""
+        self._write()
+        self._rests.clear()
+
     def _run(self) -> None:
         while not self._end.wait(self._life_s / RENEWALS):
-            self._write()
+            if not self._rests.is_set():
+                self._write()
 
     def _write(self) -> None:
         text = self._signer.token(self._role, self._life_s, at=time.time())

@@ -13,9 +13,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client.buffers import BufferPool
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
 from pulsar_spark.wire.frames import (
+    BUFFER_BYTES,
     DEFAULT_MAX_MESSAGE_SIZE_BYTES,
     FRAME_HEADROOM_BYTES,
     Frame,
@@ -24,6 +24,7 @@ from pulsar_spark.wire.frames import (
     encode_payload_frame,
     split_entry,
 )
+from spark_topics.client.buffers import BufferPool
 
 MIB = 1024 * 1024
 LIMIT = DEFAULT_MAX_MESSAGE_SIZE_BYTES + FRAME_HEADROOM_BYTES
@@ -170,7 +171,7 @@ def test_what_is_read_into_its_buffers(
         b"".join(encode_payload_frame(COMMAND, METADATA, p) for p in payloads)
     )
     least = len(rest) // 5000
-    reader = FrameReader(new_buffer=BufferPool().take)
+    reader = FrameReader(new_buffer=BufferPool(BUFFER_BYTES).take)
     frames: deque[Frame] = deque()
     holds = itertools.cycle(held)
     expected = iter(payloads)

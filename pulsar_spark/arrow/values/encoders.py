@@ -24,7 +24,7 @@ from pulsar_spark.arrow.values.key_value_encoder import (
 )
 from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primitive_of
 from pulsar_spark.arrow.values.raw import RawEncoder
-from pulsar_spark.columns import VALUE
+from pulsar_spark.columns import OF_KAFKA, VALUE, renamed_from_kafka, spelling
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
@@ -114,33 +114,17 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
     return info
 
 
-#: What columns of Spark's Kafka source and sink are called here.
-_OF_KAFKA = {
-    "key": "__key",
-    "headers": "__messageProperties (MAP<STRING, STRING>)",
-    "topic": "__topic",
-    "partition": "__partition",
-    "offset": "",
-    "timestamp": "__eventTime",
-    "timestampType": "",
-}
-
-
 def _check_no_kafka(columns: pa.Schema) -> None:
     """Refuse rows for Kafka's sink, from which a record would be made in silence."""
     names = [name for name in columns.names if name != VALUE]
-    if VALUE not in columns.names or not names or not set(names) <= set(_OF_KAFKA):
+    if VALUE not in columns.names or not names or not set(names) <= set(OF_KAFKA):
         return
     type_ = columns.field(VALUE).type
     if is_text(type_) or is_bytes(type_):
-        todo = [
-            f"{name} to {_OF_KAFKA[name]}" if _OF_KAFKA[name] else f"drop {name}"
-            for name in names
-        ]
         raise InvalidSchemaError(
             "their columns are those of Spark's Kafka source, and would be fields of a"
-            f" record. Rename {', '.join(todo)}; for a record with such fields set"
-            " schemaType=avro"
+            f" record. Rename {renamed_from_kafka(names)}; for a record with such"
+            " fields set schemaType=avro"
         )
 
 
@@ -187,6 +171,11 @@ def _natural(columns: pa.Schema) -> SchemaInfo | None:
         return None
     if len(columns) == 1 and is_bytes(columns[0].type):
         raise InvalidSchemaError(f"`{columns[0].name}` is bytes: name it `{VALUE}`")
+    if len(columns) == 1 and spelling(columns[0].name) == VALUE:
+        raise InvalidSchemaError(
+            f"`{columns[0].name}` is spelt `{VALUE}`; for a schema of its own name it"
+            " otherwise, or set schemaType"
+        )
     if len(columns) == 1 and not is_record(list(columns)):
         kind = primitive_of(columns[0].type)
         if kind is not None:

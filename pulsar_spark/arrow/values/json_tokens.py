@@ -33,7 +33,7 @@ from decimal import ROUND_FLOOR, Decimal, Inexact, InvalidOperation, localcontex
 from typing import Any
 
 from pulsar_spark.schemas.avro import Logical
-from pulsar_spark.text import shorten
+from spark_topics.text import shorten
 
 
 class BadTokenError(ValueError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from datetime import datetime, timezone
 from typing import Any
 
 from pulsar_spark.errors import foreign_text
@@ -37,4 +38,24 @@ def lifetime_s(token: str) -> float | None:
         for one in (begin, end)
     ):
         return None
-    return float(end - begin)  # type: ignore[operator]
+    life_s = float(end - begin)  # type: ignore[operator]
+    return life_s if life_s < float("inf") else None  # nor NaN, which JSON may have
+
+
+def expired(token: str, now: float, place: str) -> str:
+    """Return that a token has expired, as a sentence; "" where it has not.
+
+    Args:
+        token: It; never shown.
+        now: Seconds since 1970, by this machine's clock.
+        place: Where it comes from, as the sentence has it.
+    """
+    end = claims(token).get("exp")
+    if isinstance(end, bool) or not isinstance(end, (int, float)):
+        return ""
+    if not 0 < end < now:
+        return ""
+    role = subject(token)
+    whose = f" of the role {role!r}" if role else ""
+    at = datetime.fromtimestamp(end, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"The token{whose} {place} expired at {at}: renew it."

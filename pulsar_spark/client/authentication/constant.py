@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import time
 
-from pulsar_spark.client.authentication.claims import subject
-from pulsar_spark.client.settling import settled
+from pulsar_spark.client.authentication.claims import expired, subject
 from pulsar_spark.errors import AuthError
 from pulsar_spark.options.authentication import Login, Token
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client.settling import settled
 
 
 class _Read:
@@ -61,14 +63,22 @@ class TokenCredentials(_Read):
     """
 
     method = "token"
-    advice = (
-        "Check `pulsar.client.authParams`: the token may have expired, be signed with "
-        "another key than the brokers know, or be for another cluster."
-    )
 
     def __init__(self, options: Token) -> None:
         super().__init__(options.token)
         self._role = ""
+        self._last = ""
+
+    @property
+    def advice(self) -> str:
+        """Return what to do where brokers do not take the last token."""
+        place = f"in {self._place.place} on {platform.node()}"
+        if self._place.is_inline:
+            place = f"in {self._place.place}"
+        return expired(self._last, time.time(), place) or (
+            "Check `pulsar.client.authParams`: the token may have expired, be signed"
+            " with another key than the brokers know, or be for another cluster."
+        )
 
     def _read(self) -> bytes:
         token = self._place.read().strip().removeprefix("token:").strip()
@@ -79,7 +89,7 @@ class TokenCredentials(_Read):
                 " that no token has: it may be the wrong file.",
                 code="AuthenticationError",
             )
-        self._role = subject(token)
+        self._last, self._role = token, subject(token)
         return token.encode()
 
     def role(self) -> str:

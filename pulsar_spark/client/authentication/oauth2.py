@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTimeError
 from dataclasses import dataclass, field
 
-from pulsar_spark.client.authentication.claims import lifetime_s, subject
+from pulsar_spark.client.authentication.claims import expired, lifetime_s, subject
 from pulsar_spark.client.authentication.token_server import TokenServer
-from pulsar_spark.client.settling import settled
 from pulsar_spark.errors import AuthError, PulsarSparkError
 from pulsar_spark.options.authentication import ClientCredentials, check_url
+from spark_topics.client.settling import settled
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -89,16 +89,22 @@ class OAuth2Credentials:
     """
 
     method = "token"
-    advice = (
-        "The token is that of the OAuth2 server in `pulsar.client.authParams`: check"
-        " its audience and scope, and that the brokers know the server's keys."
-    )
 
     def __init__(self, options: ClientCredentials) -> None:
         self._options = options
         self._lock = threading.Lock()  # guards the two below, never for long
         self._kept: _Kept | None = None
         self._renewal: _Renewal | None = None  # the one under way: one is enough
+        self._refused = ""  # the last one that was
+
+    @property
+    def advice(self) -> str:
+        """Return what to do where brokers do not take the last token."""
+        where = "of the OAuth2 server in `pulsar.client.authParams`"
+        return expired(self._refused, time.time(), where) or (
+            f"The token is that {where}: check its audience and scope, and that the"
+            " brokers know the server's keys."
+        )
 
     def data(self) -> bytes:
         """Return a token that lives for a while yet."""
@@ -111,6 +117,7 @@ class OAuth2Credentials:
     def refused(self, data: bytes) -> None:
         """Forget a token that was refused."""
         with self._lock:
+            self._refused = data.decode()
             if self._kept is not None and self._kept.token == data:
                 self._kept = None
 

@@ -13,6 +13,7 @@ import ipaddress
 import json
 import logging
 import math
+import socket
 import ssl
 import time
 import urllib.error
@@ -21,9 +22,10 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from pulsar_spark.client.tls import UNKNOWN_AUTHORITY
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
+from spark_topics.client.resolving import connect_to
+from spark_topics.client.tls import UNKNOWN_AUTHORITY
 
 logger = logging.getLogger("pulsar_spark.client")
 
@@ -91,7 +93,8 @@ class TokenServer:
         answer = self._ask(endpoint, urlencode(form).encode(), headers, hidden)
         token, life_s = answer.get("access_token"), answer.get("expires_in")
         if not (isinstance(token, str) and token.isascii() and token.isprintable()):
-            _fail(endpoint, "answered without an access_token")
+            said = _error_in(answer, hidden)
+            _fail(endpoint, f"answered without an access_token{said}")
         if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
             life_s = int(life_s)  # some servers quote it
         if isinstance(life_s, bool) or not isinstance(life_s, (int, float)):
@@ -158,12 +161,7 @@ class TokenServer:
             body = json.loads(_body(error, deadline))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             body = {}
-        # RFC 6749, section 5.2. A server may repeat what it was sent.
-        parts = (body.get(n) for n in ("error", "error_description"))
-        words = ": ".join(p for p in parts if isinstance(p, str))
-        for form in hidden:
-            words = words.replace(form, "<secret>")
-        said = f" ({foreign_text(words)})" if words else ""
+        said = _error_in(body, hidden)
         _fail(url, f"answered {error.code}{said}", error.code in _PASSING)
 
     def _check_tls(self, url: str) -> None:
@@ -183,8 +181,22 @@ class TokenServer:
         )
 
 
+def _error_in(answer: Any, hidden: Iterable[str]) -> str:
+    """Return what a server says is wrong, in parentheses; RFC 6749, section 5.2."""
+    found = answer if isinstance(answer, dict) else {}
+    parts = (found.get(name) for name in ("error", "error_description"))
+    words = ": ".join(part for part in parts if isinstance(part, str))
+    for form in hidden:  # it may repeat what it was sent
+        words = words.replace(form, "<secret>")
+    return f" ({foreign_text(words)})" if words else ""
+
+
 class _NotThereError(AuthError):
     """The server has nothing there."""
+
+
+def _connect_to(where: tuple[str, int], timeout_s: float, _: object) -> socket.socket:
+    return connect_to(*where, timeout_s, "`connectTimeout`")
 
 
 class _HttpConnection(http.client.HTTPConnection):
@@ -193,6 +205,7 @@ class _HttpConnection(http.client.HTTPConnection):
     read_timeout_s = 30.0
 
     def connect(self) -> None:
+        self._create_connection = _connect_to  # the name has no deadline else
         super().connect()
         self.sock.settimeout(self.read_timeout_s)
 
@@ -203,6 +216,7 @@ class _HttpsConnection(http.client.HTTPSConnection):
     read_timeout_s = 30.0
 
     def connect(self) -> None:
+        self._create_connection = _connect_to  # the name has no deadline else
         super().connect()
         self.sock.settimeout(self.read_timeout_s)
 

@@ -40,16 +40,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any
 
-from pulsar_spark.errors import CheckpointError
 from pulsar_spark.options.offsets import topic_tree
-from pulsar_spark.source.stream.position import P
-from pulsar_spark.text import shorten
+from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName
-
-#: The form of the JSON. A form that older versions would misread gets the next number.
-_VERSION = 1
+from spark_topics.errors import CheckpointError
+from spark_topics.source.stream import checkpoint
+from spark_topics.source.stream.checkpoint import (
+    VERSION,
+    Offset,
+    read_positions,
+    require_version,
+)
+from spark_topics.source.stream.position import P
+from spark_topics.text import shorten
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class SchemaPin:
 
 
 @dataclass(frozen=True)
-class StreamOffset(Generic[P]):
+class StreamOffset(Offset[P]):
     """How far a stream has been read.
 
     Attributes:
@@ -106,7 +111,7 @@ class StreamOffset(Generic[P]):
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
         tree: dict[str, Any] = {
-            "v": _VERSION,
+            "v": VERSION,
             "subscription": self.subscription,
             "lastRead": position_tree(self.last_read),
         }
@@ -133,86 +138,23 @@ class StreamOffset(Generic[P]):
         Raises:
             CheckpointError: It is of another version, or not an offset at all.
         """
-        if not isinstance(tree, Mapping):
-            # Such as the plain numbers of Spark's rate and socket sources.
-            raise unreadable(tree, ValueError("it is not a JSON object"))
-        if "v" not in tree:
-            raise unreadable(tree, ValueError("it has no 'v'"))
-        if tree["v"] != _VERSION:
-            raise CheckpointError(
-                f"The checkpoint has offsets of version {shorten(tree['v'])}, but this "
-                f"version of pulsar-spark reads version {_VERSION}. Upgrade it."
-            )
+        require_version(tree, PULSAR)
         try:
             subscription = tree["subscription"]
             if not isinstance(subscription, str):
                 raise ValueError(f"{shorten(subscription)} is not a subscription")
             return cls(
                 subscription,
-                _positions(tree["lastRead"], parse),
-                _positions(tree.get("startAfter", {}), parse),
+                read_positions(tree["lastRead"], flatten, parse),
+                read_positions(tree.get("startAfter", {}), flatten, parse),
                 _topics(tree.get("chunked", [])),
-                _positions(tree.get("began", {}), parse),
+                read_positions(tree.get("began", {}), flatten, parse),
                 _schema(tree.get("schema")),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
         except ValueError as error:
             raise unreadable(tree, error) from None
-
-    @property
-    def is_start_of_query(self) -> bool:
-        """Whether a query starts here, or has read nothing since."""
-        return self.start_after == self.last_read
-
-    def is_new(self, topic_partition: str) -> bool:
-        """Return whether the query begins a topic partition after this offset."""
-        return self.is_start_of_query or topic_partition not in self.last_read
-
-    def begin(self, start: StreamOffset[P], topic_partition: str, earliest: P) -> P:
-        """Return the position after which the batch from ``start`` to here begins.
-
-        Args:
-            start: Start of the batch.
-            topic_partition: Full name.
-            earliest: For a topic partition that neither offset knows a beginning of:
-                no row of it is left out.
-        """
-        known = self.start_after.get(topic_partition)
-        if known is None:
-            known = start.last_read.get(topic_partition)
-        return earliest if known is None else known
-
-
-@dataclass(frozen=True, slots=True)
-class Span(Generic[P]):
-    """What a micro-batch reads of one topic partition.
-
-    Attributes:
-        topic_partition: Full name.
-        after: Where it begins, exclusive.
-        last: Where it ends, inclusive.
-        began: The position after which the query began here; None where that is not
-            known, as it is no longer of interest.
-    """
-
-    topic_partition: str
-    after: P
-    last: P
-    began: P | None
-
-
-def batch_spans(
-    start: StreamOffset[P], end: StreamOffset[P], earliest: P
-) -> list[Span[P]]:
-    """Return what a micro-batch reads; depends on nothing but its two offsets."""
-    spans = []
-    for name, last in end.last_read.items():
-        after = end.begin(start, name, earliest)
-        if after < last:
-            began = after if start.is_new(name) else start.began.get(name)
-            spans.append(Span(name, after, last, began))
-    return spans
 
 
 def position_tree(positions: Mapping[str, P]) -> dict[str, Any]:
@@ -229,17 +171,6 @@ def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield topic.partition(int(number)).full_name, below
         else:
             yield TopicName.parse(name).full_name, value
-
-
-def _positions(tree: Mapping[str, Any], parse: Callable[[str], P]) -> dict[str, P]:
-    if not isinstance(tree, Mapping):
-        raise ValueError(f"{shorten(tree)} is not an object by topic")
-    positions = {}
-    for name, text in flatten(tree):
-        if not isinstance(text, str):
-            raise ValueError(f"{name}: {shorten(text)} is not a position")
-        positions[name] = parse(text)
-    return positions
 
 
 def _topics(names: object) -> frozenset[str]:
@@ -266,8 +197,4 @@ def _schema(tree: object) -> SchemaPin | None:
 
 def unreadable(tree: object, error: Exception) -> CheckpointError:
     """Return the error for what a checkpoint has instead of an offset of ours."""
-    return CheckpointError(
-        f"The checkpoint has an offset that is not one of a Pulsar stream: "
-        f"{shorten(tree)} ({error}). Was the query changed to read from another "
-        "source? Then it needs a new checkpoint location."
-    )
+    return checkpoint.unreadable(tree, error, PULSAR)

@@ -31,12 +31,19 @@ class PartitionLag:
         latest: The same of the last message that was there; "" where there was none.
         backlog_entries: Stored entries that remain unread after the micro-batch. An
             entry is one message or one producer's batch of messages.
+        backlog_bytes: What these take as stored, by the average of entries that were
+            looked at; None where that was not reported.
+        age_s: How long ago the first entry was published that was unread when the
+            micro-batch was planned, in seconds, by the clocks of its producer and of
+            the driver; 0 where nothing was unread, None where it was not looked at.
     """
 
     topic_partition: str
     last_read: str
     latest: str
     backlog_entries: int
+    backlog_bytes: int | None = None
+    age_s: float | None = None
 
     def __str__(self) -> str:
         return (
@@ -75,14 +82,34 @@ class StreamLag:
         return sum(one.backlog_entries for one in self.partitions)
 
     @property
+    def backlog_bytes(self) -> int | None:
+        """What these take as stored, about; None where that was not reported."""
+        sizes = [one.backlog_bytes for one in self.partitions]
+        known = [size_bytes for size_bytes in sizes if size_bytes is not None]
+        return sum(known) if known and len(known) == len(sizes) else None
+
+    @property
+    def age_s(self) -> float | None:
+        """The greatest age of all topic partitions that were looked at, in seconds."""
+        ages_s = (one.age_s for one in self.partitions)
+        return max((age_s for age_s in ages_s if age_s is not None), default=None)
+
+    @property
     def worst(self) -> tuple[PartitionLag, ...]:
         """Topic partitions that have a backlog, the largest first."""
         behind = [one for one in self.partitions if one.backlog_entries > 0]
         return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
 
-    def metrics(self) -> dict[str, int]:
-        """Return gauges by name, for a metric system, to go with ``labels()``."""
+    def metrics(self) -> dict[str, float]:
+        """Return gauges by name, for a metric system, to go with ``labels()``.
+
+        Bytes and the age in seconds are left out where they are not known.
+        """
         worst = self.worst
+        further = {
+            "pulsar_stream_backlog_bytes": self.backlog_bytes,
+            "pulsar_stream_oldest_unread_age_seconds": self.age_s,
+        }
         return {
             "pulsar_stream_backlog_entries": self.backlog_entries,
             "pulsar_stream_max_partition_backlog_entries": (
@@ -92,6 +119,7 @@ class StreamLag:
             "pulsar_stream_topic_partitions_behind": len(worst),
             "pulsar_stream_input_rows": self.input_rows,
             "pulsar_stream_batch_id": self.batch_id,
+            **{name: value for name, value in further.items() if value is not None},
         }
 
     def labels(self) -> dict[str, str]:
@@ -107,13 +135,17 @@ class StreamLag:
         query = self.query_name or self.query_id
         source = f", source {self.source_index}" if self.source_index else ""
         line = f"Query {query}{source}, batch {self.batch_id}: {self.input_rows} rows, "
+        if self.age_s:
+            line += f"the oldest {self.age_s:.1f} s old, "
         worst = self.worst
         if not worst:
             return f"{line}caught up with {len(self.partitions)} topic partitions"
         shown = "; ".join(map(str, worst[:_WORST_SHOWN]))
         more = len(worst) - _WORST_SHOWN
+        size_bytes = self.backlog_bytes
+        size = "" if size_bytes is None else f" (about {size_bytes} bytes)"
         return (
-            f"{line}{self.backlog_entries} entries behind in {len(worst)} of "
+            f"{line}{self.backlog_entries} entries{size} behind in {len(worst)} of "
             f"{len(self.partitions)} topic partitions: {shown}"
             + (f"; and {more} more" if more > 0 else "")
         )
@@ -138,6 +170,9 @@ def partition_lags(
     try:
         latest = dict(_leaves(reported["latest"], str))
         backlog = dict(_leaves(reported["backlogEntries"], int))
+        # Not in event logs of earlier releases.
+        sizes = dict(_leaves(reported.get("backlogBytes", {}), int))
+        ages_ms = dict(_leaves(reported.get("ageMs", {}), int))
     except (KeyError, ValueError):
         return None
     # No end where no micro-batch was planned yet, or a checkpoint of another version.
@@ -147,7 +182,14 @@ def partition_lags(
     except ValueError:
         last_read = {}
     return tuple(
-        PartitionLag(name, _place(last_read, name), _place(latest, name), entries)
+        PartitionLag(
+            name,
+            _place(last_read, name),
+            _place(latest, name),
+            entries,
+            sizes.get(name),
+            ages_ms[name] / 1e3 if name in ages_ms else None,
+        )
         for name, entries in backlog.items()
     )
 

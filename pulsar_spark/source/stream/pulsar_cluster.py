@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     PulsarSparkError,
@@ -33,6 +32,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.offsets import topic_tree
 from pulsar_spark.source.discovery import (
     existing_topic_partitions,
     find_topic_partitions,
@@ -40,37 +40,40 @@ from pulsar_spark.source.discovery import (
 from pulsar_spark.source.ranges import TopicRange, assign_offsets
 from pulsar_spark.source.read_task import ReadTask, read_tasks
 from pulsar_spark.source.starts import find_starts
-from pulsar_spark.source.stream.admission import EntrySize
-from pulsar_spark.source.stream.batch_ends import StreamLimits
-from pulsar_spark.source.stream.checkpoint import (
-    SchemaPin,
-    Span,
-    StreamOffset,
-)
+from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
-from pulsar_spark.source.stream.cluster import (
-    NextEntry,
-    PartitionStatus,
-    Share,
-    Unread,
-    Waiting,
-)
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.losses import LossCheck
-from pulsar_spark.source.stream.planner import StreamPlanner
 from pulsar_spark.source.stream.pulsar_offsets import (
     read_offset,
     still_where_it_began,
     topic_ranges,
 )
 from pulsar_spark.source.stream.stream_schema import StreamSchema
-from pulsar_spark.source.stream.subscription import Subscription
+from pulsar_spark.source.stream.subscription import PeekedEntry, Subscription
 from pulsar_spark.source.survey import divide
+from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, topic_of
+from spark_topics.client.retry import ask_all
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.checkpoint import Span
+from spark_topics.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from spark_topics.source.stream.planner import StreamPlanner
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
 _LOOKS = 64
+
+#: Ledgers that a micro-batch with a limit spans at most in a topic partition, but for
+#: what is only known by averages: each costs the plan a reader.
+_LEDGERS = 32
 
 #: No ledger has this many entries: a reader placed there is after its ledger's last.
 _NO_ENTRY = 2**31
@@ -78,7 +81,7 @@ _NO_ENTRY = 2**31
 
 def stream_planner(
     pool: ConnectionPool, options: ReadOptions, schema: StreamSchema | None = None
-) -> StreamPlanner[LastRead, ReadTask]:
+) -> StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]:
     """Return the planner of a stream.
 
     Args:
@@ -91,6 +94,7 @@ def stream_planner(
         stream_limits(options),
         discovery_interval_s=options.partition_discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
+        age_interval_s=options.lag_age_interval_s or None,
     )
 
 
@@ -113,6 +117,7 @@ class PulsarCluster:
         schema: What values become; None for bytes.
     """
 
+    system = PULSAR
     earliest = NOTHING_READ
 
     def __init__(
@@ -148,6 +153,10 @@ class PulsarCluster:
         )
 
     # -- offsets -----------------------------------------------------------------------
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `topic_tree`."""
+        return topic_tree(values)
 
     def read_offset(self, tree: Mapping[str, Any]) -> StreamOffset[LastRead]:
         """Read an offset of a checkpoint: ours, or the Scala connector's."""
@@ -346,40 +355,78 @@ class PulsarCluster:
         self,
         news: Mapping[str, Unread[LastRead]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[LastRead]]]:
         """Look at the next entries of some topic partitions.
 
         Where the next entry lies in another ledger, its number cannot be computed.
         """
-        crossing = [name for name, unread in news.items() if _crosses(unread)]
-        others = [name for name, unread in news.items() if not _crosses(unread)]
+        crossing = {
+            name: None  # a set, in order
+            for name, unread in news.items()
+            if _crosses(unread) and not is_one_enough
+        }
+        others = [name for name in news if name not in crossing]
         turn = self._turn % len(others) if others else 0
         self._turn += _LOOKS
-        chosen = crossing + (others[turn:] + others[:turn])[:_LOOKS]
-        found = self._watch().look({name: news[name].after for name in chosen}, on_seen)
-        return {
-            name: [NextEntry(LastRead(*one.position), one.size) for one in entries]
-            for name, entries in found.items()
-        }
+        chosen = [*crossing, *(others[turn:] + others[:turn])[:_LOOKS]]
+        found = self._watch().look(
+            {name: news[name].after for name in chosen},
+            on_seen,
+            is_one_enough=is_one_enough,
+        )
+        return {name: _next_entries(entries) for name, entries in found.items()}
 
     def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
         """Compute ends; ask for those that may be after the last entry of a ledger.
 
-        A cursor that is set to such an id counts the backlog wrong.
+        A cursor that is set to such an id counts the backlog wrong. Where the ledger
+        has fewer entries than the share, look what comes after it, ledger by ledger.
         """
-        ends = {name: _end(share) for name, share in shares.items()}
+        ends: dict[str, LastRead] = {}
+        for _ in range(_LEDGERS):
+            short = self._up_to_ledgers(shares, ends)
+            if not short:
+                break
+            ahead = self._watch().look_from({n: ends[n] for n in short})
+            shares = {
+                name: Share(
+                    Unread(ends[name], shares[name].unread.last),
+                    entries,
+                    _next_entries(ahead[name]),
+                )
+                for name, entries in short.items()
+                if ahead.get(name)
+            }
+        return ends
+
+    def _up_to_ledgers(
+        self, shares: Mapping[str, Share[LastRead]], ends: dict[str, LastRead]
+    ) -> dict[str, int]:
+        """Write down the ends of shares, none of them beyond the end of its ledger.
+
+        Returns:
+            How many entries a few of those that a ledger has cut short may have yet.
+        """
+        wanted = {name: _end(share) for name, share in shares.items()}
+        ends.update(wanted)
         unsure = {
             name: end.next()
-            for name, end in ends.items()
+            for name, end in wanted.items()
             if end.ledger_id != shares[name].unread.last.ledger_id
         }
+        short: dict[str, int] = {}
         # The next visit says what it means that one is gone.
         firsts = self._positions.from_message_ids(unsure, absent_ok=True)
         for name, found in firsts.items():
             after, before = shares[name].unread.after, found.before
-            if after.position < before.position < ends[name].position:
+            if after.position < before.position < wanted[name].position:
                 ends[name] = LastRead.of(before)
-        return ends
+                missing = wanted[name].entry_id - before.entry_id
+                if before.ledger_id == wanted[name].ledger_id and len(short) < _LOOKS:
+                    short[name] = missing
+        return short
 
     def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
         """Return ranges of message ids, divided as the options want it."""
@@ -467,6 +514,12 @@ def _status(after: LastRead, last: MessageId | None) -> PartitionStatus[LastRead
     return PartitionStatus(after, LastRead.of(last))
 
 
+def _next_entries(peeked: Iterable[PeekedEntry]) -> list[NextEntry[LastRead]]:
+    return [
+        NextEntry(LastRead(*one.position), one.size, one.published_ms) for one in peeked
+    ]
+
+
 def _crosses(unread: Unread[LastRead]) -> bool:
     """Return whether it begins in another ledger than it ends."""
     return unread.after.ledger_id != unread.last.ledger_id
@@ -475,8 +528,7 @@ def _crosses(unread: Unread[LastRead]) -> bool:
 def _end(share: Share[LastRead]) -> LastRead:
     """Return the last entry of a share, as far as it can be computed.
 
-    Entry ids may have gaps, and a ledger may end before that many entries. Then there
-    are fewer, and the next micro-batch makes up for them.
+    Entry ids may have gaps, and a ledger may end before that many entries.
     """
     after, last, ahead = share.unread.after, share.unread.last, share.ahead
     whole = LastRead(*last.position)

@@ -14,8 +14,9 @@ from typing import Any
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.offsets import Edge, parse_offsets
 from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.stream.checkpoint import Span, StreamOffset, unreadable
+from pulsar_spark.source.stream.checkpoint import StreamOffset, unreadable
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from spark_topics.source.stream.checkpoint import Span
 
 
 def read_offset(tree: Any) -> StreamOffset[LastRead]:

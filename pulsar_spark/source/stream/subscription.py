@@ -28,7 +28,6 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
-from pulsar_spark.client.retry import ask_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -39,10 +38,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.source.stream.admission import EntrySize
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
-from pulsar_spark.text import list_names
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, Request
@@ -53,6 +50,9 @@ from pulsar_spark.wire.refusals import (
     has_passing_namesake,
     is_of_another_type,
 )
+from spark_topics.client.retry import ask_all
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.text import list_names
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -104,12 +104,15 @@ class PeekedEntry:
         first_index: The first message of it that is not acknowledged.
         size: Rows and stored bytes.
         is_chunk: Whether it is a piece of a message.
+        published_ms: When it was published, in milliseconds since 1970; None where that
+            cannot be read.
     """
 
     position: tuple[int, int]
     first_index: int
     size: EntrySize
     is_chunk: bool = False
+    published_ms: int | None = None
 
 
 class Subscription:
@@ -229,6 +232,8 @@ class Subscription:
         self,
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return the next few entries after these positions; none if none come in time.
 
@@ -236,13 +241,27 @@ class Subscription:
             read: The position of each topic partition.
             on_seen: Called with each entry that had not come before: the name of its
                 topic partition, and its size.
+            is_one_enough: Whether more than one entry of each would be too many, and
+                none where it takes further consumers.
         """
         held = {topic: after for topic, after in read.items() if topic in self._held}
         at_once = {t: after for t, after in read.items() if t not in held}
+        if is_one_enough:
+            return self._look(self._group, at_once, on_seen, 1)
         return {
             **self._look(self._group, at_once, on_seen),
             **self._look_ahead(held, on_seen),
         }
+
+    def look_from(
+        self, read: Mapping[str, LastRead]
+    ) -> dict[str, tuple[PeekedEntry, ...]]:
+        """Return the next few entries after positions that the query has yet to reach.
+
+        Args:
+            read: Such a position of each topic partition.
+        """
+        return self._look_ahead(read, lambda _topic, _size: None)
 
     def _look_ahead(
         self,
@@ -273,6 +292,7 @@ class Subscription:
         group: ConsumerSet[_Member],
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None],
+        permits: int = _LOOK_PERMITS,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
         """Return what comes after these positions through these consumers."""
         members = {
@@ -289,7 +309,7 @@ class Subscription:
             if not wanting:
                 break
             for member in wanting:
-                member.ask_for_entries(_LOOK_PERMITS)
+                member.ask_for_entries(permits)
             with self._arrived:
                 self._arrived.wait_for(partial(_have_come, wanting), left_s)
                 for member, after in members.values():
@@ -707,11 +727,13 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
     charge = 1
     first_index = 0
     is_chunk = False
+    published_ms = None
     stored = entry_of(delivery)
     if stored is not None:
         charge = stored.charged_messages
         rows = stored.likely_rows
         is_chunk = stored.is_chunk
+        published_ms = stored.metadata.publish_time
     if delivery.ack_set:
         pending = sum(
             commands.to_unsigned(word) << (64 * at)
@@ -724,6 +746,7 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
         first_index,
         EntrySize(rows, size_bytes),
         is_chunk,
+        published_ms,
     )
     return entry, charge
 

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import settling
 from pulsar_spark.client.authentication import credential_provider
-from pulsar_spark.client.authentication.claims import claims, lifetime_s, subject
+from pulsar_spark.client.authentication.claims import (
+    claims,
+    expired,
+    lifetime_s,
+    subject,
+)
 from pulsar_spark.client.authentication.constant import (
     LoginCredentials,
     TokenCredentials,
@@ -24,7 +28,8 @@ from pulsar_spark.options.authentication import (
     Login,
     Token,
 )
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client import settling
 from tests.support.tokens import Signer
 
 if TYPE_CHECKING:
@@ -84,6 +89,24 @@ class TestToken:
         keys.refused(b"old")
         assert keys.data() == b"old"
 
+    def test_one_that_has_expired(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The advice says whose, where and when, and nothing else of it."""
+        file = tmp_path / "token"
+        keys = TokenCredentials(Token(Secret(f"file:{file}")))
+        for life_s, is_over in ((60, False), (-60, True), (None, False)):
+            file.write_text(SIGNER.token("ann", life_s))
+            keys.data()
+            place = f"The token of the role 'ann' in the file {file} on "
+            assert keys.advice.startswith(place) is is_over
+            assert file.read_text().partition(".")[2] not in keys.advice
+        monkeypatch.setenv("PULSAR_SPARK_TEST", SIGNER.token("", -60))
+        keys = TokenCredentials(Token(Secret("env:PULSAR_SPARK_TEST")))
+        keys.data()
+        assert "The token in the environment variable PULSAR_SPARK_T" in keys.advice
+        assert " UTC: renew it." in keys.advice
+
     def test_no_file(self, tmp_path: Path) -> None:
         """The error names it, and the node."""
         with pytest.raises(OptionError, match="cannot be read on"):
@@ -126,13 +149,30 @@ class TestClaims:
         assert subject(token) == "ann\\x1b"
         assert lifetime_s(token) == 60
         assert lifetime_s(SIGNER.token("ann")) is None
+        old = SIGNER.token("ann", exp=1)
+        assert expired(old, 1, "here") == ""
+        said = "The token of the role 'ann' here expired at 1970-01-01 00:00:01 UTC"
+        assert expired(old, 2, "here") == f"{said}: renew it."
 
     @pytest.mark.parametrize(
-        "token", ["", "a.b", "a.!.c", "a.W10.c", "a.e30.c", "a.eyJzdWIiOjF9.c", "a" * 9]
+        "token",
+        [
+            "",
+            "a.b",
+            "a.!.c",
+            "a.W10.c",
+            "a.e30.c",
+            "a.eyJzdWIiOjF9.c",
+            "a" * 9,
+            SIGNER.token("", exp=None),
+            SIGNER.token("", exp=float("nan")),
+            SIGNER.token("", exp=True),
+            SIGNER.token("", exp="1"),
+        ],
     )
     def test_of_other_texts(self, token: str) -> None:
         """There are none."""
-        assert subject(token) == ""
+        assert subject(token) == expired(token, 1e300, "here") == ""
         assert lifetime_s(token) is None
         assert isinstance(claims(token), dict)
 

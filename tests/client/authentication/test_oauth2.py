@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import settling
 from pulsar_spark.client.authentication import credential_provider, oauth2
 from pulsar_spark.client.authentication.oauth2 import OAuth2Credentials
 from pulsar_spark.client.authentication.token_server import TokenServer as Client
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.options.authentication import AuthenticationOptions, ClientCredentials
-from pulsar_spark.options.secrets import Secret
+from pulsar_spark.options.secret import Secret
+from spark_topics.client import settling
 from tests.support.certificates import Authority, days
 from tests.support.secured import TokenServer
 from tests.support.tls_front import server_context
@@ -379,6 +379,8 @@ class TestErrors:
             ((200, {}, "[]"), "something else than a JSON object", False),
             ((200, {}, "{}"), "without an access_token", False),
             ((200, {}, '{"access_token":"a\\nb"}'), "without an access_token", False),
+            ((200, {}, '{"error":"invalid_client"}'), "token (invalid_client)", False),
+            ((400, {}, "[]"), "answered 400.", False),
             ((200, {}, "x" * (1 << 20)), "gave no answer that can be read", True),
         ],
     )

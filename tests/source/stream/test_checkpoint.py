@@ -18,7 +18,6 @@ from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import (
     SchemaPin,
     StreamOffset,
-    batch_spans,
     flatten,
     position_tree,
 )
@@ -29,6 +28,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     topic_ranges,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.source.stream.checkpoint import batch_spans
 
 Offset = StreamOffset[LastRead]
 

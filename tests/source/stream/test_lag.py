@@ -21,6 +21,11 @@ def test_from_texts() -> None:
     assert partition_lags(json.dumps(REPORTED), None) == (
         PartitionLag(f"{T}-partition-0", "", "7:9", 4),
     )
+    further = {"backlogBytes": {T: {"0": 400}}, "ageMs": {T: {"0": 1500}}}
+    assert partition_lags(json.dumps(REPORTED | further), None) == (
+        PartitionLag(f"{T}-partition-0", "", "7:9", 4, 400, 1.5),
+    )
+    assert partition_lags(json.dumps(REPORTED | {"ageMs": {T: "1"}}), None) is None
 
 
 @pytest.mark.parametrize("text", [None, "null", "7", "[]", '{"v": 2}', '{"v": 1}', "{"])

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import (
     AuthError,
@@ -23,21 +22,17 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.stream import (
-    batch_ends,
-    idle_rest,
-    planner,
-    pulsar_cluster,
-    topic_set,
-)
 from pulsar_spark.source.stream import chunk_guard as guard_module
+from pulsar_spark.source.stream import pulsar_cluster
 from pulsar_spark.source.stream import subscription as subscription_module
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.source.stream.planner import StreamPlanner
 from pulsar_spark.source.stream.pulsar_cluster import PulsarCluster, stream_planner
 from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client import retry
+from spark_topics.source.stream import batch_ends, idle_rest, planner, topic_set
+from spark_topics.source.stream.planner import StreamPlanner
 from tests.support import scripted_broker as broker_module
 from tests.support.reading import ranges_of
 from tests.support.scripted_broker import (
@@ -76,7 +71,7 @@ CRASHES = (
 
 Row = tuple[str, int, int, int]
 Offset = StreamOffset[LastRead]
-Planner = StreamPlanner[LastRead, TopicRange]
+Planner = StreamPlanner[LastRead, StreamOffset[LastRead], TopicRange]
 
 
 @pytest.fixture(autouse=True)
@@ -255,6 +250,10 @@ class Clock:
 
     def monotonic(self) -> float:
         """As ``time.monotonic``."""
+        return self.now
+
+    def time(self) -> float:
+        """As ``time.time``."""
         return self.now
 
 
@@ -1226,7 +1225,7 @@ class TestChunks:
         names = [f"{BASE}-partition-{index}" for index in range(6)]
         for name in names:
             scripted.add_topic(name, [single(b"a")])
-        query = queries()
+        query = queries(lagAgeIntervalMs="0")
         query.drain()
         assert len(scripted.permits) == 2
         for name in names:
@@ -1749,7 +1748,47 @@ class TestProgress:
             "v": 1,
             "latest": {BASE: f"{LEDGER}:-1"},
             "backlogEntries": {BASE: 0},
+            "backlogBytes": {BASE: 0},
+            "ageMs": {BASE: 0},
         }
+
+    @pytest.mark.parametrize("limit", [None, "2"])
+    def test_how_old_what_is_unread_is(
+        self, scripted: ScriptedBroker, queries: Any, clock: Clock, limit: str | None
+    ) -> None:
+        """The first unread entry's age; without limits looked at now and then."""
+        scripted.add_topic(BASE, [single(b"a", publish_time=400_000)] * 3)
+        limits = {} if limit is None else {"maxRowsPerTrigger": limit}
+        query = queries(**limits)
+
+        def ages() -> object:
+            assert query.trigger()
+            return query.planner.progress()["ageMs"]
+
+        assert ages() == {BASE: 600_000}
+        left = query.planner.progress()["backlogBytes"][BASE]
+        assert left == 0 if limit is None else 0 < left < 1024
+        query.drain()
+        assert not query.trigger()
+        assert query.planner.progress()["ageMs"] == {BASE: 0}
+        scripted.append(BASE, single(b"b", publish_time=1_000_000))
+        clock.now += 5
+        # Without limits the last look was five seconds ago, and is no more of use.
+        assert ages() == ({} if limit is None else {BASE: 5_000})
+        scripted.append(BASE, single(b"b", publish_time=1_000_000))
+        clock.now += 5.1
+        assert ages() == {BASE: 10_100}
+        # Of who published a clock that is ahead.
+        scripted.append(BASE, single(b"b", publish_time=9_000_000))
+        clock.now += 10.1
+        assert ages() == {BASE: 0}
+
+    def test_no_ages(self, two: ScriptedBroker, queries: Any) -> None:
+        """Whoever does not want them causes no look."""
+        query = queries(lagAgeIntervalMs="0", ackOnCommit="false")
+        query.drain()
+        assert not two.permits
+        assert query.planner.progress()["ageMs"] == {}
 
 
 class TestStop:

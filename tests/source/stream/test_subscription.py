@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import retry
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, OptionError, TopicMigratedError
 from pulsar_spark.source.stream import subscription as module
-from pulsar_spark.source.stream.admission import EntrySize
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus, Subscription
+from spark_topics.client import retry
+from spark_topics.source.stream.admission import EntrySize
 from tests.support.scripted_broker import (
     LEDGER,
     Action,

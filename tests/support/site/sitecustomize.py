@@ -6,13 +6,18 @@ them compiles what it imports, and that takes most of a second. So here they fin
 what is installed: the same, and compiled. (Behind that it may not stay, either: Python
 3.13 cannot list an archive of which nothing was imported, python/cpython#121342.)
 
+Names of hosts that end in ``.hangs.test`` are never resolved, as where the system asks
+a name server that does not answer.
+
 The rest is for ``tests.support.standing``.
 """
 
 import importlib.abc
 import importlib.util
 import os
+import socket
 import sys
+import time
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +26,19 @@ _MODULE = "pulsar_spark.sink.exactly_once"
 sys.path[:] = [
     path for path in sys.path if not (path.endswith(".zip") and "pyspark" in path)
 ]
+
+
+_getaddrinfo: Any = socket.getaddrinfo
+
+
+def _resolve(host: Any, *more: Any, **settings: Any) -> Any:
+    is_asked = not settings.get("flags", 0) & socket.AI_NUMERICHOST
+    while is_asked and str(host).endswith(".hangs.test"):
+        time.sleep(60)
+    return _getaddrinfo(host, *more, **settings)
+
+
+socket.getaddrinfo = _resolve
 
 
 class _Finder(importlib.abc.MetaPathFinder):

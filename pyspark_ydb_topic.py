@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark finds data sources in modules named ``pyspark_*`` and registers them itself."""
+
+from ydb_spark import YdbTopicDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of hosts, with a deadline: the system's resolver has none that we could set.
+
+Whoever asks waits for a thread that asks the system. Nothing ends a call that hangs, so
+who asks for the same name meanwhile waits for the same thread, and there are only so
+many of them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTimeError
+
+#: Names that the system may be asked for at a time.
+_MOST = 32
+
+#: Hosts that the system is being asked for, and what they will resolve to.
+_asked: dict[str, Future[list[str]]] = {}
+_lock = threading.Lock()  # guards the map, never for long
+
+
+def connect_to(
+    host: str,
+    port: int,
+    timeout_s: float,
+    option: str = "",
+) -> socket.socket:
+    """Connect to a host by name or address, whichever of its addresses answers first.
+
+    Args:
+        host: Its name, or an address without brackets.
+        port: Its port.
+        timeout_s: Longest wait for the resolver and a connection together, in seconds;
+            where a name has several addresses, for each of them.
+        option: What the error about a resolver that is too slow says to raise, if
+            anything.
+
+    Raises:
+        OSError: It has no address, or none of them answers in time.
+    """
+    began = time.monotonic()
+    addresses = _addresses(host, timeout_s, option)
+    left_s = max(timeout_s - (time.monotonic() - began), 0.001)
+    for address in addresses[:-1]:
+        try:
+            return socket.create_connection((address, port), left_s)
+        except OSError:
+            continue
+    return socket.create_connection((addresses[-1], port), left_s)
+
+
+def _addresses(host: str, timeout_s: float, option: str) -> list[str]:
+    try:
+        return _ask(host, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass  # it is a name
+    with _lock:
+        found = _asked.get(host)
+        if found is None:
+            if len(_asked) >= _MOST:
+                raise TimeoutError(
+                    f"{_MOST} other names of hosts are still being resolved"
+                )
+            found = Future()
+            threading.Thread(
+                target=_resolve, args=(host, found), name="resolve", daemon=True
+            ).start()
+            _asked[host] = found
+    try:
+        return found.result(timeout_s)
+    except NotInTimeError:
+        if found.done():  # so says the system itself, or it has just answered
+            return found.result()
+        raise TimeoutError(
+            f"the name {host} was not resolved to an address within {timeout_s:g} s"
+            + f" ({option})" * bool(option)
+        ) from None
+
+
+def _resolve(host: str, found: Future[list[str]]) -> None:
+    try:
+        addresses = _ask(host)
+    except BaseException as error:
+        _forget(host, found)
+        found.set_exception(error)
+    else:
+        _forget(host, found)
+        found.set_result(addresses)
+
+
+def _forget(host: str, found: Future[list[str]]) -> None:
+    """Let whoever asks from now on ask the system again: what it says may change."""
+    with _lock:
+        if _asked.get(host) is found:
+            del _asked[host]
+
+
+def _ask(host: str, flags: int = 0) -> list[str]:
+    """Ask the system; return the addresses of a host, as texts, best first."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
+    addresses = []
+    for *_, where in found:
+        address, _, *more = map(str, where)  # of IPv6 also flow and scope
+        if len(more) > 1 and more[1] != "0" and "%" not in address:
+            address += f"%{more[1]}"
+        addresses.append(address)
+    return list(dict.fromkeys(addresses))
+
+
+def _forget_parent() -> None:
+    """Forget, in a forked child, what threads of the parent ask for."""
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _asked.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trying again, in one place: pauses that double, jitter, and a deadline."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from spark_topics.errors import TopicsError
+
+logger = logging.getLogger("spark_topics.client")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Retry:
+    """A budget of time for one operation and the pauses between its tries.
+
+    Args:
+        first_pause_s: The first pause, in seconds; each further one is twice as long.
+        max_pause_s: The longest one.
+        timeout_s: The whole budget, from now.
+        option: The option that sets it; the error at its end names it.
+    """
+
+    def __init__(
+        self,
+        first_pause_s: float,
+        max_pause_s: float,
+        timeout_s: float,
+        option: str = "",
+    ) -> None:
+        self._option = option
+        self._first_pause_s = self._pause_s = first_pause_s
+        self._max_pause_s = max_pause_s
+        self._timeout_s = timeout_s
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again with the whole budget: there was progress."""
+        self._pause_s = self._first_pause_s
+        self._deadline = time.monotonic() + self._timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Return what is left of the budget, in seconds, never negative."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def pause(self, error: TopicsError) -> None:
+        """Wait before the next try.
+
+        Raises:
+            TopicsError: ``error``, where another try is useless or the budget is
+                spent.
+        """
+        if not error.retriable:
+            raise error
+        if self.remaining_s == 0:
+            raise self._spent(error)
+        # Half to all of the pause, so that many tasks do not come back in step.
+        pause_s = min(self._pause_s * random.uniform(0.5, 1.0), self.remaining_s)
+        logger.debug("trying again in %.2f s after: %s", pause_s, error)
+        time.sleep(pause_s)
+        self._pause_s = min(self._pause_s * 2, self._max_pause_s)
+
+    def _spent(self, error: TopicsError) -> TopicsError:
+        if not self._option:
+            return error
+        end = "" if error.message.endswith((".", "?", "!")) else "."
+        return error.saying(
+            f"{error.message}{end} It was tried for {self._timeout_s:g} s: look at the "
+            f"broker's log, or raise `{self._option}`."
+        )
+
+
+def ask_all(
+    keys: Iterable[K],
+    ask: Callable[[list[K]], Mapping[K, V | TopicsError]],
+    retry: Retry,
+) -> dict[K, V]:
+    """Ask about all keys together, and again about those whose error is retriable.
+
+    Args:
+        keys: What to ask about.
+        ask: Asks about some keys and returns an answer or an error for each.
+        retry: How long to go on without a single answer.
+
+    Raises:
+        TopicsError: A final error, or one that lasted as long as ``retry`` does.
+    """
+    answers: dict[K, V] = {}
+    pending = list(keys)
+    while pending:
+        failed: dict[K, TopicsError] = {}
+        for key, answer in ask(pending).items():
+            if isinstance(answer, TopicsError):
+                failed[key] = answer
+            else:
+                answers[key] = answer
+        for error in failed.values():
+            if not error.retriable:
+                raise error
+        if len(failed) < len(pending):
+            retry.restart()
+        pending = list(failed)
+        if pending:
+            retry.pause(failed[pending[0]])
+    return answers

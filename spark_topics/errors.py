@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the errors of every messaging system have in common.
+
+::
+
+    TopicsError
+    ├── OptionError        options that cannot work
+    ├── SchemaError        columns that do not fit
+    ├── BadRowError        values that cannot be written
+    ├── TransportError     unreachable, cut or silent
+    │   └── TlsError       no connection that is safe
+    ├── ProtocolError      bytes that nobody would send
+    ├── CheckpointError    offsets that are not ours
+    ├── ReadTimeoutError   nothing came for too long
+    └── DataLossError      wanted rows are not there
+
+The package of a messaging system has a root of its own below `TopicsError`, and classes
+that are both that and one of the kinds above, so that its users can catch either::
+
+    class QueueError(TopicsError):
+        condition = "QUEUE"
+
+    class OptionError(QueueError, errors.OptionError):
+        condition = "QUEUE_OPTION"
+
+What is shared raises the classes that a `spark_topics.system.System` names. Errors
+survive pickling, because they travel from executors to the driver. None holds a
+credential, nor a character that would end its line in a log or command a terminal:
+names and sentences of others are part of messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+_E = TypeVar("_E", bound="TopicsError")
+
+#: Of a sentence or a name of somebody else, an error or a log line shows this much.
+_FOREIGN_CHARACTERS = 500
+
+#: No message is longer: it travels to the driver, and into more than one log.
+_MESSAGE_CHARACTERS = 20_000
+
+
+def foreign_text(text: str, limit: int = _FOREIGN_CHARACTERS) -> str:
+    """Return text of somebody else as an error or a log line may show it.
+
+    Control characters are escaped as in a Python literal, and the end is cut off.
+
+    Args:
+        text: Such as what a broker says.
+        limit: Most characters to return.
+    """
+    shown = escaped_text(text[: limit + 1])
+    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
+
+
+def escaped_text(text: str) -> str:
+    """Return text with its control characters escaped as in a Python literal."""
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _rebuild(cls: type[TopicsError], state: dict[str, Any]) -> TopicsError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, state["message"])
+    error.__dict__.update(state)
+    return error
+
+
+class TopicsError(Exception):
+    """Root of all errors of messaging systems.
+
+    Attributes:
+        condition: Stable upper-case name, printed in brackets before the message.
+        message: What happened, where, and what to change.
+        retriable: Whether the same operation may succeed later, unchanged.
+
+    Args:
+        message: The message.
+        retriable: None for what is usual for the class.
+    """
+
+    condition = "TOPICS"
+    retriable = False
+
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
+        self.message = foreign_text(message, _MESSAGE_CHARACTERS)
+        if retriable is not None:
+            self.retriable = retriable
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.message}"
+
+    def about(self: _E, subject: str) -> _E:
+        """Return the same error, its message beginning with what it is about."""
+        return self.saying(f"{subject}: {self.message}")
+
+    def saying(self: _E, message: str, *, retriable: bool | None = None) -> _E:
+        """Return the same error with all its facts, but another message.
+
+        Args:
+            message: What it says.
+            retriable: Whether the operation may succeed later; None: as before.
+        """
+        state = {**self.__dict__, "message": foreign_text(message, _MESSAGE_CHARACTERS)}
+        if retriable is not None:
+            state["retriable"] = retriable
+        return cast(_E, _rebuild(type(self), state))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__)
+
+
+class OptionError(TopicsError, ValueError):
+    """Options are unknown, malformed, or contradict each other.
+
+    All problems are reported at once.
+
+    Attributes:
+        problems: Every problem found, one sentence each.
+    """
+
+    condition = "TOPICS_OPTION"
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = problems
+
+
+class SchemaError(TopicsError, ValueError):
+    """Columns or types do not fit what a topic has, or what can be written."""
+
+    condition = "TOPICS_SCHEMA"
+
+
+class BadRowError(TopicsError, ValueError):
+    """A row to be written holds a value that no message can hold."""
+
+    condition = "TOPICS_BAD_ROW"
+
+
+class TransportError(TopicsError, ConnectionError):
+    """A server could not be reached, or the connection to it broke or fell silent.
+
+    Attributes:
+        broker: ``host:port`` of the other side.
+    """
+
+    condition = "TOPICS_CONNECTION"
+    retriable = True
+
+    def __init__(
+        self, message: str, *, broker: str = "", retriable: bool | None = None
+    ) -> None:
+        super().__init__(message, retriable=retriable)
+        self.broker = broker
+
+
+class TlsError(TransportError):
+    """A connection could not be made safe: nothing was sent on it.
+
+    Attributes:
+        is_unheard: Whether the other side only closed the connection.
+    """
+
+    condition = "TOPICS_TLS"
+    retriable = False
+
+    def __init__(
+        self, message: str, *, broker: str = "", is_unheard: bool = False
+    ) -> None:
+        super().__init__(message, broker=broker, retriable=False)
+        self.is_unheard = is_unheard
+
+
+class ProtocolError(TopicsError):
+    """The other side sent bytes that its protocol does not allow.
+
+    Attributes:
+        size_bytes: Size of what is larger than it may be, 0 where something else is
+            wrong.
+        limit_bytes: How large it may be.
+    """
+
+    condition = "TOPICS_PROTOCOL"
+
+    def __init__(
+        self, message: str, *, size_bytes: int = 0, limit_bytes: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class CheckpointError(TopicsError, ValueError):
+    """An offset in a streaming query's checkpoint cannot be read by this version."""
+
+    condition = "TOPICS_CHECKPOINT"
+
+
+class ReadTimeoutError(TopicsError, TimeoutError):
+    """A topic partition delivered nothing for too long though rows are due.
+
+    Attributes:
+        topic_partition: Its name.
+    """
+
+    condition = "TOPICS_READ_TIMEOUT"
+
+    def __init__(
+        self, message: str, *, topic_partition: str = "", retriable: bool | None = None
+    ) -> None:
+        super().__init__(message, retriable=retriable)
+        self.topic_partition = topic_partition
+
+
+class DataLossError(TopicsError):
+    """Rows that were asked for are no longer in the topic.
+
+    Attributes:
+        topic_partition: Its name.
+        wanted: Position of the first row that was asked for.
+        available: The first position that can still be read, "" where there is none.
+    """
+
+    condition = "TOPICS_DATA_LOSS"
+
+    def __init__(
+        self, message: str, *, topic_partition: str, wanted: str, available: str
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.wanted = wanted
+        self.available = available

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that a user gives, checked against those that are known.
+
+All problems are reported together, so that a set of options is mended in one go. Values
+of options that may hold a secret are not kept, printed or logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from spark_topics.errors import OptionError
+from spark_topics.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
+from spark_topics.options.values import nearest
+from spark_topics.system import System
+
+_ModelT = TypeVar("_ModelT", bound=Model)
+
+#: What names of options are made of, those of other sources included.
+_NAME = re.compile(r"[\w.-]*", re.ASCII)
+
+#: Spark 4.3 hands sources in Python an empty map for a table in its catalog.
+_NOTHING_CAME = (
+    "(Of a table in Spark's catalog a source in Python is not given the OPTIONS: name"
+    " them in the query, by WITH (...) or .options(...).table(...), or use CREATE"
+    " TEMPORARY VIEW ... USING, which keeps them.)"
+)
+
+
+class KnownOptions:
+    """Every option that a protocol knows.
+
+    Args:
+        specs: The options, no two with a name in common.
+        system: Whose options they are.
+        ignored_prefix: Beginning of further names, which are accepted without effect.
+        problem_of_other: Says what to do about a name that is no option, where other
+            sources have it; else "".
+
+    Attributes:
+        system: As given.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[OptionSpec[Any]],
+        system: System,
+        *,
+        ignored_prefix: str | None = None,
+        problem_of_other: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self.system = system
+        self._names: dict[str, str] = {}  # as documents spell them, by plain key
+        self._by_key: dict[str, OptionSpec[Any]] = {}
+        for spec in specs:
+            self._names[_plain(spec.name)] = spec.name
+            for key in map(_plain, (spec.name, *spec.aliases)):
+                assert self._by_key.get(key, spec) is spec, key
+                self._by_key[key] = spec
+        self._ignored_prefix = ignored_prefix and _plain(ignored_prefix)
+        self._problem_of_other = problem_of_other
+
+    def __getitem__(self, key: str) -> OptionSpec[Any]:
+        return self._by_key[_plain(key)]
+
+    def get(self, key: str) -> OptionSpec[Any] | None:
+        """Return the option of this name or alias, case and dots apart."""
+        return self._by_key.get(_plain(key))
+
+    def ignores(self, key: str) -> bool:
+        """Return whether a name that no option has is accepted all the same."""
+        prefix = self._ignored_prefix
+        return prefix is not None and _plain(key).startswith(prefix)
+
+    def problem_of_unknown(self, key: str) -> str:
+        """Return a sentence about a name that is no option."""
+        return self._problem_of_other(_shown(key)) or (
+            f"There is no option {_shown(key)!r}.{nearest(_plain(key), self._names)}"
+        )
+
+
+def _shown(key: str) -> str:
+    """Return a name as it may be shown.
+
+    What no name has in it is the beginning of a value that got there, and may be a
+    secret, as in ``authParams:token:c2VjcmV0==``.
+    """
+    name = _NAME.match(key)
+    assert name is not None
+    return key if name.end() == len(key) else f"{name[0]}..."
+
+
+def _plain(key: str) -> str:
+    """Return a name as it is compared: without case and dots."""
+    return key.lower().replace(".", "")
+
+
+class Given:
+    """The options given: their values, and all problems so far.
+
+    Args:
+        options: The map that Spark hands over; keys in any case.
+        known: The options there are.
+        use: What they are given for: one kind of read or write.
+
+    Attributes:
+        use: What they are given for.
+        problems: What is wrong, in sentences. Checks of values that depend on each
+            other add theirs.
+        warnings: What differs from what the user may expect, likewise.
+        path: What Spark gives as ``path``, which is no option of ours: ``load(...)``
+            and ``save(...)`` set it, and tables of Spark's catalog have one.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], known: KnownOptions, use: Scope
+    ) -> None:
+        self.use = use
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self.path: str | None = None
+        self._known = known
+        self._came = bool(options)
+        self._ignored: list[str] = []
+        self._keys: dict[str, tuple[str, str]] = {}  # key and text, by name
+        # By name. None where there is a problem, so that it does not count as missing.
+        self._values: dict[str, Any] = {}
+        for key, text in options.items():
+            spec = known.get(key)
+            if spec is not None:
+                self._admit(spec, key, text)
+            elif known.ignores(key):
+                self._ignored.append(_shown(key))
+            elif key.lower() in ("path", "paths"):
+                self.path = text
+                self._ignored.append(key)
+            else:
+                self.problems.append(known.problem_of_unknown(key))
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether an option was given, be it with a problem."""
+        return self._known[name].name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an option, or else of its default."""
+        spec = self._known[name]
+        value = self._values.get(spec.name)
+        return spec.default_value if value is None else value
+
+    def fill(self, model: type[_ModelT], **others: Any) -> _ModelT:
+        """Make a model from the values given.
+
+        Args:
+            model: Its type, whose fields say which options set them.
+            others: Values of fields, instead of what options or defaults would say.
+        """
+        chosen = dict(others)
+        for field, specs in specs_by_field(model).items():
+            values = (self._values.get(spec.name) for spec in specs)
+            value = next((value for value in values if value is not None), None)
+            if value is not None:
+                chosen.setdefault(field, value)
+        return model(**chosen)
+
+    def key_of(self, name: str) -> str:
+        """Return by which of its names an option was given, "" where it was not."""
+        return self._keys.get(self._known[name].name, ("", ""))[0]
+
+    def has_no_effect(self, name: str) -> None:
+        """Say of an option, if it was given, that it changes nothing beside others."""
+        if name in self:
+            self._ignored.append(self._known[name].name)
+
+    def leave_out(self, name: str) -> None:
+        """Ignore an option that has no effect beside others."""
+        if name in self:
+            del self._values[self._known[name].name]
+            self._ignored.append(self._known[name].name)
+
+    def finish(self, *, quiet: bool) -> None:
+        """Report the problems, or else what was ignored.
+
+        Args:
+            quiet: Whether to say nothing of what was ignored.
+
+        Raises:
+            OptionError: With every problem found; of the system's own class.
+        """
+        if self.problems:
+            hints = () if self._came else (_NOTHING_CAME,)
+            raise self._known.system.option_error(*self.problems, *hints)
+        if not quiet:
+            logger = self._known.system.logger("options")
+            _warn_ignored(logger, self._ignored, "write" if self._is_write else "read")
+            _warn(logger, self.warnings)
+
+    @property
+    def _is_write(self) -> bool:
+        return self.use in Scope.WRITE
+
+    def _admit(self, spec: OptionSpec[Any], key: str, text: str) -> None:
+        first_key, first_text = self._keys.setdefault(spec.name, (key, text))
+        if first_key != key:
+            if first_text != text:
+                self.problems.append(
+                    f"{spec.name} is given twice with different values, as {first_key}"
+                    f" and as {key}."
+                )
+            return
+        if not spec.scope & self.use:
+            self._misplaced(spec)
+        elif spec.support is Support.REFUSED:
+            if text.strip().lower() not in spec.harmless:
+                hint = f" {spec.hint}" if spec.hint else ""
+                self.problems.append(
+                    f"{spec.name} is not supported yet by this version.{hint}"
+                )
+        elif spec.support is Support.IGNORED:
+            self._ignored.append(spec.name)
+        else:
+            self._values[spec.name] = self._parsed(spec, text)
+
+    def _parsed(self, spec: OptionSpec[Any], text: str) -> Any:
+        if not text.strip():
+            self.problems.append(f"{spec.name} is empty: set it or leave it out.")
+            return None
+        try:
+            return spec.parse(text, spec.name)
+        except OptionError as error:
+            self.problems.extend(error.problems)
+            return None
+
+    def _misplaced(self, spec: OptionSpec[Any]) -> None:
+        if self._is_write and spec.in_writes:
+            self.problems.append(
+                f"{spec.name} is an option of reading: {spec.in_writes}."
+            )
+        elif self.use is Scope.STREAM and spec.in_streams:
+            self.problems.append(
+                f"{spec.name} is an option of batch reads: {spec.in_streams}."
+            )
+        else:
+            # One set of options often serves a read and a write, or a stream and its
+            # backfill.
+            self._ignored.append(spec.name)
+
+
+_warned: set[tuple[str, str, str]] = set()
+
+
+def _warn(logger: logging.Logger, sentences: Iterable[str]) -> None:
+    """Warn once a process, as below."""
+    for sentence in sentences:
+        if (logger.name, "", sentence) not in _warned:
+            _warned.add((logger.name, "", sentence))
+            logger.warning("%s", sentence)
+
+
+def _warn_ignored(logger: logging.Logger, names: Iterable[str], use: str) -> None:
+    """Warn once a process: Spark reads the same options many times."""
+    new = sorted({(logger.name, use, name) for name in names} - _warned)
+    if new:
+        _warned.update(new)
+        logger.warning(
+            "These options have no effect on this %s, and are ignored: %s",
+            use,
+            ", ".join(name for _, _, name in new),
+        )

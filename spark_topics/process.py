@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to a Python process that Spark started, and to no other.
+
+In a user's own program, signals and logging are the user's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+#: The program that Spark runs on the driver for each source of a stream.
+_SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+#: And the one that it runs there to commit a micro-batch, or to abort it.
+_SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
+
+#: As Spark's own lines on a console.
+_FORMAT = logging.Formatter(
+    "%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"
+)
+
+
+def _program() -> str:
+    """Return the name of the module that this process runs, "" where it has none."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return getattr(spec, "name", None) or ""
+
+
+def is_spark_worker() -> bool:
+    """Return whether Spark started this process, for Python that is its business."""
+    return _program().startswith("pyspark.")
+
+
+def only_ends_micro_batches() -> bool:
+    """Return whether Spark runs this process to commit or abort, and for nothing else.
+
+    It makes a writer of its own for that.
+    """
+    # Spark's daemon, which such processes come from, is told what they are to run.
+    return _SINK_RUNNER in (_program(), *sys.argv[1:2])
+
+
+def show_lines(logger: logging.Logger) -> None:
+    """Let a logger's lines go to the standard error, which Spark passes on.
+
+    Nothing is done where logging was set up, nor in a process that Spark did not start.
+    """
+    if logger.hasHandlers() or logger.level != logging.NOTSET:
+        return
+    if not is_spark_worker():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_FORMAT)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+class Termination:
+    """Turns SIGTERM into an exit, so that a stream's reader is stopped first.
+
+    Spark ends the source of a stopped query by this signal, and not otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._has_come = False
+
+    def expect(self) -> None:
+        """Exit when it comes, where this process does nothing but drive one reader."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if _program() == _SOURCE_RUNNER and is_main:
+            signal.signal(signal.SIGTERM, self._leave)
+
+    def complete(self) -> None:
+        """End the process as Spark meant to, if the signal has come.
+
+        What the process would still have to say is not read.
+        """
+        if self._has_come:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _leave(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._has_come = True
+        sys.exit()

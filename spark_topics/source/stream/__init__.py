@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Micro-batches: limits, offsets in the checkpoint, new topic partitions."""

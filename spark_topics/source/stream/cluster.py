@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the planning of a stream asks of a messaging system.
+
+The planner knows topic partitions by name and positions by their order, and nothing
+else of the system that has them. An implementation of ``Cluster`` gets streams with
+discovery, limits, ``availableNow``, checkpoints and reports of data loss. An example
+is ``tests/spark_topics/source/stream/number_cluster.py``, whose positions are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.checkpoint import OffsetT, Span
+from spark_topics.source.stream.position import P
+from spark_topics.system import System
+
+#: What a task reads.
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus(Generic[P]):
+    """What there is to read of a topic partition.
+
+    Attributes:
+        after: Reading goes on after this position.
+        last: The last message that can be read now, None where there is none.
+    """
+
+    after: P
+    last: P | None
+
+    @property
+    def unread(self) -> Unread[P] | None:
+        """What is new, None where nothing is."""
+        if self.last is None or not self.after < self.last:
+            return None
+        return Unread(self.after, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread(Generic[P]):
+    """The messages of a topic partition that are to be read.
+
+    Attributes:
+        after: Where they begin, exclusive.
+        last: The last of them.
+    """
+
+    after: P
+    last: P
+
+
+@dataclass(frozen=True, slots=True)
+class NextEntry(Generic[P]):
+    """An entry that is to be read soon, and what a limit counts of it.
+
+    Attributes:
+        position: The position of a query that has read it.
+        size: Rows and stored bytes.
+        published_ms: When it was published, in milliseconds since 1970; None where that
+            is not known.
+    """
+
+    position: P
+    size: EntrySize
+    published_ms: int | None = None
+
+
+class Waiting(NamedTuple):
+    """How much of a topic partition is to be read.
+
+    Attributes:
+        entries: Their number, at least 1; an estimate.
+        is_all: Whether that many are all there are, as far as is known.
+    """
+
+    entries: int
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Generic[P]):
+    """What a micro-batch reads of a topic partition.
+
+    Attributes:
+        unread: What there is.
+        entries: How many entries it reads, at least 1; None for all there is.
+        ahead: The first of them, as far as they are known.
+    """
+
+    unread: Unread[P]
+    entries: int | None
+    ahead: Sequence[NextEntry[P]] = ()
+
+
+class Cluster(Protocol[P, OffsetT, R_co]):
+    """A messaging system, as the driver of one streaming query sees it.
+
+    Topic partitions have names, whatever these are. Every method that asks raises a
+    TopicsError where the system does not answer, or refuses.
+    """
+
+    @property
+    def system(self) -> System:
+        """In whose name to warn, and to raise."""
+
+    @property
+    def earliest(self) -> P:
+        """The position before everything."""
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values of topic partitions as JSON: by topic, then by partition."""
+
+    def read_offset(self, tree: Mapping[str, Any]) -> OffsetT:
+        """Read an offset of the checkpoint.
+
+        Raises:
+            CheckpointError: It is not one of ours.
+        """
+
+    def next_offset(
+        self,
+        start: OffsetT | None,
+        last_read: Mapping[str, P],
+        start_after: Mapping[str, P],
+    ) -> OffsetT:
+        """Return the end of a micro-batch, with what a restart has to find in it.
+
+        Args:
+            start: Start of the micro-batch; None for the start of the query.
+            last_read: As in Offset.
+            start_after: As in Offset.
+        """
+
+    def recorded(self, offset: OffsetT) -> bool:
+        """Learn from an offset that Spark has written down.
+
+        Only from now on may the query leave anything in the cluster: an offset that is
+        in no checkpoint is forgotten with this process.
+
+        Returns:
+            Whether to visit the topic partitions before anything else, so that what
+            the query has yet to read is kept for it.
+        """
+
+    # -- topic partitions --------------------------------------------------------------
+
+    def starts(self) -> dict[str, P]:
+        """Return the positions after which a new query starts, as its options say.
+
+        Raises:
+            OptionError: Options do not fit the topics.
+            TopicNotFoundError: A topic does not exist.
+            DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        """
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return the topic partitions to read that exist now.
+
+        Args:
+            wait: Whether to wait for those that do not exist, where options say so.
+        """
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether the options, which may have changed, still include it."""
+
+    def topic_of(self, name: str) -> str:
+        """Return the topic of a topic partition: its entries are of similar size."""
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
+        """Return where these begin and end; those that are gone are left out."""
+
+    def visit(
+        self, begins: Mapping[str, P]
+    ) -> AbstractContextManager[Mapping[str, PartitionStatus[P] | None]]:
+        """Acknowledge what was read and see what there is to read.
+
+        If the block that follows fails, what the visit has begun to keep for the query
+        is released: it would look as if it had been kept all the time.
+
+        Args:
+            begins: The position that each topic partition was read up to.
+
+        Returns:
+            The status of each, None where it is gone. Where rows are gone, or never
+            existed, reading goes on elsewhere than asked for.
+
+        Raises:
+            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+        """
+
+    # -- how far a micro-batch goes ----------------------------------------------------
+
+    def backlog(self, news: Mapping[str, Unread[P]]) -> dict[str, Waiting]:
+        """Return how many entries wait in each topic partition."""
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[P]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[P]]]:
+        """Return the next entries of some topic partitions, where that costs little.
+
+        Args:
+            news: What there is to read in each.
+            on_seen: Called with each entry that was not seen before: the name of its
+                topic partition, and its size.
+            is_one_enough: Whether the very next entry of each is all that is wanted.
+        """
+
+    def ends(self, shares: Mapping[str, Share[P]]) -> dict[str, P]:
+        """Return the end of each share, no further than its last message."""
+
+    def ranges(self, spans: Sequence[Span[P]]) -> Sequence[R_co]:
+        """Return what tasks read of a micro-batch: the same rows each time."""
+
+    # -- the end -----------------------------------------------------------------------
+
+    def acknowledge(self, read: Mapping[str, P]) -> None:
+        """Acknowledge what Spark has committed, where that can be done at once."""
+
+    def close(self) -> None:
+        """Let go of what is held for the query."""

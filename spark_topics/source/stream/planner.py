@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans the micro-batches of a stream. Runs on the driver, for as long as the query.
+
+The life of a micro-batch, from what Spark asks to what the cluster is asked::
+
+    Spark               StreamPlanner                        Cluster
+    ------------------------------------------------------------------------------
+    initialOffset       initial         a new query          starts
+    latestOffset(a)     latest(a)
+                          IdleRest      was all quiet?
+                          TopicSet      new ones, old ones   partitions, edges
+                                        acknowledge a, see   visit
+                                        what is new
+                          BatchEnds     limits               backlog, peek, ends
+      writes b down     -> b
+    partitions(a, b)    ranges(a, b)    b is recorded        recorded, visit
+      tasks read                        what tasks read      ranges
+      commits b
+    commit(b)           commit(b)       at once, if it can   acknowledge
+    latestOffset(b)     latest(b)       ...
+
+Spark keeps the truth, in its checkpoint: how far each micro-batch goes. What is
+acknowledged follows it, never ahead: what a committed batch has read, so that the
+backlog drains, and nothing else, so that retention keeps what a restart needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
+from spark_topics.source.stream.checkpoint import OffsetT, batch_spans
+from spark_topics.source.stream.cluster import Cluster
+from spark_topics.source.stream.idle_rest import IdleRest
+from spark_topics.source.stream.position import P
+from spark_topics.source.stream.topic_set import TopicSet
+
+R = TypeVar("R")
+
+
+class StreamPlanner(Generic[P, OffsetT, R]):
+    """Says where a query starts, how far its micro-batches go and what they read.
+
+    Args:
+        cluster: Has the topics.
+        limits: How large micro-batches are.
+        discovery_interval_s: How often to look for new topic partitions, in seconds.
+        fail_on_data_loss: Whether it is an error that a topic partition is gone.
+        age_interval_s: How often to look, only for the progress, how old the first
+            unread entries are, in seconds; None for never.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster[P, OffsetT, R],
+        limits: StreamLimits,
+        *,
+        discovery_interval_s: float,
+        fail_on_data_loss: bool,
+        age_interval_s: float | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = TopicSet(
+            cluster,
+            discovery_interval_s=discovery_interval_s,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        self._ends = BatchEnds(cluster, limits, age_interval_s)
+        self._rest = IdleRest()
+        self._initial: OffsetT | None = None
+        self._latest: dict[str, P] = {}  # where the topic partitions end
+
+    def offset(self, tree: Mapping[str, Any]) -> OffsetT:
+        """Read an offset that Spark hands back.
+
+        Raises:
+            CheckpointError: It is not one of ours.
+        """
+        return self._cluster.read_offset(tree)
+
+    def initial(self) -> OffsetT:
+        """Return where a new query starts: looked up once, however often it is asked.
+
+        Raises:
+            OptionError: Offsets or times do not fit the topics.
+            TopicNotFoundError: A topic does not exist.
+            DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        if self._initial is None:
+            starts = self._cluster.starts()
+            self._initial = self._cluster.next_offset(None, starts, starts)
+        return self._initial
+
+    def fix_target(self) -> None:
+        """Limit the stream to what is stored now.
+
+        Raises:
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        self._topics.fix()
+
+    def latest(
+        self,
+        start: OffsetT,
+        *,
+        unlimited: bool = False,
+        is_committed: bool = True,
+    ) -> OffsetT:
+        """Return how far the next micro-batch goes; ``start`` where nothing is new.
+
+        What is before ``start`` was committed by Spark, so it is acknowledged, unless
+        it is the start of the query, which is recorded nowhere yet.
+
+        Args:
+            start: The end of the last micro-batch.
+            unlimited: Whether to ignore the limits.
+            is_committed: Whether ``start`` is known to be committed. A query that goes
+                on acknowledges nothing before its first micro-batch otherwise.
+
+        Raises:
+            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        began_s = time.monotonic()
+        if self._rest.covers(start):
+            return start
+        if is_committed and start != self._initial:
+            self._cluster.recorded(start)
+        statuses = self._topics.visit(self._topics.begins(start))
+        news = {
+            name: unread
+            for name, status in statuses.items()
+            if (unread := status.unread) is not None
+        }
+        ends = self._ends.decide(
+            news, unlimited=unlimited, may_wait=not self._topics.is_fixed
+        )
+        self._latest = {
+            name: status.after if status.last is None else status.last
+            for name, status in statuses.items()
+        }
+        last_read = {
+            name: ends[name] if name in ends else start.last_read[name]
+            for name in statuses
+            if name in ends or name in start.last_read
+        }
+        if last_read == start.last_read:
+            self._rest.begin(start, time.monotonic() - began_s)
+            return start
+        self._ends.batch_planned()
+        # The start of the query is in no offset but the ends that follow from it.
+        start_after = dict(start.last_read) if start.is_start_of_query else {}
+        for name in ends:
+            if statuses[name].after != start.last_read.get(name):
+                start_after[name] = statuses[name].after
+        return self._cluster.next_offset(start, last_read, start_after)
+
+    def ranges(self, start: OffsetT, end: OffsetT) -> Sequence[R]:
+        """Return what the micro-batch between two offsets reads.
+
+        The rows depend on the offsets alone; into which parts they are split may
+        depend on what is stored, too.
+
+        Spark has recorded ``end``. So this is when the query may leave something in
+        the cluster, and no earlier: one that dies before that leaves nothing.
+
+        Raises:
+            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        earliest = self._cluster.earliest
+        if self._cluster.recorded(end):
+            self._topics.visit(
+                {name: end.begin(start, name, earliest) for name in end.last_read}
+            )
+        return self._cluster.ranges(batch_spans(start, end, earliest))
+
+    def commit(self, end: OffsetT) -> None:
+        """Acknowledge what Spark has committed, where that was not done yet."""
+        self._cluster.acknowledge(end.last_read)
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return where the topics end, and what the last plan leaves of them.
+
+        Returns:
+            ``latest`` (positions), ``backlogEntries`` (numbers of stored entries),
+            ``backlogBytes`` (about, as stored) and ``ageMs`` (since the first entry
+            was published that was unread before the plan, where that is known), all by
+            topic and partition number; None before the first plan.
+        """
+        if not self._latest:
+            return None
+        ends = self._ends
+        backlogs = {name: ends.backlogs.get(name, 0) for name in self._latest}
+        return {
+            "v": 1,
+            "latest": self._cluster.tree(
+                {name: str(at) for name, at in self._latest.items()}
+            ),
+            "backlogEntries": self._cluster.tree(backlogs),
+            "backlogBytes": self._cluster.tree(
+                {name: ends.bytes_of(name, count) for name, count in backlogs.items()}
+            ),
+            "ageMs": self._cluster.tree(
+                {
+                    name: age_ms
+                    for name in self._latest
+                    if (age_ms := ends.age_ms(name)) is not None
+                }
+            ),
+        }
+
+    def stop(self) -> None:
+        """Let go of the cluster."""
+        self._cluster.close()

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topic partitions of a stream: which there are, and where each goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Generic
+
+from spark_topics.source.stream.checkpoint import Offset, OffsetT
+from spark_topics.source.stream.cluster import Cluster, PartitionStatus
+from spark_topics.source.stream.position import P
+
+
+class TopicSet(Generic[P, OffsetT]):
+    """Finds topic partitions that are new, and drops those that are gone.
+
+    Args:
+        cluster: Has them.
+        discovery_interval_s: How often to look for new ones, in seconds.
+        fail_on_data_loss: Whether it is an error that one is gone.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster[P, OffsetT, object],
+        *,
+        discovery_interval_s: float,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._interval_s = discovery_interval_s
+        self._fail_on_data_loss = fail_on_data_loss
+        self._names: list[str] = []
+        self._next_discovery_s = 0.0  # by the monotonic clock
+        # The last position to read in each, where that is fixed.
+        self._target: Mapping[str, P | None] | None = None
+        # Where to go on in those that are new, or whose next rows are gone.
+        self._starts: dict[str, P] = {}
+        # Positions that their topic partition has never reached.
+        self._unreached: dict[str, P] = {}
+        self._gone: set[str] = set()  # those that were warned about
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether rows that arrive from now on are not read."""
+        return self._target is not None
+
+    def fix(self) -> None:
+        """Limit the stream to what is stored now.
+
+        Raises:
+            DataLossError: A topic partition went meanwhile, and that is an error.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        found = self._edges(self._cluster.partitions(wait=True))
+        self._target = {name: status.last for name, status in found.items()}
+
+    def begins(self, start: OffsetT) -> dict[str, P]:
+        """Return the position after which each topic partition goes on.
+
+        Args:
+            start: The end of the last micro-batch.
+
+        Raises:
+            DataLossError: A topic partition is gone, and that is an error.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        self._discover()
+        known = set(self._names)
+        names = self._names + [
+            name
+            for name in start.last_read
+            if name not in known and self._cluster.is_wanted(name)
+        ]
+        new = [n for n in names if n not in start.last_read and n not in self._starts]
+        # What is found while a query runs is read from its first row on.
+        found = self._edges(new)
+        self._starts.update({name: status.after for name, status in found.items()})
+        gone = {*new} - {*found}
+        return {name: self._begin(start, name) for name in names if name not in gone}
+
+    def visit(self, begins: Mapping[str, P]) -> dict[str, PartitionStatus[P]]:
+        """Return the status of those that exist, no further than the target.
+
+        Args:
+            begins: The position that each was read up to.
+
+        Raises:
+            DataLossError: Rows or topic partitions are gone, and that is an error.
+            TopicsError: The cluster does not answer, or refuses.
+        """
+        statuses = {}
+        with self._cluster.visit(begins) as found:
+            for name, status in found.items():
+                if status is None:
+                    self._drop(name, begins[name])
+                else:
+                    self._gone.discard(name)
+                    self._go_on(name, begins[name], status.after)
+                    statuses[name] = self._within_target(name, status)
+        return statuses
+
+    def _discover(self) -> None:
+        if self._target is not None:
+            self._names = [name for name in self._target if name not in self._gone]
+        elif time.monotonic() >= self._next_discovery_s:
+            self._names = self._cluster.partitions()
+            self._next_discovery_s = time.monotonic() + self._interval_s
+
+    def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
+        """Return where these begin and end; drop those deleted since discovery."""
+        found = self._cluster.edges(names)
+        for name in names:
+            if name not in found:
+                self._drop(name, self._cluster.earliest)
+        return found
+
+    def _begin(self, start: Offset[P], name: str) -> P:
+        read, known = start.last_read.get(name), self._starts.get(name)
+        if known is None:
+            return start.last_read[name]
+        if read is None or read == self._unreached.get(name):
+            return known
+        return max(read, known)
+
+    def _go_on(self, name: str, begin: P, after: P) -> None:
+        if after != begin:
+            self._starts[name] = after
+        if after < begin:
+            self._unreached[name] = begin
+
+    def _within_target(
+        self, name: str, status: PartitionStatus[P]
+    ) -> PartitionStatus[P]:
+        if self._target is None or status.last is None:
+            return status
+        target = self._target.get(name)
+        last = None if target is None else min(status.last, target)
+        return replace(status, last=last)
+
+    def _drop(self, name: str, begin: P) -> None:
+        """Go on without a topic partition that is gone, or raise."""
+        wanted, system = begin.next(), self._cluster.system
+        message = f"{name} is gone: it was deleted, " + (
+            "before the query has read any of it."
+            if begin == self._cluster.earliest
+            else f"though the query has read it only up to {begin} and wanted {wanted} "
+            "next. Nothing of it is available."
+        )
+        if self._fail_on_data_loss:
+            raise system.data_loss_error(
+                f"{message} Set `failOnDataLoss` to false to go on without it; if it "
+                "is created again, it is then read from its first row on.",
+                topic_partition=name,
+                wanted=str(wanted),
+                available="",
+            )
+        self._starts.pop(name, None)
+        self._names = [topic for topic in self._names if topic != name]
+        if name not in self._gone:
+            self._gone.add(name)
+            condition = system.data_loss_error.condition
+            system.logger("source").warning(
+                "[%s] %s Going on without it.", condition, message
+            )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads: the plan is made on the driver, the rows are read on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_topics.source.source import Source
+
+
+class TaskPartition(InputPartition):
+    """The part of a query that one task reads.
+
+    Attributes:
+        value: What the source has planned for it.
+    """
+
+
+class BatchReader(DataSourceReader):
+    """Read topics once, from fixed starts to fixed ends.
+
+    Args:
+        source: What to read.
+        schema: The columns wanted.
+    """
+
+    def __init__(self, source: Source[Any], schema: pa.Schema) -> None:
+        self._schema = schema
+        self._source = source
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one input partition for each task of the plan. On the driver.
+
+        Raises:
+            TopicsError: As ``Source.plan`` does.
+        """
+        return [TaskPartition(task) for task in self.tasks()]
+
+    def tasks(self) -> Sequence[Any]:
+        """Return what tasks are to read."""
+        return self._source.plan()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one input partition, in order. On an executor.
+
+        Raises:
+            TopicsError: As ``Source.read`` does.
+        """
+        return self._source.read(partition.value, self._schema, streaming=False)

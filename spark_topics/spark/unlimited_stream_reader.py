@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams where Spark lets no source limit its micro-batches: 4.0 and 4.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.datasource import InputPartition
+
+from spark_topics.source.source import Source
+from spark_topics.spark.stream_reader_base import StreamReaderBase
+
+
+class UnlimitedStreamReader(StreamReaderBase):
+    """Read topics as a stream, each micro-batch all that is there.
+
+    These releases ask how far the topics go, and do not say from where. For
+    ``Trigger.AvailableNow`` they ask once and read up to that answer, so it must never
+    be less than everything.
+
+    Args:
+        source: What to read; `problem_of_limits` has nothing to say of its options.
+        schema: The columns wanted.
+    """
+
+    def __init__(self, source: Source[Any], schema: pa.Schema) -> None:
+        super().__init__(source, schema)
+        self._known: Mapping[str, Any] | None = None  # the newest offset Spark told of
+        self._is_committed = True  # unless the query goes on from there
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # 4.2 tells more
+        """Return how far the next micro-batch goes: to where the topics end."""
+        planner = self._plan()
+        known = self._known
+        start = planner.initial() if known is None else planner.offset(known)
+        end = planner.latest(start, unlimited=True, is_committed=self._is_committed)
+        # Whoever asks again has run what was logged, and not committed, in between.
+        self._is_committed = True
+        # The very text where nothing is new: Spark compares texts.
+        return dict(known) if known is not None and end is start else end.to_json()
+
+    def partitions(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[InputPartition]:
+        """Return what a micro-batch reads, one input partition or more for each range.
+
+        A query that goes on is told its newest offset by this, as start and as end,
+        before anything else. Whether that micro-batch was committed is not told, and
+        ``Trigger.AvailableNow`` asks for the latest offset before it is run again.
+        """
+        self._known = end
+        self._is_committed = start != end
+        return [] if start == end else super().partitions(start, end)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Acknowledge what Spark has committed."""
+        self._known = end
+        self._is_committed = True
+        super().commit(end)
+
+
+def problem_of_limits(limits: Mapping[str, object]) -> str:
+    """Return what is wrong with options that limit micro-batches, "" without these.
+
+    Args:
+        limits: By the names of options; None for those that are not set.
+    """
+    given = [f"`{name}`" for name, value in limits.items() if value is not None]
+    if not given:
+        return ""
+    return (
+        f"{' and '.join(given)} cannot be kept: Spark lets Python sources limit a "
+        f"micro-batch since 4.2, and this is {pyspark.__version__}. Use Spark 4.2 "
+        "or newer, or leave it out: then each micro-batch takes all that is there."
+    )

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
+from spark_topics.client.retry import Retry, ask_all
+from tests.support.scripted_fixtures import Clock
+
+FINAL = BrokerError("no", code="NotAllowedError")
+BUSY = BrokerError("later", code="TooManyRequests")
+
+
+def retry(timeout_s: float = 100.0) -> Retry:
+    """Pauses of 1 s to 8 s."""
+    return Retry(1.0, 8.0, timeout_s)
+
+
+def test_pauses_double_up_to_the_longest(clock: Clock) -> None:
+    """With jitter: half to all of it."""
+    one = retry()
+    for _ in range(6):
+        one.pause(BUSY)
+    for pause, limit in zip(clock.pauses, [1, 2, 4, 8, 8, 8], strict=True):
+        assert limit / 2 <= pause <= limit
+
+
+def test_it_ends_at_the_deadline(clock: Clock) -> None:
+    """The last pause is cut, then the error itself is raised."""
+    one = retry(10.0)
+    while one.remaining_s:
+        one.pause(BUSY)
+    with pytest.raises(BrokerError, match="later"):
+        one.pause(BUSY)
+    assert sum(clock.pauses) == pytest.approx(10.0)
+    assert one.remaining_s == 0
+
+
+def test_its_option_is_named(clock: Clock) -> None:
+    """The error at the end keeps its facts, and says for how long it was tried."""
+    one = Retry(1.0, 8.0, 10.0, "pollTimeoutMs")
+    while one.remaining_s:
+        one.pause(BUSY)
+    with pytest.raises(BrokerError, match=r"later\. It .* 10 s.*`pollTimeoutMs`") as at:
+        one.pause(BUSY)
+    assert at.value.code == BUSY.code
+    with pytest.raises(BrokerError) as final:
+        one.pause(FINAL)
+    assert final.value is FINAL
+
+
+def test_a_final_error_is_raised_at_once(clock: Clock) -> None:
+    """No pause for what another try cannot mend."""
+    with pytest.raises(BrokerError, match="no"):
+        retry().pause(FINAL)
+    assert clock.pauses == []
+
+
+def test_progress_begins_anew(clock: Clock) -> None:
+    """Restart brings back the whole budget and the shortest pause."""
+    one = retry(10.0)
+    for _ in range(4):
+        one.pause(BUSY)
+    one.restart()
+    assert one.remaining_s == 10.0
+    one.pause(BUSY)
+    assert clock.pauses[-1] <= 1.0
+
+
+def test_only_what_failed_is_asked_again(clock: Clock) -> None:
+    """Answers are kept; questions that failed for now are repeated together."""
+    rounds: list[list[str]] = []
+
+    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+        rounds.append(keys)
+        return {
+            key: TransportError("cut") if key > "a" and len(rounds) < 3 else len(rounds)
+            for key in keys
+        }
+
+    assert ask_all("abc", ask, retry()) == {"a": 1, "b": 3, "c": 3}
+    assert rounds == [["a", "b", "c"], ["b", "c"], ["b", "c"]]
+
+
+def test_any_answer_brings_back_the_patience(clock: Clock) -> None:
+    """Thousands of topics that a broker loads one by one take longer than one does."""
+    one = retry(2.0)
+    rounds = 0
+
+    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+        nonlocal rounds
+        rounds += 1
+        return {key: BUSY if key != keys[0] else rounds for key in keys}
+
+    keys = [f"t{number}" for number in range(20)]
+    assert ask_all(keys, ask, one) == {key: n + 1 for n, key in enumerate(keys)}
+    assert sum(clock.pauses) > 5 * 2.0
+    assert max(clock.pauses) <= 1.0  # each the first after progress
+
+
+def test_without_an_answer_the_patience_ends(clock: Clock) -> None:
+    """The error is that of a question."""
+    with pytest.raises(BrokerError, match="later"):
+        ask_all("abc", lambda keys: dict.fromkeys(keys, BUSY), retry(10.0))
+    assert sum(clock.pauses) == pytest.approx(10.0)
+
+
+def test_pauses_differ(clock: Clock) -> None:
+    """Tasks that failed together must not come back together."""
+    for _ in range(20):
+        retry().pause(BUSY)
+    assert len(set(clock.pauses)) > 10
+    assert min(clock.pauses) < 0.75 < max(clock.pauses)
+
+
+def test_one_final_error_ends_it(clock: Clock) -> None:
+    """Whatever the others are."""
+    answers: dict[str, int | PulsarSparkError] = {"a": 1, "b": BUSY, "c": FINAL}
+    with pytest.raises(BrokerError, match="no"):
+        ask_all(answers, lambda keys: answers, retry())
+    assert clock.pauses == []
+
+
+def test_nothing_to_ask_asks_nothing() -> None:
+    """No round trip for no question."""
+    assert ask_all([], lambda keys: pytest.fail("asked"), retry()) == {}

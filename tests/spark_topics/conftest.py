@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clock that tests move."""
+
+from tests.support.scripted_fixtures import clock as clock

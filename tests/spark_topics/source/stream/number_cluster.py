@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A messaging system in memory whose positions are numbers: each entry is one row."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.checkpoint import Span
+from spark_topics.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from tests.spark_topics.numbers import (
+    NAMES,
+    NUMBERS,
+    DataLossError,
+    NumberOffset,
+    Offset,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+class NumberCluster:
+    """A cluster, and what one query has there.
+
+    Attributes:
+        logs: First number that is still there, and the next one, by topic partition.
+        read: What was acknowledged.
+        named: What discovery names; None for what there is.
+        wanted: What the options mean; None for all.
+        undone: How many visits have failed.
+    """
+
+    system = NUMBERS
+    earliest = Offset(-1)
+
+    def __init__(self, **logs: tuple[int, int]) -> None:
+        self.logs = dict(logs)
+        self.read: dict[str, Offset] = {}
+        self.named: list[str] | None = None
+        self.wanted: set[str] | None = None
+        self.undone = 0
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """As their names say."""
+        return NAMES.tree(values)
+
+    def read_offset(self, tree: Mapping[str, Any]) -> NumberOffset:
+        """Numbers as text."""
+        return NumberOffset.from_json(tree)
+
+    def next_offset(
+        self,
+        start: NumberOffset | None,
+        last_read: Mapping[str, Offset],
+        start_after: Mapping[str, Offset],
+    ) -> NumberOffset:
+        """There is nothing to add."""
+        return NumberOffset(last_read, start_after)
+
+    def recorded(self, offset: NumberOffset) -> bool:
+        """Nothing is kept for the query."""
+        return False
+
+    def starts(self) -> dict[str, Offset]:
+        """Everything there is."""
+        return {name: at.after for name, at in self.edges(list(self.logs)).items()}
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """All of them."""
+        return list(self.logs) if self.named is None else self.named
+
+    def is_wanted(self, name: str) -> bool:
+        """Every one, unless a test says otherwise."""
+        return self.wanted is None or name in self.wanted
+
+    def topic_of(self, name: str) -> str:
+        """Each is a topic."""
+        return name
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Offset]]:
+        """Where they begin and end."""
+        return {
+            name: PartitionStatus(Offset(log[0] - 1), Offset(log[1] - 1))
+            for name in names
+            if (log := self.logs.get(name)) is not None
+        }
+
+    @contextlib.contextmanager
+    def visit(
+        self, begins: Mapping[str, Offset]
+    ) -> Iterator[dict[str, PartitionStatus[Offset] | None]]:
+        """Nothing is kept, so nothing is let go."""
+        try:
+            yield self.status(begins)
+        except DataLossError:
+            self.undone += 1
+            raise
+
+    def status(
+        self, begins: Mapping[str, Offset]
+    ) -> dict[str, PartitionStatus[Offset] | None]:
+        """Rows that are gone are always an error here."""
+        self.acknowledge(begins)
+        found = self.edges(list(begins))
+        for name, status in found.items():
+            if begins[name] < status.after:
+                wanted = str(begins[name].next())
+                raise DataLossError(
+                    f"{name} has no {wanted}.",
+                    topic_partition=name,
+                    wanted=wanted,
+                    available=str(status.after.next()),
+                )
+        return {
+            name: PartitionStatus(begins[name], found[name].last)
+            if name in found
+            else None
+            for name in begins
+        }
+
+    def backlog(self, news: Mapping[str, Unread[Offset]]) -> dict[str, Waiting]:
+        """Numbers are dense."""
+        return {
+            name: Waiting(unread.last - unread.after, is_all=True)
+            for name, unread in news.items()
+        }
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[Offset]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[Offset]]]:
+        """Sizes are not known before a read."""
+        return {}
+
+    def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
+        """A sum."""
+        return {
+            name: share.unread.last
+            if share.entries is None
+            else Offset(share.unread.after + share.entries)
+            for name, share in shares.items()
+        }
+
+    def ranges(self, spans: Sequence[Span[Offset]]) -> list[tuple[str, range]]:
+        """The numbers of the rows."""
+        return [
+            (span.topic_partition[-1], range(span.after + 1, span.last + 1))
+            for span in spans
+        ]
+
+    def acknowledge(self, read: Mapping[str, Offset]) -> None:
+        """Remembers it."""
+        self.read.update(read)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to processes that Spark started, and to no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from spark_topics.process import Termination, only_ends_micro_batches
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+ENDS = "pyspark.sql.worker.python_streaming_sink_runner"
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """Signals that would have been sent; what is done about SIGTERM is set back."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *given: sent.append(given))
+    before = signal.getsignal(signal.SIGTERM)
+    yield sent
+    signal.signal(signal.SIGTERM, before)
+
+
+def run_as(monkeypatch: pytest.MonkeyPatch, program: str | None) -> None:
+    """Let this process be one that runs this module."""
+    spec = None if program is None else SimpleNamespace(name=program)
+    main = SimpleNamespace(__spec__=spec)
+    monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
+
+
+def test_a_reader_is_stopped_first(
+    monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
+) -> None:
+    """SIGTERM is an exit; a second one is none; then the process ends by the signal."""
+    run_as(monkeypatch, RUNNER)
+    termination = Termination()
+    termination.expect()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    assert not kills
+    termination.complete()
+    assert kills == [(os.getpid(), signal.SIGTERM)]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_stop_without_a_signal(
+    monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
+) -> None:
+    """The process lives on."""
+    run_as(monkeypatch, RUNNER)
+    termination = Termination()
+    termination.expect()
+    termination.complete()
+    assert not kills
+
+
+@pytest.mark.parametrize("program", ["pyspark.daemon", "job", None])
+def test_other_programs_keep_their_handler(
+    monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]], program: str | None
+) -> None:
+    """The signals of a user's program are the user's."""
+    run_as(monkeypatch, program)
+    before = signal.getsignal(signal.SIGTERM)
+    Termination().expect()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_other_threads_cannot_set_handlers(
+    monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
+) -> None:
+    """Python would raise there."""
+    run_as(monkeypatch, RUNNER)
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=Termination().expect)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "is_it"),
+    [
+        ("pyspark.daemon", ["", ENDS], True),
+        (ENDS, [""], True),
+        ("pyspark.daemon", ["", "pyspark.worker"], False),
+        ("pytest", ["", "-k", ENDS], False),
+        (None, [""], False),
+    ],
+)
+def test_a_process_that_commits_or_aborts(
+    monkeypatch: pytest.MonkeyPatch,
+    program: str | None,
+    arguments: list[str],
+    is_it: bool,
+) -> None:
+    """Spark runs it by itself, or lets its daemon do so."""
+    run_as(monkeypatch, program)
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert only_ends_micro_batches() is is_it

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real master and broker for the tests of this folder, with all of their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.tubemq_servers import Topic, TubeMQ
+
+TOPICS = (
+    Topic("rows", stores=3),
+    Topic("shared", partitions=3),
+    Topic("mixed", stores=2, partitions=2),
+    Topic("streamed", stores=2),
+    Topic("written", stores=3),
+)
+
+
+@pytest.fixture(scope="session")
+def tube() -> Iterator[TubeMQ]:
+    """The servers of this run; up after some 40 seconds."""
+    with TubeMQ(TOPICS) as servers:
+        yield servers

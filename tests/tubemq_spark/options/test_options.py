@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: what texts become, and every problem at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_topics.options.spec import Scope
+from tubemq_spark.errors import OptionError
+from tubemq_spark.options import (
+    Offsets,
+    Start,
+    parse_read_options,
+    parse_write_options,
+)
+from tubemq_spark.wire.metadata import Partition
+
+LEAST = {"master.rpc": "a:1", "topic": "demo"}
+
+
+def test_names_and_defaults():
+    options = parse_read_options(
+        {"masterHostAndPort": "a:1, b,[::1]:9", "topics": "x,y,x"}, Scope.BATCH
+    )
+    assert options.client.masters == ("a:1", "b:8715", "[::1]:9")
+    assert options.topics == ("x", "y")
+    assert options.starting == Offsets(Start.EARLIEST)
+    assert options.ending == Offsets(Start.LATEST)
+    assert (options.client.rpc_timeout_s, options.not_found_pause_s) == (10.0, 0.2)
+
+
+def test_a_stream_starts_at_the_end_unless_told():
+    def start(**more: str) -> Start:
+        return parse_read_options({**LEAST, **more}, Scope.STREAM).starting.default
+
+    assert start() is Start.LATEST
+    assert start(startingOffsets="EARLIEST") is Start.EARLIEST
+    assert start(**{"bootstrap.from.max": "false"}) is Start.EARLIEST
+    assert start(**{"bootstrap.from.max": "true"}) is Start.LATEST
+
+
+def test_offsets_of_partitions():
+    text = '{"demo": {"1:0": 56, "1:10000": "latest"}}'
+    starting = parse_read_options(
+        {**LEAST, "startingOffsets": text}, Scope.BATCH
+    ).starting
+    assert starting.of(Partition("demo", 1, 0)) == 56
+    assert starting.of(Partition("demo", 1, 10000)) is Start.LATEST
+    assert starting.of(Partition("demo", 2, 0)) is Start.EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "master.rpc is missing"),
+        ({}, "topic is missing"),
+        ({"master.rpc": "a b:1"}, "host:port of each master"),
+        ({"master.rpc": "a:99999"}, "host:port of each master"),
+        ({"topic": "a,b"}, "topic is for one topic"),
+        ({"topic": "1a"}, "cannot be a topic"),
+        ({"topic": "a", "topics": "b"}, "both given"),
+        ({"group": "a:b"}, "letters, digits"),
+        ({"startingOffsets": "soon"}, "earliest, latest, or JSON"),
+        ({"startingOffsets": '{"demo":{"1:0":27}}'}, "multiple of 28"),
+        ({"startingOffsets": '{"demo":{"1:0":-28}}'}, "multiple of 28"),
+        ({"startingOffsets": '{"demo":{"1:0":true}}'}, "multiple of 28"),
+        ({"startingOffsets": '{"demo":{"0":28}}'}, "broker:partition"),
+        ({"startingOffsets": '{"demo":28}'}, "no partitions"),
+        ({"topic": "x", "startingOffsets": '{"demo":{"1:0":28}}'}, "is not read"),
+        ({"startingOffsets": "latest", "bootstrap.from.max": "true"}, "both given"),
+        ({"stream.id": "x" * 257}, "256 characters"),
+        ({"topicsPattern": ".*"}, "topicsPattern is not supported"),
+        ({"usr.name": "me"}, "usr.name is not supported"),
+        ({"tls.enable": "true"}, "tls.enable is not supported"),
+        ({"topik": "x"}, "topik"),
+    ],
+)
+def test_problems_of_a_read(options: dict[str, str], problem: str):
+    with pytest.raises(OptionError) as caught:
+        parse_read_options(options, Scope.BATCH)
+    assert problem in caught.value.message
+
+
+def test_a_stream_has_no_end():
+    with pytest.raises(OptionError, match="a stream has no end"):
+        parse_read_options({**LEAST, "endingOffsets": "latest"}, Scope.STREAM)
+
+
+def test_a_write_is_at_least_once():
+    assert parse_write_options(LEAST, Scope.BATCH_WRITE).topic == ("demo",)
+    with pytest.raises(OptionError, match="at least once"):
+        parse_write_options({**LEAST, "exactlyOnce": "true"}, Scope.BATCH_WRITE)

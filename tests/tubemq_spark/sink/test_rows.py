@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as messages: by the columns that there are, and what cannot be one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tubemq_spark.errors import BadRowError
+from tubemq_spark.options import ClientOptions, WriteOptions
+from tubemq_spark.sink.rows import Row, key_hash, rows_of
+from tubemq_spark.wire.attributes import Body, encode_body
+
+OPTIONS = WriteOptions(ClientOptions(), topic=("t",))
+
+
+def rows(options: WriteOptions = OPTIONS, **columns: list[Any]) -> list[Row]:
+    return list(rows_of(pa.record_batch(columns), options))
+
+
+def test_a_value_alone():
+    assert [row.stored.data for row in rows(value=["é", "b"])] == ["é".encode(), b"b"]
+    (row,) = rows(value=[b"\xff"])
+    assert row == Row("t", encode_body(Body(b"\xff")), None, None, None, None)
+
+
+def test_type_time_and_attributes_are_in_the_message_and_the_request():
+    attributes = pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string()))
+    (row,) = rows(
+        value=[b"x"],
+        __msgType=["A"],
+        __msgTime=["202611230506"],
+        __attributes=attributes,
+    )
+    assert row.stored == encode_body(Body(b"x", "A", "202611230506", {"k": "v"}))
+    assert (row.msg_type, row.msg_time) == ("A", "202611230506")
+
+
+def test_topic_and_partition_of_a_row():
+    found = rows(
+        WriteOptions(ClientOptions()),
+        value=[b"x", b"y"],
+        __topic=["a", "b"],
+        __partition=[10000, None],
+        __broker=[None, 1],
+    )
+    assert [(row.topic, row.partition) for row in found] == [
+        ("a", (None, 10000)),
+        ("b", None),
+    ]
+
+
+def test_equal_keys_go_to_one_partition():
+    options = WriteOptions(ClientOptions(), topic=("t",), partition_key="k")
+    found = rows(options, value=[b"x"] * 3, k=["a", "a", None])
+    assert [row.key for row in found] == [key_hash("a"), key_hash(b"a"), None]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"value": [None]}, "value is NULL"),
+        ({"value": [b""]}, "needs a value"),
+        ({"value": [b"x"], "__msgType": ["a,b"]}, "comma"),
+        ({"value": [b"x"], "__msgTime": ["noon"]}, "twelve digits"),
+    ],
+)
+def test_what_cannot_be_a_message(columns: dict[str, list[Any]], problem: str):
+    with pytest.raises(BadRowError, match=problem):
+        rows(**columns)
+
+
+def test_a_row_without_a_topic():
+    with pytest.raises(BadRowError, match="no topic"):
+        rows(WriteOptions(ClientOptions()), value=[b"x"])

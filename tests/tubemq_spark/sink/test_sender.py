@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending: nothing is lost over what may pass, and the rest is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.tubemq_spark.scripted_server import (
+    ScriptedServer,
+    cut,
+    passing,
+    refuse,
+    silence,
+    store_silently,
+    throw,
+)
+from tubemq_spark.errors import (
+    AuthError,
+    BadRowError,
+    MessageTooLargeError,
+    ServerError,
+)
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.rows import Row
+from tubemq_spark.sink.sender import Sender, Sent
+from tubemq_spark.wire.attributes import Stored
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer({"t": [1, 1, 1]}) as server:
+        yield server
+
+
+def row(
+    value: bytes,
+    key: int | None = None,
+    partition: tuple[int | None, int] | None = None,
+) -> Row:
+    return Row("t", Stored(value, 0), None, None, key, partition)
+
+
+def send(server: ScriptedServer, rows: list[Row], **options: object) -> Sent:
+    chosen = WriteOptions(
+        client=server.options, topic=("t",), send_timeout_s=5.0, max_in_flight=7
+    )
+    chosen = replace(chosen, **options)  # type: ignore[arg-type]
+    sender = Sender(server.pool, chosen)
+    try:
+        sender.send(rows)
+        return sender.finish()
+    finally:
+        sender.close()
+
+
+def stored(server: ScriptedServer) -> list[bytes]:
+    return sorted(
+        value for number in range(3) for value in server.values("t", number * 10000)
+    )
+
+
+def values(count: int) -> list[bytes]:
+    return sorted(b"%d" % number for number in range(count))
+
+
+def test_partitions_take_turns(server: ScriptedServer):
+    sent = send(server, [row(b"%d" % n) for n in range(30)])
+    assert (sent.messages, sent.resent) == (30, 0)
+    assert stored(server) == values(30)
+    assert [len(server.values("t", n * 10000)) for n in range(3)] == [10, 10, 10]
+
+
+def test_a_key_chooses_the_partition_and_keeps_the_order(server: ScriptedServer):
+    send(server, [row(b"%d" % n, key=n % 2) for n in range(30)])
+    assert server.values("t", 0) == [b"%d" % n for n in range(0, 30, 2)]
+    assert server.values("t", 10000) == [b"%d" % n for n in range(1, 30, 2)]
+
+
+def test_a_named_partition_must_exist(server: ScriptedServer):
+    send(server, [row(b"1", partition=(None, 20000)), row(b"2", partition=(1, 20000))])
+    assert server.values("t", 20000) == [b"1", b"2"]
+    for wanted in ((None, 1), (2, 20000), (None, 30000)):
+        with pytest.raises(BadRowError, match="has no partition"):
+            send(server, [row(b"3", partition=wanted)])
+    assert server.requests["send"] == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refuse(419),
+        refuse(503),
+        refuse(500),
+        throw("rv.ServerNotReadyException", 2),
+        silence,
+        cut,
+    ],
+)
+@pytest.mark.parametrize("before", [0, 3])
+def test_what_may_pass_is_sent_again(server: ScriptedServer, fault, before: int):
+    server.script("send", *[passing] * before, fault, fault)
+    sent = send(server, [row(b"%d" % n) for n in range(40)])
+    assert sent.messages == 40
+    assert sent.resent >= 1
+    assert set(stored(server)) == set(values(40))  # at least once
+
+
+def test_a_lost_reply_is_a_second_message(server: ScriptedServer):
+    server.script("send", store_silently)
+    sent = send(server, [row(b"v")])
+    assert (sent.messages, sent.resent) == (1, 1)
+    assert stored(server) == [b"v", b"v"]
+
+
+def test_a_token_that_turned_over_is_renewed_once(server: ScriptedServer):
+    server.script("send", refuse(415))
+    assert send(server, [row(b"v")]).messages == 1
+    assert server.requests["producer heartbeat"] == 2
+    server.script("send", *[refuse(415)] * 10)
+    with pytest.raises(AuthError, match="415"):
+        send(server, [row(b"v")])
+
+
+def test_a_final_refusal_ends_the_write(server: ScriptedServer):
+    server.script("send", refuse(400, "no data"))
+    with pytest.raises(ServerError, match="no data"):
+        send(server, [row(b"v")])
+
+
+def test_a_broker_that_does_not_come_back_is_given_up(server: ScriptedServer):
+    server.script("send", *[refuse(503)] * 1000)
+    with pytest.raises(ServerError, match=r"503.*`send\.timeout`"):
+        send(server, [row(b"v")], send_timeout_s=0.3)
+
+
+def test_a_message_too_large_is_not_sent(server: ScriptedServer):
+    with pytest.raises(MessageTooLargeError, match="1048577 bytes") as caught:
+        send(server, [row(bytes(1024 * 1024 + 1))])
+    assert caught.value.limit_bytes == 1024 * 1024
+    assert server.requests["send"] == 0
+
+
+def test_a_broker_that_the_master_left_out_is_still_written_to(server: ScriptedServer):
+    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(server.pool, chosen)
+    sender.send([row(b"1")])
+    server.publishable = False
+    sender._look()
+    sender.send([row(b"2")])
+    assert sender.finish().messages == 2
+    sender.close()

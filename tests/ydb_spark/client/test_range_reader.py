@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.ydb.faults import Acks, At, Fault
+from tests.support.ydb.service import TopicService
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.range_reader import RangeReader
+from ydb_spark.errors import (
+    AuthError,
+    DataLossError,
+    ReadTimeoutError,
+    ServerError,
+    TransportError,
+    YdbError,
+)
+from ydb_spark.wire.statuses import STATUSES, server_error
+from ydb_spark.wire.stubs import pb
+
+BODIES = [b"body %d" % n for n in range(300)]
+
+
+def reader(channel: Channel, start: int = 0, end: int = 300, **values: Any):
+    """A reader of partition 0 of the topic ``t``."""
+    defaults: dict[str, Any] = {
+        "credit_bytes": 500,
+        "timeout_s": 5.0,
+        "is_strict": True,
+    }
+    return RangeReader(channel, "t", 0, start, end, **{**defaults, **values})
+
+
+def read(reader: RangeReader) -> list[bytes]:
+    """All bodies."""
+    return [
+        message.data
+        for batches in reader.batches()
+        for part in batches
+        for message in part.messages
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _bodies(service: TopicService) -> None:
+    service.store.put("t", 0, *BODIES)
+
+
+@pytest.mark.parametrize("bounds", [(0, 300), (0, 1), (299, 300), (17, 203), (5, 5)])
+def test_slice(channel: Channel, bounds: tuple[int, int]):
+    """Exactly the range, though the partition goes on."""
+    assert read(reader(channel, *bounds)) == BODIES[slice(*bounds)]
+
+
+def test_no_stream_for_nothing(service: TopicService, channel: Channel):
+    """An empty range asks the server for nothing."""
+    assert read(reader(channel, 300, 300)) == []
+    assert not service.count("StreamRead", "init_request")
+
+
+@pytest.mark.parametrize("status", STATUSES, ids=lambda n: STATUSES[n].name)
+def test_every_status(service: TopicService, channel: Channel, status: int):
+    """After what passes the reading goes on, nothing twice; the rest is an error."""
+    service.faults.add(Fault(At.READ, status=status, skip=4))
+    one = reader(channel)
+    if server_error(status, "", "", is_deduplicated=True).retriable:
+        assert read(one) == BODIES
+        assert one.reconnects == 1
+    else:
+        with pytest.raises(ServerError, match=STATUSES[status].name):
+            read(one)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.CANCELLED,
+    ],
+)
+def test_streams_that_break(
+    service: TopicService, channel: Channel, code: grpc.StatusCode
+):
+    """They are opened again at the next offset."""
+    for skip in (2, 3, 4):
+        service.faults.add(Fault(At.READ, grpc=code, skip=skip))
+    service.faults.add(Fault(At.READ, cuts=True, skip=9))
+    one = reader(channel)
+    assert read(one) == BODIES
+    # More than four where the SDK has no endpoint for a moment.
+    assert one.reconnects >= 4
+
+
+def test_no_right(service: TopicService, channel: Channel):
+    """A token that is not known is not tried again and again."""
+    fault = Fault(At.READ_INIT, grpc=grpc.StatusCode.UNAUTHENTICATED, times=-1)
+    service.faults.add(fault)
+    with pytest.raises(AuthError):
+        read(reader(channel))
+    assert service.count("StreamRead", "init_request") == 1
+
+
+def test_messages_that_are_too_large_for_a_response(
+    service: TopicService, channel: Channel
+):
+    """They would be again: that is final."""
+    fault = Fault(At.READ, grpc=grpc.StatusCode.RESOURCE_EXHAUSTED, times=-1)
+    service.faults.add(fault)
+    with pytest.raises(TransportError, match="RESOURCE_EXHAUSTED"):
+        read(reader(channel))
+    assert service.count("StreamRead", "init_request") == 1
+
+
+def test_lost(service: TopicService, channel: Channel):
+    """Retention is an error, or is said to be none."""
+    service.store.expire("t", 0, 100)
+    with pytest.raises(DataLossError, match="offset 50"):
+        read(reader(channel, 50))
+    assert read(reader(channel, 50, is_strict=False)) == BODIES[100:]
+
+
+def test_lost_behind_the_end(channel: Channel):
+    """An end beyond the partition is no reason to wait for ever."""
+    with pytest.raises(DataLossError, match="made anew"):
+        read(reader(channel, 0, 301))
+    assert read(reader(channel, 0, 301, is_strict=False)) == BODIES
+
+
+def test_holes(service: TopicService, channel: Channel):
+    """Also at the very end of a range."""
+    service.store.skip("t", 0, 10)
+    service.store.put("t", 0, b"behind")
+    lenient = reader(channel, 290, 305, is_strict=False)
+    assert read(lenient) == BODIES[290:]
+    with pytest.raises(DataLossError, match="no message at offset 300"):
+        read(reader(channel, 290, 311))
+
+
+def test_end_in_holes_at_the_end_of_the_partition(
+    service: TopicService, channel: Channel
+):
+    """Nothing comes that says so: the server is asked, and says where it is."""
+    service.store.skip("t", 0, 10)
+    (one,) = [reader(channel, 290, 310, is_strict=False, timeout_s=2)]
+    with pytest.raises(YdbError):
+        read(one)
+    assert service.count("StreamRead", "partition_session_status_request") >= 1
+
+
+def test_silence(service: TopicService, channel: Channel):
+    """A partition that gives nothing is an error at the deadline."""
+    service.faults.add(Fault(At.READ_INIT, acks=Acks.NONE, times=-1))
+    service.faults.add(Fault(At.READ, acks=Acks.NONE, times=-1))
+    with pytest.raises(ReadTimeoutError, match="pollTimeoutMs"):
+        read(reader(channel, timeout_s=1))
+
+
+def test_silence_of_one_stream(service: TopicService, channel: Channel):
+    """Another one helps."""
+    service.faults.add(Fault(At.READ, acks=Acks.NONE, times=1))
+    one = reader(channel, timeout_s=2, credit_bytes=20)
+    assert read(one) == BODIES
+    assert one.reconnects == 1
+
+
+def test_taken_back(service: TopicService, channel: Channel):
+    """Nothing twice, whether it was announced or not."""
+    one = reader(channel)
+    found: list[bytes] = []
+    for turn, batches in enumerate(one.batches()):
+        found += [m.data for part in batches for m in part.messages]
+        if turn in (2, 5):
+            for stream in list(service.readers):
+                stream.stop(0, graceful=turn == 2)
+    assert found == BODIES
+    assert one.reconnects == 2
+
+
+def test_unknown_messages(service: TopicService, channel: Channel):
+    """What newer servers say is passed over."""
+    one = reader(channel)
+    found: list[bytes] = []
+    for batches in one.batches():
+        found += [m.data for part in batches for m in part.messages]
+        for stream in list(service.readers):
+            stream.say(pb.StreamReadMessage.FromServer(status=400000))
+    assert found == BODIES
+
+
+def test_credit(service: TopicService, channel: Channel):
+    """What is on its way never has more bytes than the credit and one message."""
+    sizes = []
+    for batches in reader(channel, credit_bytes=300).batches():
+        sizes += [-stream.credit for stream in service.readers]
+        assert batches
+    assert max(sizes) <= 20
+
+
+def test_message_larger_than_the_credit(service: TopicService, channel: Channel):
+    """It comes all the same."""
+    service.store.create("t", 1)
+    service.store.put("t", 0, b"a", bytes(5000), b"b")
+    found = read(reader(channel, 0, 3, credit_bytes=100))
+    assert found == [b"a", bytes(5000), b"b"]
+
+
+def test_server_that_was_away(service: TopicService, channel: Channel):
+    """A read outlives a server's restart."""
+    one = reader(channel, timeout_s=20)
+    found: list[bytes] = []
+    for turn, batches in enumerate(one.batches()):
+        found += [m.data for part in batches for m in part.messages]
+        if turn == 2:
+            service.stop()
+            threading.Timer(0.5, service.start).start()
+    assert found == BODIES

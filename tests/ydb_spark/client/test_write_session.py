@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.ydb.faults import Acks, At, Fault, When
+from tests.support.ydb.service import DATABASE, TopicService
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.write_session import SessionSettings, WriteSession
+from ydb_spark.errors import (
+    AuthError,
+    ProtocolError,
+    SendTimeoutError,
+    ServerError,
+    TakenOverError,
+    TransportError,
+    YdbError,
+)
+from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.wire.statuses import STATUSES, server_error
+from ydb_spark.wire.stubs import pb
+
+Request = pb.StreamWriteMessage.WriteRequest
+
+GRPC_RETRIED = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+GRPC_FINAL = {
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+}
+
+
+def request(*numbers: int) -> Any:
+    """A request with messages of these numbers."""
+    return Request(
+        codec=1,
+        messages=[Request.MessageData(seq_no=n, data=b"%d" % n) for n in numbers],
+    )
+
+
+def session(channel: Channel, **values: Any) -> WriteSession:
+    """A session of the producer ``p``."""
+    return WriteSession(
+        channel, SessionSettings("t", **{"producer_id": "p", "timeout_s": 5, **values})
+    )
+
+
+def write_all(session: WriteSession) -> None:
+    """Write messages 1 to 40 in ten requests."""
+    try:
+        for first in range(1, 41, 4):
+            session.send(request(*range(first, first + 4)))
+        session.close()
+    finally:
+        session.cancel()
+
+
+def write_one_by_one(session: WriteSession, first: int, stop: int) -> None:
+    """Write messages, each after the answer to the one before."""
+    try:
+        for number in range(first, stop):
+            session.send(request(number))
+            session.wait(0)
+    finally:
+        session.cancel()
+
+
+def stored(service: TopicService) -> list[int]:
+    """The numbers that are stored, in order."""
+    return [m.seq_no for m in service.store.stored("t")]
+
+
+WHOLE = [*range(1, 41)]
+
+
+@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("status", STATUSES, ids=lambda n: STATUSES[n].name)
+def test_every_status(service: TopicService, channel: Channel, status: int, when: When):
+    """After each, wherever it strikes, all is stored once or the error says which."""
+    service.faults.add(Fault(At.WRITE, when, status=status, skip=3))
+    writer = session(channel)
+    if server_error(status, "", "", is_deduplicated=True).retriable:
+        write_all(writer)
+        assert stored(service) == WHOLE
+        assert writer.reconnects == 1
+        assert writer.acked.messages == 40
+    else:
+        with pytest.raises(ServerError, match=STATUSES[status].name):
+            write_all(writer)
+        assert stored(service) == WHOLE[: len(stored(service))]
+
+
+@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize(
+    "code", sorted(GRPC_RETRIED, key=str), ids=lambda code: code.name
+)
+def test_grpc_statuses_that_pass(
+    service: TopicService, channel: Channel, code: grpc.StatusCode, when: When
+):
+    """What the network says is no refusal."""
+    service.faults.add(Fault(At.WRITE, when, grpc=code, skip=3))
+    writer = session(channel)
+    write_all(writer)
+    assert stored(service) == WHOLE
+    assert writer.acked.messages == 40
+
+
+@pytest.mark.parametrize(
+    "code", sorted(GRPC_FINAL, key=str), ids=lambda code: code.name
+)
+def test_grpc_statuses_that_stay(
+    service: TopicService, channel: Channel, code: grpc.StatusCode
+):
+    """These are not tried again."""
+    service.faults.add(Fault(At.WRITE_INIT, grpc=code, times=-1))
+    with pytest.raises((TransportError, AuthError)):
+        write_all(session(channel))
+    assert service.count("StreamWrite", "init_request") == 1
+
+
+@pytest.mark.parametrize("when", When)
+def test_stream_that_ends(service: TopicService, channel: Channel, when: When):
+    """A stream that ends with OK but without answers is no success."""
+    service.faults.add(Fault(At.WRITE, when, cuts=True, skip=9))
+    writer = session(channel)
+    write_all(writer)
+    assert stored(service) == WHOLE
+    assert writer.reconnects == 1
+
+
+def test_without_a_producer_rows_may_repeat(service: TopicService, channel: Channel):
+    """Then a fault after storing stores some twice, and none is lost."""
+    fault = Fault(At.WRITE, When.AFTER, status=400050, skip=3)
+    service.faults.add(fault)
+    write_all(session(channel, producer_id=""))
+    assert sorted({*stored(service)}) == WHOLE
+    assert len(stored(service)) > 40
+
+
+@pytest.mark.parametrize("how", [Acks.SHORT, Acks.REPEATED, Acks.REVERSED])
+def test_answers_that_cannot_be(service: TopicService, channel: Channel, how: Acks):
+    """They end the write with an error."""
+    service.faults.add(Fault(At.WRITE, acks=how, skip=2))
+    with pytest.raises(ProtocolError, match=r"Writing to t/.* as p, session write-"):
+        write_all(session(channel))
+
+
+@pytest.mark.parametrize("at", [At.WRITE, At.WRITE_INIT])
+def test_no_answer(service: TopicService, channel: Channel, at: At):
+    """The deadline ends it, and the error names the option."""
+    service.faults.add(Fault(at, acks=Acks.NONE, times=-1))
+    writer = session(channel, timeout_s=1)
+    with pytest.raises(SendTimeoutError, match="sendTimeoutMs"):
+        write_one_by_one(writer, 1, 2)
+
+
+def test_no_answer_but_an_end(service: TopicService, channel: Channel):
+    """A new stream tells what the old one did not."""
+    service.faults.add(Fault(At.WRITE, acks=Acks.NONE, times=-1))
+    writer = session(channel)
+    write_all(writer)
+    assert writer.acked.written == 40
+    assert stored(service) == WHOLE
+
+
+def test_never_available(service: TopicService, channel: Channel):
+    """A few tries, then an end."""
+    service.faults.add(Fault(At.WRITE, status=400050, times=-1))
+    with pytest.raises(ServerError, match="It was tried for 2 s"):
+        write_all(session(channel, timeout_s=2))
+    assert 3 <= service.count("StreamWrite", "init_request") < 12
+
+
+def test_overloaded_is_given_more_time(service: TopicService, channel: Channel):
+    """Of these there are fewer tries in the same time."""
+    service.faults.add(Fault(At.WRITE_INIT, status=400060, times=-1))
+    with pytest.raises(ServerError, match="OVERLOADED"):
+        write_all(session(channel, timeout_s=2))
+    assert 2 <= service.count("StreamWrite", "init_request") <= 6
+
+
+def test_progress_renews_the_time(service: TopicService, channel: Channel):
+    """Slow answers are no silence."""
+    service.faults.add(Fault(At.WRITE, delay_s=0.3, times=-1))
+    write_all(session(channel, timeout_s=1))
+    assert stored(service) == WHOLE
+
+
+def test_back_pressure(service: TopicService, channel: Channel):
+    """No more is unanswered than is allowed."""
+    service.faults.add(Fault(At.WRITE, delay_s=0.01, times=-1))
+    writer = session(channel)
+    for first in range(1, 41, 4):
+        writer.send(request(*range(first, first + 4)))
+        writer.wait(60)
+        assert writer.unacked_bytes <= 60
+    writer.close()
+
+
+def test_taken_over(service: TopicService, channel: Channel):
+    """The newer session goes on, the older says why it cannot."""
+    older, newer = session(channel), session(channel)
+    older.send(request(1))
+    older.wait(0)
+    newer.open()
+    assert newer.last_seq_no == 1
+    with pytest.raises(TakenOverError, match=r"spark\.speculation=false"):
+        write_one_by_one(older, 2, 50)
+    newer.send(request(2))
+    newer.close()
+    assert stored(service)[:2] == [1, 2]
+
+
+def test_says_where_it_is(channel: Channel):
+    """What the server says of a session is for its log, and in our errors."""
+    writer = session(channel, partition=1)
+    writer.open()
+    assert (writer.partition, writer.codecs) == (1, (1, 2, 4))
+    assert writer.subject.startswith("Writing to t/1 as p, session write-")
+    writer.cancel()
+
+
+@pytest.fixture
+def renewed(
+    service: TopicService, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Channel, pytest.MonkeyPatch]]:
+    """A channel whose token is that of a variable, now ``one``."""
+    service.tokens = {name: frozenset({"read", "write"}) for name in ("one", "two")}
+    monkeypatch.setenv("YDB_TEST_TOKEN", "one")
+    options = ConnectionOptions(
+        url=service.endpoint, database=DATABASE, token=Secret("env:YDB_TEST_TOKEN")
+    )
+    channel = Channel(options)
+    yield channel, monkeypatch
+    channel.close()
+
+
+def test_token_is_renewed_in_the_stream(
+    service: TopicService, renewed: tuple[Channel, pytest.MonkeyPatch]
+):
+    """A new token goes out once, in the stream that runs."""
+    channel, environment = renewed
+    writer = session(channel, renew_s=0.0)
+    writer.send(request(1))
+    writer.wait(0)
+    environment.setenv("YDB_TEST_TOKEN", "two")
+    for number in (2, 3, 4):
+        writer.send(request(number))
+        writer.wait(0)
+    writer.close()
+    tokens = service.requests("StreamWrite", "update_token_request")
+    assert [one.token for one in tokens] == ["two"]
+    assert writer.reconnects == 0
+
+
+def test_token_that_is_refused_in_the_stream(
+    service: TopicService, renewed: tuple[Channel, pytest.MonkeyPatch]
+):
+    """It is tried by a new stream once; then it is an error."""
+    channel, environment = renewed
+    writer = session(channel, renew_s=0.0)
+    writer.send(request(1))
+    writer.wait(0)
+    service.faults.add(Fault(At.TOKEN, status=400020))
+    environment.setenv("YDB_TEST_TOKEN", "two")
+    number = 1
+    while not writer.reconnects:
+        assert number < 1000
+        number += 1
+        writer.send(request(number))
+        writer.wait(0)
+    environment.setenv("YDB_TEST_TOKEN", "three")
+    with pytest.raises(YdbError, match=r"not valid|Access denied"):
+        write_one_by_one(writer, number + 1, number + 1000)

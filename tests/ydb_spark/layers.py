@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each part of ``ydb_spark`` may import: rows of ``tests/test_layers.py``."""
+
+from __future__ import annotations
+
+from tests.support.layers import CLOCK, NETWORK, Layer
+
+#: From the bottom to the top. The longest name that fits a module is its row.
+LAYERS = {
+    "__init__": Layer(("spark",), (), NETWORK + CLOCK),
+    "columns": Layer((), (), NETWORK + CLOCK),
+    "errors": Layer((), (), NETWORK + CLOCK),
+    "system": Layer(("errors",), (), NETWORK + CLOCK),
+    # Spark's map of options -> frozen values.
+    "options": Layer(("errors", "system", "wire"), (), NETWORK + CLOCK),
+    "options.connection": Layer(("errors", "options"), (), NETWORK + CLOCK),
+    # The service's messages. The only place that knows the SDK's stubs.
+    "wire": Layer(("errors",), (), NETWORK + CLOCK),
+    "wire.stubs": Layer((), ("ydb",), NETWORK + CLOCK),
+    "wire.codecs": Layer(("errors",), ("pyarrow",), NETWORK + CLOCK),
+    # The service over gRPC. The only place that knows the SDK's driver.
+    "client": Layer(("errors", "wire"), (), NETWORK),
+    "client.channel": Layer(
+        ("errors", "options.connection", "wire", "client.retry"),
+        ("grpc", "ydb"),
+        NETWORK,
+    ),
+    # Messages <-> columns.
+    "arrow": Layer(("errors", "wire"), ("pyarrow",), NETWORK),
+    "arrow.hashing": Layer((), (), NETWORK + CLOCK),
+    # What to read, how far, in what parts.
+    "source": Layer(
+        ("errors", "system", "statistics", "options", "wire", "client", "arrow"),
+        ("pyarrow",),
+        NETWORK,
+    ),
+    # What makes a write safe.
+    "sink": Layer(
+        ("errors", "system", "statistics", "options", "wire", "client", "arrow"),
+        ("pyarrow",),
+        NETWORK,
+    ),
+    "sink.numbers": Layer(("errors",), (), NETWORK + CLOCK),
+    # Spark's side.
+    "spark": Layer(
+        ("errors", "system", "columns", "options", "source", "sink"),
+        ("pyarrow", "pyspark"),
+        NETWORK,
+    ),
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What any server of topics must do with us, the double or the one of YDB_ENDPOINT."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+import ydb
+
+from tests.support.ydb.service import DATABASE, TopicService
+from tests.ydb_spark.sink.tables import OPTIONS, bodies, table
+from ydb_spark.client.channel import Channel, close_shared, shared_channel
+from ydb_spark.client.topics import describe_topic
+from ydb_spark.errors import IdempotenceError, TopicNotFoundError
+from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.write import Partitioning
+from ydb_spark.sink.task import TaskWriter
+from ydb_spark.source.topic_source import TopicSource
+from ydb_spark.wire.codecs import CODECS
+
+DEADLINE_S = 60
+SCHEMA = pa.schema([("data", pa.binary()), ("seq_no", pa.int64())])
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[ConnectionOptions]:
+    """How to reach the server; YDB_TOKEN is a token for it."""
+    url = os.environ.get("YDB_ENDPOINT")
+    if url is not None:
+        token = os.environ.get("YDB_TOKEN")
+        database = urlsplit(url).path or os.environ["YDB_DATABASE"]
+        yield ConnectionOptions(url, database, Secret(token) if token else None)
+    else:
+        with TopicService() as service:
+            yield ConnectionOptions(service.endpoint, DATABASE)
+    close_shared()
+
+
+@pytest.fixture
+def topic(place: ConnectionOptions) -> Iterator[str]:
+    """A fresh topic with two partitions and all codecs that we write."""
+    path = f"{place.database}/pulsar-spark-test-{uuid.uuid4()}"
+    token = place.token.read() if place.token else None
+    credentials = ydb.AccessTokenCredentials(token) if token else None
+    with ydb.Driver(
+        endpoint=place.endpoint,
+        database=place.database,
+        credentials=credentials or ydb.AnonymousCredentials(),
+    ) as driver:
+        driver.wait(DEADLINE_S, fail_fast=True)
+        driver.topic_client.create_topic(
+            path,
+            min_active_partitions=2,
+            supported_codecs=[*CODECS.values()],
+        )
+        yield path
+        driver.topic_client.drop_topic(path)
+
+
+def writer(
+    place: ConnectionOptions,
+    topic: str,
+    id_: str | None,
+    batch_id: int = 0,
+    **more: int,
+) -> TaskWriter:
+    """The writer of task 0."""
+    options = replace(OPTIONS, topic=topic, send_timeout_s=DEADLINE_S, **more)  # type: ignore[arg-type]
+    channel: Channel = shared_channel(place)
+    return TaskWriter(lambda: channel, options, 0, batch_id=batch_id, id_=id_)
+
+
+def read(place: ConnectionOptions, topic: str) -> list[bytes]:
+    """All bodies, by partition and in order."""
+    source = TopicSource(
+        ReadOptions(place, topic, starting=Offsets("earliest"), stats_interval_s=0)
+    )
+    return [
+        row["data"]
+        for task in source.plan()
+        for batch in source.read(task, SCHEMA, streaming=False)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+def test_there_and_back(place: ConnectionOptions, topic: str, codec: int):
+    """In every codec."""
+    rows = bodies(1000)
+    summary = writer(place, topic, "id", codec=codec).write([table(rows)])
+    assert (summary.written, summary.skipped) == (1000, 0)
+    assert read(place, topic) == rows
+
+
+def test_again(place: ConnectionOptions, topic: str):
+    """A repetition is skipped, a later micro-batch goes on, an earlier is refused."""
+    rows = bodies(100)
+    writer(place, topic, "id", 1).write([table(rows[:60])])
+    again = writer(place, topic, "id", 1).write([table(rows)])
+    assert (again.written, again.skipped) == (40, 60)
+    writer(place, topic, "id", 2).write([table([b"later"])])
+    assert read(place, topic) == [*rows, b"later"]
+    with pytest.raises(IdempotenceError):
+        writer(place, topic, "id", 1).write([table(rows)])
+
+
+def test_by_partition(place: ConnectionOptions, topic: str):
+    """Rows go where they say."""
+    numbers = sorted(
+        describe_topic(shared_channel(place), topic, with_offsets=True).partitions
+    )
+    rows = table(bodies(10), partition_id=pa.array(numbers * 5, pa.int64()))
+    by_id = replace(OPTIONS, topic=topic, partitioning=Partitioning.PARTITION_ID)
+    TaskWriter(lambda: shared_channel(place), by_id, 0, id_="id").write([rows])
+    assert read(place, topic) == [*bodies(10)[::2], *bodies(10)[1::2]]
+
+
+def test_no_topic(place: ConnectionOptions):
+    """The error says what may be wrong."""
+    with pytest.raises(TopicNotFoundError):
+        describe_topic(shared_channel(place), "absent/topic", with_offsets=False)

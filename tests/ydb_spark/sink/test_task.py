@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.support.ydb.faults import At, Fault, When
+from tests.support.ydb.service import TopicService
+from tests.ydb_spark.sink.tables import bodies, table, writer
+from ydb_spark.arrow.hashing import partition_of
+from ydb_spark.client.channel import Channel
+from ydb_spark.errors import (
+    BadRowError,
+    BoundProducerError,
+    IdempotenceError,
+    InactivePartitionError,
+    OptionError,
+    YdbError,
+)
+from ydb_spark.options.write import Partitioning
+from ydb_spark.wire.codecs import CODECS, decode
+
+BY_ID = Partitioning.PARTITION_ID
+
+
+def stored(service: TopicService, partition: int | None = None) -> list[bytes]:
+    """The plain bodies that are stored, in order."""
+    return [decode(m.codec, m.data) for m in service.store.stored("t", partition)]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+def test_all_columns(service: TopicService, channel: Channel, codec: int):
+    """What a row says is what is stored."""
+    time = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=timezone.utc)
+    before = datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=timezone.utc)
+    rows = table(
+        [b"a", b"", b"c"],
+        created_at=pa.array([time, before, None], pa.timestamp("us", "UTC")),
+        metadata_items=pa.array(
+            [[("k", b"v"), ("e", b"")], [], None], pa.map_(pa.string(), pa.binary())
+        ),
+    )
+    summary = writer(channel, codec=codec, session_meta=(("from", "spark"),)).write(
+        [rows]
+    )
+    assert (summary.written, summary.skipped, summary.written_in_tx) == (3, 0, 0)
+    assert summary.rows == 3
+    assert summary.partitions <= {0, 1}
+    messages = service.store.stored("t")
+    assert stored(service) == [b"a", b"", b"c"]
+    assert [m.codec for m in messages] == [codec] * 3
+    assert [m.uncompressed_size for m in messages] == [1, 0, 1]
+    # As milliseconds, cut off towards the past.
+    assert messages[0].created_at_ms == int(time.timestamp() * 1000)
+    assert messages[1].created_at_ms == -500
+    assert messages[2].created_at_ms > messages[0].created_at_ms
+    assert messages[0].metadata_items == (("k", b"v"), ("e", b""))
+    assert messages[2].metadata_items == ()
+    assert messages[0].session_meta == (("from", "spark"),)
+    assert messages[0].producer_id == ""
+
+
+def test_text_is_utf_8(service: TopicService, channel: Channel):
+    """A column of strings is taken, by its other name, too."""
+    rows = pa.RecordBatch.from_pydict({"value": ["ä", ""]})
+    writer(channel).write([rows])
+    assert stored(service) == ["ä".encode(), b""]
+
+
+def test_nothing_is_opened_without_rows(service: TopicService, channel: Channel):
+    """An empty task asks nothing of the server."""
+    assert writer(channel, id_="id").write([table([])]).rows == 0
+    assert not service.log
+
+
+def test_many_small_requests(service: TopicService, channel: Channel):
+    """All rows, in order, whatever the limits."""
+    rows = bodies(2000)
+    summary = writer(channel, max_request_bytes=500, max_inflight_bytes=2000).write(
+        [table(rows[:700]), table(rows[700:701]), table([]), table(rows[701:])]
+    )
+    assert summary.written == 2000
+    assert summary.size_bytes == sum(map(len, rows))
+    assert stored(service) == rows
+    requests = service.requests("StreamWrite", "write_request")
+    assert max(r.ByteSize() for r in requests) < 700
+    assert len(requests) > 100
+
+
+def test_unanswered_bytes_are_bounded(service: TopicService, channel: Channel):
+    """A slow server is not flooded."""
+    service.faults.add(Fault(At.WRITE, delay_s=0.02, times=-1))
+    rows = [bytes(10_000)] * 100
+    writer(channel, max_request_bytes=20_000, max_inflight_bytes=60_000).write(
+        [table(rows)]
+    )
+    assert len(stored(service)) == 100
+
+
+def test_idempotent(service: TopicService, channel: Channel):
+    """The same task again stores nothing, and says so; a later batch goes on."""
+    rows = bodies(50)
+    first = writer(channel, id_="q", batch_id=3).write([table(rows)])
+    # Cut differently: a row's number does not depend on it.
+    again = writer(channel, id_="q", batch_id=3, max_request_bytes=90).write(
+        [table(rows[:7]), table(rows[7:])]
+    )
+    later = writer(channel, id_="q", batch_id=4).write([table([b"later"])])
+    assert (first.written, first.skipped) == (50, 0)
+    assert (again.written, again.skipped) == (0, 50)
+    assert later.written == 1
+    assert stored(service) == [*rows, b"later"]
+    assert [m.seq_no for m in service.store.stored("t")][:2] == [
+        (3 << 32) + 1,
+        (3 << 32) + 2,
+    ]
+    assert {m.producer_id for m in service.store.stored("t")} == {"q/0"}
+
+
+def test_attempt_that_died(service: TopicService, channel: Channel):
+    """The next one stores the rest, and the rest only."""
+    rows = bodies(20)
+    service.faults.add(Fault(At.WRITE, When.PART, status=400080, skip=4))
+    with pytest.raises(YdbError, match="GENERIC_ERROR"):
+        writer(channel, id_="q", max_request_bytes=100).write([table(rows)])
+    half = len(stored(service))
+    assert 0 < half < 20
+    summary = writer(channel, id_="q").write([table(rows)])
+    assert (summary.written, summary.skipped) == (20 - half, half)
+    assert stored(service) == rows
+
+
+def test_id_that_wrote_later_rows(service: TopicService, channel: Channel):
+    """A checkpoint that was rolled back loses nothing without a word."""
+    writer(channel, id_="q", batch_id=9).write([table([b"a"])])
+    sent = service.count("StreamWrite", "write_request")
+    with pytest.raises(IdempotenceError, match="micro-batch 9, and this is"):
+        writer(channel, id_="q", batch_id=0).write([table([b"b"])])
+    assert service.count("StreamWrite", "write_request") == sent
+
+
+def test_by_partition(service: TopicService, channel: Channel):
+    """Each row goes where it says; repeated or not."""
+    rows = table(bodies(10), partition_id=pa.array([0, 1] * 5, pa.int64()))
+    for _ in range(2):
+        summary = writer(channel, 7, id_="q", partitioning=BY_ID).write([rows])
+        assert summary.partitions == {0, 1}
+        assert stored(service, 0) == bodies(10)[::2]
+        assert stored(service, 1) == bodies(10)[1::2]
+    assert summary.skipped == 10
+    assert {m.producer_id for m in service.store.stored("t")} == {"q/7/0", "q/7/1"}
+
+
+def test_partitions_that_are_not_there(channel: Channel):
+    """The error names those that are."""
+    rows = table([b"a"], partition_id=pa.array([5], pa.int32()))
+    with pytest.raises(BadRowError, match=r"partition 5.*\[0, 1\]"):
+        writer(channel, partitioning=BY_ID).write([rows])
+    nothing = table([b"a"], partition_id=pa.array([None], pa.int32()))
+    with pytest.raises(BadRowError, match=r"Row 0 .* no partition_id"):
+        writer(channel, partitioning=BY_ID).write([nothing])
+
+
+def test_partition_that_was_split(service: TopicService, channel: Channel):
+    """Before the task it is an error at once, and names the children."""
+    children = service.store.split("t", 0)
+    rows = table([b"a"], partition_id=pa.array([0], pa.int32()))
+    with pytest.raises(InactivePartitionError, match=rf"\[{children[0]}, "):
+        writer(channel, partitioning=BY_ID).write([rows])
+
+
+@pytest.mark.parametrize("id_", [None, "q"])
+def test_partition_that_splits_meanwhile(
+    service: TopicService, channel: Channel, id_: str | None
+):
+    """It is the same error, and no loop."""
+    rows = table(bodies(100), partition_id=pa.array([0] * 100, pa.int32()))
+
+    def batches() -> Any:
+        yield rows
+        service.store.split("t", 0)
+        yield rows
+
+    with pytest.raises(InactivePartitionError, match="takes no more rows"):
+        writer(channel, id_=id_, partitioning=BY_ID).write(batches())
+    assert service.count("StreamWrite", "init_request") == 1
+
+
+@pytest.mark.parametrize("id_", [None, "q"])
+def test_split_where_the_server_chooses(
+    service: TopicService, channel: Channel, id_: str | None
+):
+    """The write goes on in a child; with an id nothing is stored twice."""
+
+    def batches() -> Any:
+        yield table(bodies(100))
+        for number in (0, 1):
+            service.store.split("t", number)
+        yield table(bodies(50, "more"))
+
+    summary = writer(channel, id_=id_, max_request_bytes=200).write(batches())
+    assert summary.rows == 150
+    expected = sorted([*bodies(100), *bodies(50, "more")])
+    if id_ is None:
+        assert sorted({*stored(service)}) == expected
+    else:
+        assert sorted(stored(service)) == expected
+
+
+def test_by_key(service: TopicService, channel: Channel):
+    """Keys go where Kafka's clients send them."""
+    keys = [f"key {n}".encode() for n in range(40)]
+    rows = table(keys, key=pa.array(keys, pa.binary()))
+    writer(channel, partitioning=Partitioning.KEY).write([rows])
+    for partition in (0, 1):
+        expected = [key for key in keys if partition_of(key, 2) == partition]
+        assert stored(service, partition) == expected
+
+
+def test_keys_of_topics_that_were_split(service: TopicService, channel: Channel):
+    """They would move, so that is refused."""
+    service.store.split("t", 0)
+    rows = table([b"a"], key=[b"k"])
+    with pytest.raises(OptionError, match="split or merged"):
+        writer(channel, partitioning=Partitioning.KEY).write([rows])
+
+
+def test_producer_of_another_partition(service: TopicService, channel: Channel):
+    """The server's refusal becomes a cure."""
+    writer(channel, id_="q").write([table([b"a"])])
+    (message,) = service.store.stored("t")
+    other = 1 - next(
+        number for number in (0, 1) if service.store.stored("t", number) == [message]
+    )
+    service.store.find("t").bindings[f"q/0/{other}"] = 1 - other
+    rows = table([b"a"], partition_id=pa.array([other], pa.int32()))
+    with pytest.raises(BoundProducerError, match="idempotenceId"):
+        writer(channel, id_="q", partitioning=BY_ID).write([rows])
+
+
+def test_codec_that_the_topic_has_not(service: TopicService, channel: Channel):
+    """The task fails before it sends a row."""
+    service.store.find("t").codecs = (1, 2)
+    with pytest.raises(OptionError, match="allows raw, gzip"):
+        writer(channel, codec=4).write([table([b"a"])])
+    assert not service.count("StreamWrite", "write_request")
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        (table([b"a", None]), "Row 3 of its task has no data"),
+        (
+            table(
+                [b"a"],
+                metadata_items=pa.array(
+                    [[("k", b"v" * 4096)]], pa.map_(pa.string(), pa.binary())
+                ),
+            ),
+            "Row 2 of its task has 4097 bytes of metadata_items",
+        ),
+        (
+            table(
+                [b"a"],
+                metadata_items=pa.array(
+                    [[(str(n), b"") for n in range(1001)]],
+                    pa.map_(pa.string(), pa.binary()),
+                ),
+            ),
+            "1001 metadata_items",
+        ),
+        (
+            table(
+                [b"a"],
+                metadata_items=pa.array(
+                    [[("k", None)]], pa.map_(pa.string(), pa.string())
+                ),
+            ),
+            "null value in metadata_items",
+        ),
+        (table([bytes(64_000_000)]), "has 64000000 bytes of data"),
+    ],
+    ids=["null", "large metadata", "many items", "null item", "large body"],
+)
+def test_rows_that_no_message_can_hold(
+    channel: Channel, row: pa.RecordBatch, match: str
+):
+    """The error names the row and how much is too much."""
+    with pytest.raises(BadRowError, match=match):
+        writer(channel).write([table(bodies(2)), row])
+
+
+def test_large_rows(service: TopicService, channel: Channel):
+    """What a message can hold is stored, one a request."""
+    rows = [bytes(20_000_000), b"small", bytes(30_000_000)]
+    writer(channel).write([table(rows)])
+    assert [len(body) for body in stored(service)] == [20_000_000, 5, 30_000_000]
+
+
+def test_session_counts(service: TopicService, channel: Channel):
+    """Waiting for quotas is told."""
+    assert writer(channel).write([table([b"a"])]).quota_wait_s == pytest.approx(0.003)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_topics.source.stream.planner import StreamPlanner
+from tests.support.ydb.faults import At, Fault
+from tests.support.ydb.service import TopicService
+from ydb_spark.client.channel import close_shared
+from ydb_spark.errors import CheckpointError, DataLossError, OptionError
+from ydb_spark.options.connection import ConnectionOptions
+from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.source.topic_cluster import Range, TopicOffset
+from ydb_spark.source.topic_source import TopicSource
+
+SCHEMA = pa.schema([("data", pa.binary())])
+
+
+@pytest.fixture
+def options(connection: ConnectionOptions) -> Iterator[ReadOptions]:
+    """Options of a read of the topic ``t`` from its beginning."""
+    yield ReadOptions(
+        connection,
+        "t",
+        starting=Offsets("earliest"),
+        discovery_interval_s=0,
+        stats_interval_s=0,
+    )
+    close_shared()
+
+
+def fill(service: TopicService, partition: int, first: int, stop: int) -> None:
+    """Store numbers."""
+    service.store.put("t", partition, *[b"%d" % n for n in range(first, stop)])
+
+
+def read(source: TopicSource, tasks: Any) -> list[int]:
+    """The numbers that tasks read."""
+    return [
+        int(row["data"])
+        for task in tasks
+        for batch in source.read(task, SCHEMA, streaming=True)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_plan(service: TopicService, options: ReadOptions):
+    """From start to end, without partitions that have nothing."""
+    fill(service, 0, 0, 10)
+    assert TopicSource(options).plan() == [Range(0, 0, 10)]
+    bounded = replace(
+        options,
+        starting=Offsets("latest", {0: 2}),
+        ending=Offsets("latest", {0: 9}),
+        min_partitions=2,
+    )
+    assert TopicSource(bounded).plan() == [Range(0, 2, 5), Range(0, 5, 9)]
+    assert read(TopicSource(bounded), TopicSource(bounded).plan()) == [*range(2, 9)]
+    assert read(TopicSource(options), [None]) == []
+
+
+def test_plan_that_cannot_be(service: TopicService, options: ReadOptions):
+    """Offsets that are not there, or partitions."""
+    fill(service, 0, 0, 10)
+    service.store.expire("t", 0, 5)
+    early = replace(options, starting=Offsets("earliest", {0: 2}))
+    with pytest.raises(DataLossError, match="has no offset 2: it has 5 to 10"):
+        TopicSource(early).plan()
+    lenient = replace(early, fail_on_data_loss=False)
+    assert TopicSource(lenient).plan() == [Range(0, 5, 10)]
+    with pytest.raises(OptionError, match=r"\[7\], which t does not have"):
+        TopicSource(replace(options, starting=Offsets("earliest", {7: 0}))).plan()
+    with pytest.raises(OptionError, match="ends before 10, not 11"):
+        TopicSource(replace(options, ending=Offsets("latest", {0: 11}))).plan()
+
+
+def test_stream(service: TopicService, options: ReadOptions):
+    """Micro-batches follow each other, whatever is replayed."""
+    source = TopicSource(replace(options, max_rows=7))
+    planner: StreamPlanner[Any, Any, Range] = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 10)
+    fill(service, 1, 10, 20)
+    found: list[int] = []
+    for _ in range(3):
+        end = planner.latest(start)
+        tasks = planner.ranges(start, end)
+        rows = read(source, tasks)
+        assert 0 < len(rows) <= 7
+        # Another driver reads the same.
+        again = source.plan_stream()
+        copies = [TopicOffset.from_json(offset.to_json()) for offset in (start, end)]
+        assert read(source, again.ranges(*copies)) == rows
+        found += rows
+        planner.commit(end)
+        start = end
+    assert sorted(found) == [*range(20)]
+    assert planner.latest(start) == start
+
+
+def test_latest(service: TopicService, options: ReadOptions):
+    """A stream that begins at the end has only what comes then."""
+    fill(service, 0, 0, 10)
+    source = TopicSource(replace(options, starting=Offsets("latest")))
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 10, 12)
+    end = planner.latest(start)
+    assert read(source, planner.ranges(start, end)) == [10, 11]
+
+
+def test_children_after_their_parents(service: TopicService, options: ReadOptions):
+    """Of a split, and of a merge behind it; nothing is left out."""
+    source = TopicSource(replace(options, max_rows=10))
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 25)
+    left, right = service.store.split("t", 0)
+    fill(service, left, 25, 40)
+    fill(service, right, 40, 45)
+    merged = service.store.merge("t", left, right)
+    fill(service, merged, 45, 50)
+    found: list[int] = []
+    while (end := planner.latest(start)) != start:
+        found += read(source, planner.ranges(start, end))
+        planner.commit(end)
+        start = end
+    assert sorted(found) == [*range(50)]
+    assert sorted(found[:25]) == [*range(25)]
+    assert found[45:] == [*range(45, 50)]
+
+
+def test_partitions_that_come(service: TopicService, options: ReadOptions):
+    """A topic that gets more partitions is read from their beginning."""
+    source = TopicSource(options)
+    planner = source.plan_stream()
+    start = planner.initial()
+    service.store.alter("t", 3)
+    fill(service, 2, 0, 5)
+    end = planner.latest(start)
+    assert read(source, planner.ranges(start, end)) == [*range(5)]
+
+
+def test_lost(service: TopicService, options: ReadOptions):
+    """Retention that overtakes a stream is an error, or is said to be none."""
+    fill(service, 0, 0, 10)
+    strict = TopicSource(options).plan_stream()
+    lenient_source = TopicSource(replace(options, fail_on_data_loss=False))
+    lenient = lenient_source.plan_stream()
+    start, lenient_start = strict.initial(), lenient.initial()
+    service.store.expire("t", 0, 4)
+    with pytest.raises(DataLossError, match="has no offset 0 any more"):
+        strict.latest(start)
+    end = lenient.latest(lenient_start)
+    found = read(lenient_source, lenient.ranges(lenient_start, end))
+    assert found == [*range(4, 10)]
+
+
+def test_topic_that_was_made_anew(service: TopicService, options: ReadOptions):
+    """Offsets beyond its end are a loss."""
+    fill(service, 0, 0, 10)
+    planner = TopicSource(options).plan_stream()
+    end = planner.latest(planner.initial())
+    service.store.create("t", 2)
+    with pytest.raises(DataLossError, match="made anew"):
+        planner.latest(end)
+
+
+def test_consumer(service: TopicService, options: ReadOptions):
+    """It follows what was committed; that it cannot is no end of the stream."""
+    fill(service, 0, 0, 10)
+    source = TopicSource(replace(options, consumer="c"))
+    planner = source.plan_stream()
+    start = planner.initial()
+    end = planner.latest(start)
+    planner.commit(end)
+    planner.latest(end)
+    topic = service.store.find("t")
+    assert topic is not None
+    assert topic.consumers["c"] == {0: 10}
+    fill(service, 0, 10, 20)
+    service.faults.add(Fault(At.COMMIT, status=400020, times=-1))
+    later = planner.latest(end)
+    planner.commit(later)
+    assert read(source, planner.ranges(end, later)) == [*range(10, 20)]
+
+
+def test_checkpoint_of_others():
+    """It is an error of ours."""
+    with pytest.raises(CheckpointError, match="not one of a YDB stream"):
+        TopicOffset.from_json({"v": 1, "lastRead": {"t": {"0": 5}}})

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ydb_spark.errors import CorruptMessageError
+from ydb_spark.wire.codecs import CODECS, GZIP, RAW, UNSPECIFIED, ZSTD, decode, encoder
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+@given(body=st.binary(max_size=5000))
+def test_there_and_back(codec: int, body: bytes):
+    """What is encoded is decoded to the same."""
+    encode = encoder(codec)
+    assert decode(codec, encode(body) if encode else body) == body
+
+
+def test_none_was_named():
+    """Bodies of other protocols are taken as they are."""
+    assert decode(UNSPECIFIED, b"\x1f\x8b") == b"\x1f\x8b"
+
+
+def test_gzip_of_others():
+    """Other writers have other headers, and may write several members."""
+    body = gzip.compress(b"one ") + gzip.compress(b"two")
+    assert decode(GZIP, body) == b"one two"
+
+
+@pytest.mark.parametrize("codec", [3, 5, 10001, -1])
+def test_unknown(codec: int):
+    """A codec that is not known is no body."""
+    with pytest.raises(CorruptMessageError, match="cannot be decoded here"):
+        decode(codec, b"x")
+
+
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+@given(data=st.data())
+def test_broken(codec: int, data: st.DataObject):
+    """A body that ends early, or is something else, is an error of ours."""
+    encode = encoder(codec)
+    assert encode is not None
+    whole = encode(b"some body that is long enough to be cut" * 20)
+    broken = data.draw(
+        st.one_of(
+            st.integers(0, len(whole) - 1).map(lambda n: whole[:n]),
+            st.binary(max_size=50).filter(lambda b: b[:2] != whole[:2]),
+        )
+    )
+    with pytest.raises(CorruptMessageError):
+        decode(codec, broken)
+
+
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_no_larger_than_allowed(codec: int):
+    """A small body cannot become a large one."""
+    encode = encoder(codec)
+    assert encode is not None
+    body = encode(bytes(1 << 20))
+    assert len(body) < 2000
+    assert len(decode(codec, body, 1 << 20)) == 1 << 20
+    with pytest.raises(CorruptMessageError, match="larger than"):
+        decode(codec, body, (1 << 20) - 1)
+
+
+def test_raw_is_not_copied():
+    """The usual case costs nothing."""
+    assert encoder(RAW) is None

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to a master or a broker, and the thread that reads from it.
+
+Any number of calls may be under way. Each has a deadline of its own: a server that
+cannot read a request, or finds it too old, answers by silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Any, Generic
+
+from spark_topics.client.transport import Transport, open_transport
+from tubemq_spark.client import refusals
+from tubemq_spark.errors import (
+    CallTimeoutError,
+    ProtocolError,
+    TransportError,
+    TubeMQError,
+)
+from tubemq_spark.system import NETWORK
+from tubemq_spark.wire import codes
+from tubemq_spark.wire.messages import ReplyT, Request
+from tubemq_spark.wire.protocol import ClientProtocol, Reply
+
+#: What is read at a time.
+_READ_BYTES = 256 * 1024
+
+#: How often the reading thread looks at the clock, in seconds.
+_TICK_S = 0.5
+
+#: What a reply may need beyond the time that the server is given, in seconds.
+_GRACE_S = 0.5
+
+
+class Call(futures.Future[ReplyT], Generic[ReplyT]):
+    """A request under way; it ends in a reply, whatever its code, or an error.
+
+    Attributes:
+        request: What was asked.
+        timeout_s: How long it is waited for, in seconds.
+    """
+
+    def __init__(self, request: Request[ReplyT], timeout_s: float) -> None:
+        super().__init__()
+        self.request = request
+        self.timeout_s = timeout_s
+
+
+class Connection:
+    """A connection that many threads may call on.
+
+    Args:
+        transport: To the server; closed with the connection.
+        server: ``host:port``, for messages.
+        timeout_s: How long a server may take for a call, in seconds.
+
+    Attributes:
+        server: As given.
+    """
+
+    def __init__(self, transport: Transport, server: str, timeout_s: float) -> None:
+        self.server = server
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._protocol = ClientProtocol()
+        self._calls: dict[int, Call[Any]] = {}
+        self._lock = threading.Lock()  # guards protocol, calls and error
+        self._send_lock = threading.Lock()  # frames must not interleave
+        self._error: TubeMQError | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"tubemq-{server}", daemon=True
+        )
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.server!r})"
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether calls can still be made."""
+        return self._error is None
+
+    def call_all(self, requests: Sequence[Request[Any]]) -> list[Call[Any]]:
+        """Send requests in one go and return them under way, in order.
+
+        One that cannot be sent ends in the error, which is not raised here.
+        """
+        deadline = time.monotonic() + self._timeout_s + _GRACE_S
+        timeout_ms = max(1, round(self._timeout_s * 1000))
+        calls = [Call(request, self._timeout_s) for request in requests]
+        frames = []
+        with self._send_lock:
+            with self._lock:
+                error = self._error
+                for call in calls if error is None else ():
+                    serial, frame = self._protocol.request(
+                        call.request, timeout_ms, deadline
+                    )
+                    self._calls[serial] = call
+                    frames.append(frame)
+            if error is not None:
+                for call in calls:
+                    call.set_exception(copy.copy(error))
+                return calls
+            try:
+                self._transport.send(b"".join(frames))
+            except TubeMQError as failure:
+                self._fail(failure)
+            except BaseException:  # half a frame may be out: nothing can follow it
+                self._fail(self._interrupted())
+                raise
+        return calls
+
+    def call(self, request: Request[ReplyT]) -> Call[ReplyT]:
+        """Send one request and return it under way."""
+        return self.call_all([request])[0]
+
+    def reply(self, call: Call[ReplyT]) -> ReplyT:
+        """Return the reply to a call, whatever its code.
+
+        Raises:
+            CallTimeoutError: None came in time.
+            ServerError: The server threw an exception.
+            TransportError: The connection broke.
+            ProtocolError: What came is no reply.
+        """
+        # The reading thread ends each in time; this is for one that died.
+        limit_s = call.timeout_s + _GRACE_S + 10 * _TICK_S
+        try:
+            return call.result(limit_s)
+        except futures.TimeoutError:
+            raise self._timed_out(call) from None
+
+    def ask(
+        self,
+        request: Request[ReplyT],
+        *,
+        subject: str = "",
+        accepting: frozenset[int] = frozenset(),
+    ) -> ReplyT:
+        """Send a request and return its reply.
+
+        Args:
+            request: What to ask.
+            subject: What it is about, for messages.
+            accepting: Codes to return as well as that of success.
+
+        Raises:
+            ServerError: Another code, or an exception.
+            TransportError: As `reply`, as for its others.
+        """
+        body = self.reply(self.call(request))
+        self.check(body, request, subject=subject, accepting=accepting)
+        return body
+
+    def check(
+        self,
+        body: Any,
+        request: Request[Any],
+        *,
+        subject: str = "",
+        accepting: frozenset[int] = frozenset(),
+    ) -> None:
+        """Raise what the code of a reply means, if it is not success. As `ask`."""
+        if body.errCode != codes.SUCCESS and body.errCode not in accepting:
+            raise refusals.refusal(
+                body.errCode,
+                body.errMsg,
+                call=request.name,
+                server=self.server,
+                subject=subject,
+            )
+
+    def close(self) -> None:
+        """End the connection; calls under way end in an error."""
+        self._fail(
+            TransportError(
+                f"The connection to {self.server} was closed on this side.",
+                broker=self.server,
+            )
+        )
+        if threading.current_thread() is not self._thread:
+            self._thread.join(10 * _TICK_S)
+
+    def forget_parent(self) -> None:
+        """Free the socket in a forked child, silently: it is the parent's."""
+        self._transport.close()
+
+    # -- the reading thread ------------------------------------------------------------
+
+    def _run(self) -> None:
+        buffer = memoryview(bytearray(_READ_BYTES))
+        try:
+            while self._error is None:
+                size = self._transport.receive(buffer, _TICK_S)
+                if size:
+                    self._hear(buffer[:size])
+                self._expire()
+        except TubeMQError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(ProtocolError(f"Reading from {self.server} failed: {error!r}"))
+            raise
+        finally:
+            self._transport.close()
+
+    def _hear(self, data: memoryview) -> None:
+        endings: list[Callable[[], None]] = []
+        try:
+            with self._lock:
+                for event in self._protocol.receive_data(data):
+                    call = self._calls.pop(event.serial, None)
+                    if call is not None:  # else the connection has ended meanwhile
+                        endings.append(_ending(call, event, self.server))
+        except ProtocolError as error:
+            raise error.about(f"From {self.server}") from None
+        finally:
+            # Outside of the lock: who waits may call again.
+            for end in endings:
+                end()
+
+    def _expire(self) -> None:
+        with self._lock:
+            late = self._protocol.expired(time.monotonic())
+            calls = [self._calls.pop(serial, None) for serial in late]
+        for call in filter(None, calls):
+            call.set_exception(self._timed_out(call))
+
+    def _timed_out(self, call: Call[Any]) -> CallTimeoutError:
+        name = call.request.name
+        return CallTimeoutError(
+            f"The server {self.server} did not answer the {name} within "
+            f"{call.timeout_s:g} s; {len(self._calls)} other calls wait. Look at its "
+            "log, or raise `rpc.timeout`.",
+            broker=self.server,
+            call=name,
+        )
+
+    def _interrupted(self) -> TransportError:
+        return TransportError(
+            f"The connection to {self.server} was interrupted while it sent.",
+            broker=self.server,
+        )
+
+    def _fail(self, error: TubeMQError) -> None:
+        """End the connection once; everything that waits learns why."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+            calls = list(self._calls.values())
+            self._calls.clear()
+        self._transport.shutdown()  # the reading thread comes back, and closes it
+        for call in calls:
+            with contextlib.suppress(futures.InvalidStateError):
+                call.set_exception(copy.copy(error))
+
+
+def _ending(call: Call[Any], event: Any, server: str) -> Callable[[], None]:
+    if isinstance(event, Reply):
+        return lambda: call.set_result(event.body)
+    error = refusals.exception(event.failure, call=call.request.name, server=server)
+    return lambda: call.set_exception(error)
+
+
+def connect(server: str, *, connect_timeout_s: float, timeout_s: float) -> Connection:
+    """Open a connection.
+
+    Args:
+        server: ``host:port``.
+        connect_timeout_s: Longest wait for it, in seconds.
+        timeout_s: How long the server may take for each call.
+
+    Raises:
+        TransportError: Nobody can be reached there in time.
+    """
+    return Connection(
+        open_transport(server, connect_timeout_s, NETWORK), server, timeout_s
+    )

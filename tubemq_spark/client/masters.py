@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What masters know: brokers, partitions, and whether a client is let in.
+
+Exactly one master serves; the others answer every call that they stand by. Whoever is
+asked goes through the list from the last one that served.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spark_topics.client.retry import Retry
+from tubemq_spark.client.connection import Connection, connect
+from tubemq_spark.errors import (
+    NoMasterError,
+    ServerError,
+    TlsError,
+    TopicNotFoundError,
+    TopicNotPublishableError,
+    TransportError,
+    TubeMQError,
+)
+from tubemq_spark.options.client import ClientOptions
+from tubemq_spark.wire import codes, messages
+from tubemq_spark.wire import tubemq_pb2 as pb
+from tubemq_spark.wire.messages import Token
+from tubemq_spark.wire.metadata import (
+    TopicMetadata,
+    decode_brokers,
+    decode_topic_infos,
+    decode_topic_meta_infos,
+)
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.2, 1.2
+
+_counter = itertools.count(1)
+
+
+def new_client_id(prefix: str) -> str:
+    """Return a client id that nobody else has: ids decide who owns a partition."""
+    unique = uuid.uuid4().hex[:12]
+    return f"{prefix}_{socket.gethostname()}-{os.getpid()}-{next(_counter)}-{unique}"
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What a master says at a time.
+
+    Attributes:
+        brokers: Addresses by broker id.
+        topics: Partitions of the topics that were asked for, by name.
+        token: What brokers may ask for.
+    """
+
+    brokers: Mapping[int, str]
+    topics: Mapping[str, TopicMetadata]
+    token: Token | None
+
+
+class Masters:
+    """The masters of a cluster. For one thread.
+
+    Args:
+        options: Where they are, and how long to wait.
+    """
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._next = 0  # where the last one that served is in the list
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Masters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Do something with the master that serves.
+
+        Args:
+            work: Called with a connection, again with another where that one fails.
+
+        Raises:
+            NoMasterError: None serves within ``operation.timeout``.
+            ServerError: The one that serves refuses.
+        """
+        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, self._options.operation_timeout_s)
+        said: dict[str, TubeMQError] = {}
+        while True:
+            for _ in self._options.masters:
+                server = self._options.masters[self._next % len(self._options.masters)]
+                try:
+                    return work(self._connected(server))
+                except (TransportError, ServerError) as error:
+                    if not error.retriable or isinstance(error, TlsError):
+                        raise
+                    said[server] = error
+                self.close()
+                self._next += 1
+            retry.pause(_none_serves(said))
+
+    def _connected(self, server: str) -> Connection:
+        if self._connection is None or not self._connection.is_open:
+            self._connection = connect(
+                server,
+                connect_timeout_s=self._options.connect_timeout_s,
+                timeout_s=self._options.rpc_timeout_s,
+            )
+        return self._connection
+
+    def readable(self, group: str, topics: Sequence[str]) -> ClusterView:
+        """Return the partitions of some topics that are open for reading.
+
+        Args:
+            group: Of the planner; not that of readers.
+            topics: Names of the topics.
+
+        Raises:
+            TopicNotFoundError: One does not exist, or is not open.
+            GroupForbiddenError: The group may not read them.
+            NoMasterError: As `run`, as for the others.
+        """
+        client_id = new_client_id(group)
+
+        def ask(connection: Connection) -> ClusterView:
+            registered = connection.ask(
+                messages.register_consumer(
+                    client_id, group, topics, socket.gethostname()
+                ),
+                subject=", ".join(topics),
+            )
+            try:
+                reply = connection.ask(messages.partition_metadata(client_id, group))
+            finally:
+                # While it is registered, others of this name are refused.
+                connection.ask(
+                    messages.close_consumer(client_id, group),
+                    accepting=frozenset({codes.HB_NO_NODE}),
+                )
+            view = ClusterView(
+                decode_brokers(reply.brokerConfigList or registered.brokerConfigList),
+                decode_topic_meta_infos(reply.topicMetaInfoList),
+                _token(registered.authorizedInfo),
+            )
+            missing = [name for name in topics if not _partitions_of(view, name)]
+            if missing:
+                # A master that has just taken over does not know them all at once.
+                raise TopicNotFoundError(
+                    f"The topic {', '.join(missing)} has no partition that is open for "
+                    f"reading, says the master {connection.server}. A new topic can be "
+                    "used some 40 s after it was made.",
+                    broker=connection.server,
+                    retriable=True,
+                )
+            return view
+
+        return self.run(ask)
+
+
+def _partitions_of(view: ClusterView, topic: str) -> Sequence[object]:
+    metadata = view.topics.get(topic)
+    return metadata.partitions if metadata else ()
+
+
+def _none_serves(said: Mapping[str, TubeMQError]) -> TubeMQError:
+    """Return why none serves, as the error to raise when there is no time left."""
+    errors = list(said.values())
+    if all(isinstance(error, TopicNotFoundError) for error in errors[-1:]):
+        return errors[-1]
+    answers = "; ".join(f"{server}: {error.message}" for server, error in said.items())
+    return NoMasterError(
+        f"None of the masters serves. {answers} Check `master.rpc`, and that one is up."
+    )
+
+
+def _token(info: pb.MasterAuthorizedInfo) -> Token | None:
+    if not info.HasField("visitAuthorizedToken"):
+        return None
+    return Token(info.visitAuthorizedToken, info.authAuthorizedToken)
+
+
+class Producer:
+    """A producer as masters know it. For one thread.
+
+    Brokers do not ask whether a master knows it, so it is told to them only where
+    something is asked.
+
+    Args:
+        masters: Of the cluster.
+        topics: All topics to write to.
+
+    Attributes:
+        client_id: By which brokers know it.
+        topics: As given; may be set to others.
+    """
+
+    def __init__(self, masters: Masters, topics: Sequence[str]) -> None:
+        self.client_id = new_client_id("spark")
+        self._masters = masters
+        self.topics = topics
+        self._is_registered = False
+
+    def view(self) -> ClusterView:
+        """Return brokers, the partitions open for writing, and a fresh token.
+
+        Topics that are not open for writing are left out: also while their brokers
+        restart.
+
+        Raises:
+            NoMasterError: As `Masters.run`.
+        """
+        try:
+            return self._masters.run(self._ask)
+        except ServerError as error:
+            if error.code != codes.HB_NO_NODE:
+                raise
+            self._is_registered = False
+            return self._masters.run(self._ask)
+
+    def _ask(self, connection: Connection) -> ClusterView:
+        host = socket.gethostname()
+        if not self._is_registered:
+            connection.ask(
+                messages.register_producer(self.client_id, self.topics, host)
+            )
+            self._is_registered = True
+        heartbeat = messages.heartbeat_producer(self.client_id, self.topics, host)
+        reply = connection.ask(
+            heartbeat, accepting=frozenset({codes.HB_NO_NODE, codes.NOT_READY})
+        )
+        if reply.errCode == codes.HB_NO_NODE:  # it has expired, or the master is new
+            connection.ask(
+                messages.register_producer(self.client_id, self.topics, host)
+            )
+            reply = connection.ask(heartbeat)
+        topics = decode_topic_infos(reply.topicInfos)
+        default = reply.appdConfig.maxMsgSize or None
+        return ClusterView(
+            decode_brokers(reply.brokerInfos),
+            {
+                name: metadata._replace(
+                    max_message_bytes=metadata.max_message_bytes or default
+                )
+                for name, metadata in topics.items()
+            },
+            _token(reply.authorizedInfo),
+        )
+
+    def wait_for(self, timeout_s: float) -> ClusterView:
+        """Return a view in which all topics are open for writing.
+
+        Args:
+            timeout_s: How long to wait for those that are not, such as while the only
+                broker restarts.
+
+        Raises:
+            TopicNotPublishableError: One is not in time.
+        """
+        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, timeout_s)
+        while True:
+            view = self.view()
+            missing = [name for name in self.topics if not _partitions_of(view, name)]
+            if not missing:
+                return view
+            retry.pause(
+                TopicNotPublishableError(
+                    f"The topic {', '.join(missing)} is not open for writing. Check "
+                    "its name and its `acceptPublish`, and whether its brokers are "
+                    "up: one comes some 40 s after it was made, or its broker started.",
+                    retriable=True,
+                )
+            )
+
+    def close(self) -> None:
+        """Tell the master that it ends."""
+        if self._is_registered:
+            self._is_registered = False
+            self._masters.run(
+                lambda connection: connection.ask(
+                    messages.close_producer(self.client_id),
+                    accepting=frozenset({codes.HB_NO_NODE}),
+                )
+            )

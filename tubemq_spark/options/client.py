@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of every use: where the masters are, and how long to wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from spark_topics.errors import OptionError
+from spark_topics.options.spec import (
+    OptionSpec,
+    Parse,
+    Scope,
+    Support,
+    option,
+    set_by,
+)
+from spark_topics.options.values import plain_text, seconds
+
+_DEFAULT_PORT = 8715
+_MAX_PORT = 65535
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[-.\w]+)(?::0*([0-9]{1,5}))?", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+_GROUP = re.compile(r"[A-Za-z][\w-]+", re.ASCII)
+
+#: What brokers take is 1024; a suffix of ours must fit, too.
+_MAX_GROUP = 1000
+
+
+def masters(text: str, name: str) -> tuple[str, ...]:
+    """Read ``host[:port],...``; the port is 8715 where none is given."""
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _HOST.fullmatch(part)
+        port = int(match[2] or _DEFAULT_PORT) if match else 0
+        if match is None or not 0 < port <= _MAX_PORT:
+            raise OptionError(
+                f"{name} must be host:port of each master by comma, such as "
+                f"10.0.0.7:{_DEFAULT_PORT}, not {part!r}."
+            )
+        found.append(f"{match[1]}:{port}")
+    if not found:
+        raise OptionError(f"{name} names no master.")
+    return tuple(dict.fromkeys(found))
+
+
+def topics(text: str, name: str) -> tuple[str, ...]:
+    """Read names of topics, by comma."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    for topic in found:
+        if _TOPIC.fullmatch(topic) is None:
+            raise OptionError(
+                f"{name} has {topic!r}, which cannot be a topic: letters, digits and "
+                "underscores after a letter can."
+            )
+    if not found:
+        raise OptionError(f"{name} names no topic.")
+    return tuple(dict.fromkeys(found))
+
+
+def topic(text: str, name: str) -> tuple[str, ...]:
+    """Read the name of one topic."""
+    found = topics(text, name)
+    if len(found) > 1:
+        raise OptionError(f"{name} is for one topic: use topics for {len(found)}.")
+    return found
+
+
+def group(text: str, name: str) -> str:
+    """Read the name of a consumer group."""
+    text = text.strip()
+    if _GROUP.fullmatch(text) is None or len(text) > _MAX_GROUP:
+        raise OptionError(
+            f"{name} must be letters, digits, underscores and hyphens after a letter, "
+            f"two at least and {_MAX_GROUP} at most, not {text[:100]!r}."
+        )
+    return text
+
+
+def milliseconds(minimum: int, maximum_s: int) -> Parse[float]:
+    """Return a parser of milliseconds; values are seconds."""
+    return seconds(0.001, maximum_s, minimum)
+
+
+def refused(name: str, hint: str, *aliases: str) -> OptionSpec[str]:
+    """Return an option that cannot be had, with the reason."""
+    return OptionSpec(
+        name,
+        None,
+        plain_text,
+        Scope.CLIENT,
+        hint,
+        aliases,
+        support=Support.REFUSED,
+        harmless=frozenset({"false", ""}),
+        hint=hint,
+    )
+
+
+def ignored(name: str, doc: str) -> OptionSpec[str]:
+    """Return an option of other clients that changes no row."""
+    return OptionSpec(
+        name, None, plain_text, Scope.CLIENT, doc, support=Support.IGNORED
+    )
+
+
+#: Where the masters are: the one that every use must have.
+MASTERS = OptionSpec(
+    "master.rpc",
+    None,
+    masters,
+    Scope.CLIENT,
+    "Addresses of all masters, `host:port` by comma; the port is 8715 by default.",
+    ("masterHostAndPort", "master"),
+)
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """How servers are reached.
+
+    Attributes:
+        masters: ``host:port`` of each.
+        rpc_timeout_s: How long a server may take for a call.
+        connect_timeout_s: Longest wait for a connection.
+        operation_timeout_s: How long an operation is tried again, whatever fails.
+    """
+
+    masters: tuple[str, ...] = field(default=(), metadata=set_by(MASTERS))
+    rpc_timeout_s: float = option(
+        "rpc.timeout",
+        "10000",
+        milliseconds(1000, 600),
+        Scope.CLIENT,
+        "How long a server may take for one call, in milliseconds.",
+        "rpcTimeoutMs",
+    )
+    connect_timeout_s: float = option(
+        "connect.timeout",
+        "3000",
+        milliseconds(100, 300),
+        Scope.CLIENT,
+        "How long a connection may take, in milliseconds.",
+    )
+    operation_timeout_s: float = option(
+        "operation.timeout",
+        "60000",
+        milliseconds(1000, 3600),
+        Scope.CLIENT,
+        "How long an operation is tried again while servers fail, in milliseconds.",
+    )
+
+
+IGNORED = (
+    ignored("session.key", "Belongs to balancing by the master."),
+    ignored("source.task.max.idle.time", "Tuning of Flink."),
+    ignored("source.event.queue.capacity", "Tuning of Flink."),
+)
+REFUSED = (
+    refused(
+        "topicsPattern",
+        "Masters list topics only by their web interface: name them by `topics`.",
+        "topic-pattern",
+    ),
+    refused(
+        "usr.name",
+        "Authentication is not supported yet: leave it out where the cluster does not "
+        "ask for it.",
+    ),
+    refused("usr.password", "Authentication is not supported yet."),
+    refused("tls.enable", "TLS is not supported yet: use the ports without it."),
+)

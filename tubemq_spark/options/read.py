@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from spark_topics.errors import OptionError
+from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
+from spark_topics.options.values import boolean, integer
+from tubemq_spark.options.client import (
+    IGNORED,
+    MASTERS,
+    REFUSED,
+    ClientOptions,
+    group,
+    milliseconds,
+    topic,
+    topics,
+)
+from tubemq_spark.options.offsets import Offsets, Start, offsets_of
+from tubemq_spark.system import SYSTEM
+
+#: As brokers limit them.
+_MAX_FILTERS, _MAX_FILTER = 500, 256
+
+TOPIC = OptionSpec("topic", None, topic, Scope.READ, "The topic to read.")
+TOPICS = OptionSpec("topics", None, topics, Scope.READ, "Several topics, by comma.")
+
+
+def filters(text: str, name: str) -> tuple[str, ...]:
+    """Read message types, by comma."""
+    found = tuple(
+        dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
+    )
+    if not found or len(found) > _MAX_FILTERS or max(map(len, found)) > _MAX_FILTER:
+        raise OptionError(
+            f"{name} must be one to {_MAX_FILTERS} message types by comma, of "
+            f"{_MAX_FILTER} characters at most."
+        )
+    return found
+
+
+def from_max(text: str, name: str) -> Offsets:
+    """Read Flink's word for latest and earliest."""
+    return Offsets(Start.LATEST if boolean(text, name) else Start.EARLIEST)
+
+
+STARTING = OptionSpec(
+    "startingOffsets",
+    None,
+    offsets_of(Start.EARLIEST),
+    Scope.READ,
+    "Where to start: `earliest` (default of a batch), `latest` (of a stream), or"
+    ' JSON such as `{"demo":{"1:0":56}}`.',
+)
+FROM_MAX = OptionSpec(
+    "bootstrap.from.max",
+    None,
+    from_max,
+    Scope.READ,
+    "`true` for `startingOffsets` `latest`, `false` for `earliest`.",
+)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read, and how.
+
+    Attributes:
+        client: How servers are reached.
+        topics: Names of the topics.
+        group: Of consumers; None for one made of the query.
+        filters: Message types to read; none for all.
+        starting: Where to start.
+        ending: Where a batch ends.
+        fail_on_data_loss: Whether rows that are gone are an error.
+        read_unflushed: Whether to read what brokers have in memory alone.
+        max_rows: Most rows of a micro-batch, None for no limit.
+        min_partitions: Into how many input partitions to split at least.
+        not_found_pause_s: How long to wait where there is nothing at the moment.
+        read_timeout_s: Longest silence of a partition that has more.
+        discovery_interval_s: How often a stream looks for new partitions.
+    """
+
+    client: ClientOptions
+    topics: tuple[str, ...] = field(default=(), metadata=set_by(TOPIC, TOPICS))
+    starting: Offsets = field(
+        default_factory=lambda: Offsets(Start.EARLIEST),
+        metadata=set_by(STARTING, FROM_MAX),
+    )
+    ending: Offsets = option(
+        "endingOffsets",
+        "latest",
+        offsets_of(Start.LATEST),
+        Scope.BATCH,
+        "Where a batch ends: `latest` or JSON as in `startingOffsets`.",
+        in_streams="a stream has no end",
+    )
+    group: str | None = option(
+        "consume.group",
+        None,
+        group,
+        Scope.READ,
+        "The consumer group, `spark-` and a number made of the query by default. Give "
+        "each query its own.",
+        "group",
+    )
+    filters: tuple[str, ...] | None = option(
+        "stream.id",
+        None,
+        filters,
+        Scope.READ,
+        "Message types to read, by comma; filtered on the broker.",
+        "filterAttrs",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        "true",
+        boolean,
+        Scope.READ,
+        "Whether rows that are gone fail the query. Else it goes on without them.",
+    )
+    read_unflushed: bool = option(
+        "readUnflushed",
+        "false",
+        boolean,
+        Scope.READ,
+        "Whether to read what is in a broker's memory alone: sooner, but a broker that "
+        "dies takes it along, and rows that were read are not in the topic.",
+    )
+    max_rows: int | None = option(
+        "maxRowsPerTrigger",
+        None,
+        integer(1, 2**53),
+        Scope.STREAM,
+        "Most rows of a micro-batch; fewer where partitions share a store.",
+        "maxOffsetsPerTrigger",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        None,
+        integer(1, 100_000),
+        Scope.READ,
+        "At least so many input partitions, where there are rows enough.",
+    )
+    not_found_pause_s: float = option(
+        "message.not.found.wait.period",
+        "200",
+        milliseconds(1, 60),
+        Scope.READ,
+        "How long to wait where a broker has nothing at the moment, in milliseconds.",
+    )
+    read_timeout_s: float = option(
+        "read.timeout",
+        "120000",
+        milliseconds(1000, 86_400),
+        Scope.READ,
+        "Longest silence of a partition that has more to read, in milliseconds.",
+    )
+    discovery_interval_s: float = option(
+        "partitionDiscoveryInterval",
+        "60000",
+        milliseconds(1000, 86_400),
+        Scope.STREAM,
+        "How often a stream looks for new partitions, in milliseconds.",
+    )
+
+
+READ_SPECS = (
+    MASTERS,
+    *specs_of(ReadOptions),
+    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *IGNORED,
+    *REFUSED,
+)
+KNOWN = KnownOptions(READ_SPECS, SYSTEM)
+
+
+def parse_read_options(
+    options: Mapping[str, str], use: Scope, *, quiet: bool = False
+) -> ReadOptions:
+    """Read the options of a batch or a stream.
+
+    Raises:
+        OptionError: With every problem.
+    """
+    given = Given(options, KNOWN, use)
+    client = given.fill(ClientOptions)
+    found = given.fill(ReadOptions, client=client)
+    if "master.rpc" not in given:
+        given.problems.append("master.rpc is missing: host:port of the masters.")
+    if "topic" in given and "topics" in given:
+        given.problems.append("topic and topics are both given: leave one out.")
+    if not found.topics and "topic" not in given and "topics" not in given:
+        given.problems.append("topic is missing: name one, or several by topics.")
+    if "startingOffsets" in given and "bootstrap.from.max" in given:
+        given.problems.append(
+            "startingOffsets and bootstrap.from.max are both given: leave one out."
+        )
+    for offsets, name in (
+        (found.starting, "startingOffsets"),
+        (found.ending, "endingOffsets"),
+    ):
+        for partition in offsets.by_partition:
+            if found.topics and partition.topic not in found.topics:
+                given.problems.append(
+                    f"{name} names the topic {partition.topic!r}, which is not read."
+                )
+    if (
+        use is Scope.STREAM
+        and "startingOffsets" not in given
+        and ("bootstrap.from.max" not in given)
+    ):
+        found = replace(found, starting=Offsets(Start.LATEST))
+    given.finish(quiet=quiet)
+    return found

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
+from spark_topics.options.values import integer, plain_text, size
+from tubemq_spark.options.client import (
+    IGNORED,
+    MASTERS,
+    REFUSED,
+    ClientOptions,
+    milliseconds,
+    refused,
+    topic,
+)
+from tubemq_spark.system import SYSTEM
+
+TOPIC = OptionSpec(
+    "topic",
+    None,
+    topic,
+    Scope.WRITE,
+    "The topic to write to; without it each row names its own in `__topic`.",
+)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to write, and how.
+
+    Attributes:
+        client: How servers are reached.
+        topic: Name of the topic, none where rows name theirs.
+        partition_key: Column whose hash chooses the partition; None for turns.
+        max_in_flight: Most messages sent and not acknowledged.
+        max_in_flight_bytes: Most bytes of them.
+        send_timeout_s: How long a message is sent again before the write fails.
+    """
+
+    client: ClientOptions
+    topic: tuple[str, ...] = field(default=(), metadata=set_by(TOPIC))
+    partition_key: str | None = option(
+        "partitionKey",
+        None,
+        plain_text,
+        Scope.WRITE,
+        "A column whose hash chooses the partition; without it partitions take turns.",
+    )
+    max_in_flight: int = option(
+        "max.in.flight",
+        "500",
+        integer(1, 100_000),
+        Scope.WRITE,
+        "Most messages of a task that are sent and not acknowledged.",
+    )
+    max_in_flight_bytes: int = option(
+        "max.in.flight.bytes",
+        "16m",
+        size(1024, 2**31),
+        Scope.WRITE,
+        "Most bytes of them.",
+    )
+    send_timeout_s: float = option(
+        "send.timeout",
+        "120000",
+        milliseconds(1000, 86_400),
+        Scope.WRITE,
+        "How long a message is sent again before the write fails, in milliseconds.",
+    )
+
+
+WRITE_SPECS = (
+    MASTERS,
+    *specs_of(WriteOptions),
+    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *IGNORED,
+    *REFUSED,
+    refused(
+        "exactlyOnce",
+        "TubeMQ has neither transactions nor deduplication: a write is at least once.",
+        "idempotent",
+    ),
+)
+KNOWN = KnownOptions(WRITE_SPECS, SYSTEM)
+
+
+def parse_write_options(
+    options: Mapping[str, str], use: Scope, *, quiet: bool = False
+) -> WriteOptions:
+    """Read the options of a write.
+
+    Raises:
+        OptionError: With every problem.
+    """
+    given = Given(options, KNOWN, use)
+    client = given.fill(ClientOptions)
+    found = given.fill(WriteOptions, client=client)
+    if "master.rpc" not in given:
+        given.problems.append("master.rpc is missing: host:port of the masters.")
+    given.finish(quiet=quiet)
+    return found

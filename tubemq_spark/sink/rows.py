@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows become messages: by the columns that they have."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tubemq_spark import columns
+from tubemq_spark.errors import BadRowError
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.wire.attributes import Body, Stored, encode_body
+
+
+class Row(NamedTuple):
+    """One message to send.
+
+    Attributes:
+        topic: Name of its topic.
+        stored: Attributes and value.
+        msg_type: What filters compare, None for none.
+        msg_time: As its attributes have it, None for none.
+        key: A number that chooses its partition, None for turns.
+        partition: Broker and partition that the row names, None where it does not; a
+            broker of None is any that has the partition.
+    """
+
+    topic: str
+    stored: Stored
+    msg_type: str | None
+    msg_time: str | None
+    key: int | None
+    partition: tuple[int | None, int] | None
+
+
+def rows_of(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[Row]:
+    """Yield the messages of some rows.
+
+    Raises:
+        BadRowError: One cannot be a message; says which column and why.
+    """
+    names = set(batch.schema.names)
+    count = batch.num_rows
+
+    def column(name: str) -> list[Any]:
+        if name not in names:
+            return [None] * count
+        found: list[Any] = batch.column(name).to_pylist()
+        return found
+
+    keys = column(options.partition_key) if options.partition_key else [None] * count
+    fixed = options.topic[0] if options.topic else None
+    topics = [fixed] * count if fixed else column(columns.TOPIC)
+    for topic, value, type_, time, attributes, broker, partition, key in zip(
+        topics,
+        column(columns.VALUE),
+        column(columns.MSG_TYPE),
+        column(columns.MSG_TIME),
+        column(columns.ATTRIBUTES),
+        column(columns.BROKER),
+        column(columns.PARTITION),
+        keys,
+        strict=True,
+    ):
+        if not topic:
+            raise BadRowError(
+                f"A row has no topic: set the option `topic`, or {columns.TOPIC}."
+            )
+        yield Row(
+            topic,
+            _stored(value, type_, time, attributes),
+            type_,
+            time,
+            None if key is None else key_hash(key),
+            None if partition is None else (broker, partition),
+        )
+
+
+def _stored(value: Any, type_: Any, time: Any, attributes: Any) -> Stored:
+    if value is None:
+        raise BadRowError(f"{columns.VALUE} is NULL, which no message can hold.")
+    data = value.encode() if isinstance(value, str) else value
+    found = dict(attributes or ())
+    if None in found.values():
+        raise BadRowError(f"{columns.ATTRIBUTES} has a NULL, which cannot be written.")
+    try:
+        return encode_body(Body(data, type_, time, found))
+    except ValueError as error:
+        raise BadRowError(f"A row cannot be a message: {error}.") from None
+
+
+def key_hash(key: Any) -> int:
+    """Return a number that is the same for equal keys, in every process."""
+    data = key if isinstance(key, bytes) else str(key).encode()
+    return zlib.crc32(data)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tasks of a batch read: asked of the cluster, all partitions at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.client.masters import Masters
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.discovery import find_edges, find_partitions
+from tubemq_spark.source.ranges import (
+    PartitionRange,
+    check_named,
+    chosen_end,
+    chosen_start,
+    split,
+)
+from tubemq_spark.wire.messages import Token
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """What one task reads, as it travels to an executor.
+
+    Attributes:
+        range: The offsets.
+        group: Name of the consumer group.
+        token: What the broker may ask for.
+    """
+
+    range: PartitionRange
+    group: str
+    token: Token | None
+
+
+def batch_group(options: ReadOptions) -> str:
+    """Return the consumer group of a read: the user's, or a new one."""
+    return options.group or f"spark-{uuid.uuid4().hex[:8]}"
+
+
+def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
+    """Return what each task of a batch reads.
+
+    Raises:
+        TubeMQError: Options do not fit the topics, rows are gone, or the cluster does
+            not answer, or refuses.
+    """
+    group = batch_group(options)
+    with Masters(options.client) as masters:
+        found = find_partitions(masters, options, group)
+    check_named(options.starting, "startingOffsets", found.brokers)
+    check_named(options.ending, "endingOffsets", found.brokers)
+    edges = find_edges(pool, found, found.brokers, options, group)
+    ranges = []
+    for partition in sorted(found.brokers):
+        start = chosen_start(
+            partition,
+            options.starting,
+            edges[partition],
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        end = chosen_end(
+            partition,
+            options.ending,
+            edges[partition],
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        if start < end:
+            ranges.append(
+                PartitionRange(
+                    partition,
+                    start,
+                    end,
+                    found.brokers[partition],
+                    partition in found.dense,
+                )
+            )
+    return [
+        ReadTask(part, group, found.token)
+        for part in split_ranges(ranges, options.min_partitions)
+    ]
+
+
+def split_ranges(
+    ranges: Sequence[PartitionRange], min_partitions: int | None
+) -> list[PartitionRange]:
+    """Cut ranges so that there are enough of them, the large ones first."""
+    if min_partitions is None or len(ranges) >= min_partitions or not ranges:
+        return list(ranges)
+    total = sum(one.entries for one in ranges)
+    parts: list[PartitionRange] = []
+    for one in ranges:
+        parts += split(one, -(-one.entries * min_partitions // total))
+    return parts

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which offsets to read of each partition, and in how many parts; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tubemq_spark.errors import DataLossError, OptionError
+from tubemq_spark.options.offsets import ENTRY_BYTES, Offsets, Start
+from tubemq_spark.wire.metadata import Partition
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where a partition begins and ends at a time.
+
+    Attributes:
+        begin: Offset of the first message that there is.
+        end: Offset after the last one.
+    """
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """Offsets of one partition to read, and where.
+
+    Attributes:
+        partition: Which one.
+        start: First offset.
+        end: Offset after the last one.
+        broker: ``host:port`` of its broker.
+        is_dense: Whether the store has no other partition: then each offset of the
+            range is a message of it.
+    """
+
+    partition: Partition
+    start: int
+    end: int
+    broker: str
+    is_dense: bool
+
+    @property
+    def entries(self) -> int:
+        """Return how many messages of the store lie in it."""
+        return (self.end - self.start) // ENTRY_BYTES
+
+
+def dense_partitions(partitions: Iterable[Partition]) -> set[Partition]:
+    """Return those of all partitions of some topics that have a store to themselves."""
+    by_store: dict[object, list[Partition]] = {}
+    for partition in partitions:
+        by_store.setdefault(partition.store, []).append(partition)
+    return {some[0] for some in by_store.values() if len(some) == 1}
+
+
+def chosen_start(
+    partition: Partition, starting: Offsets, edges: Edges, *, fail_on_data_loss: bool
+) -> int:
+    """Return the first offset to read of a partition.
+
+    Raises:
+        DataLossError: It is gone, or never was.
+    """
+    wanted = starting.of(partition)
+    if wanted is Start.EARLIEST:
+        return edges.begin
+    if wanted is Start.LATEST:
+        return edges.end
+    assert isinstance(wanted, int)
+    if edges.begin <= wanted <= edges.end:
+        return wanted
+    if fail_on_data_loss:
+        raise loss(partition, wanted, edges)
+    return min(max(wanted, edges.begin), edges.end)
+
+
+def chosen_end(
+    partition: Partition, ending: Offsets, edges: Edges, *, fail_on_data_loss: bool
+) -> int:
+    """Return the offset after the last one to read of a partition.
+
+    Raises:
+        DataLossError: The partition does not reach that far.
+    """
+    wanted = ending.of(partition)
+    if wanted is Start.LATEST:
+        return edges.end
+    if wanted is Start.EARLIEST:
+        return edges.begin
+    assert isinstance(wanted, int)
+    if wanted > edges.end and fail_on_data_loss:
+        raise loss(partition, wanted, edges)
+    return min(wanted, edges.end)
+
+
+def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
+    """Return what to raise where an offset is not within a partition."""
+    side = "begins" if wanted < edges.begin else "ends"
+    place = edges.begin if wanted < edges.begin else edges.end
+    why = (
+        "Retention has deleted what was before."
+        if wanted < edges.begin
+        else "Its log was rolled back when a broker died, or the topic was made anew, "
+        "or the messages are not on the broker's disk yet."
+    )
+    return DataLossError(
+        f"The offset {wanted} of {partition} was asked for, and the partition {side} "
+        f"at {place}. {why} Start elsewhere, or set `failOnDataLoss` to false to go on "
+        "with what there is.",
+        topic_partition=str(partition),
+        wanted=str(wanted),
+        available=str(edges.begin),
+    )
+
+
+def check_named(
+    offsets: Offsets, name: str, existing: Mapping[Partition, object]
+) -> None:
+    """See that JSON offsets name partitions that exist.
+
+    Raises:
+        OptionError: One does not.
+    """
+    unknown = sorted(one for one in offsets.by_partition if one not in existing)
+    if unknown:
+        raise OptionError(
+            f"{name} names {', '.join(map(str, unknown[:10]))}, which does not exist."
+        )
+
+
+def split(range_: PartitionRange, parts: int) -> list[PartitionRange]:
+    """Cut a range into parts of about equal size, none of them empty."""
+    entries = range_.entries
+    parts = max(1, min(parts, entries))
+    cuts = [range_.start + entries * n // parts * ENTRY_BYTES for n in range(parts)]
+    return [
+        PartitionRange(range_.partition, start, end, range_.broker, range_.is_dense)
+        for start, end in zip(cuts, [*cuts[1:], range_.end], strict=True)
+    ]

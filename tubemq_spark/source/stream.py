@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TubeMQ, as the planning of a stream sees it.
+
+A position is the offset at which reading goes on. Nothing is acknowledged: the offsets
+in the checkpoint are all that counts, and brokers keep messages for a time, whoever has
+read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from spark_topics.client.retry import Retry
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.checkpoint import (
+    OffsetForm,
+    PartitionNames,
+    Span,
+    StreamOffset,
+)
+from spark_topics.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.system import System
+from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.client.masters import Masters
+from tubemq_spark.errors import TransportError
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.options.offsets import ENTRY_BYTES
+from tubemq_spark.source.batch_plan import ReadTask, split_ranges
+from tubemq_spark.source.discovery import Found, find_edges, find_partitions
+from tubemq_spark.source.ranges import (
+    Edges,
+    PartitionRange,
+    check_named,
+    chosen_start,
+    loss,
+)
+from tubemq_spark.system import SYSTEM
+from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("source")
+
+
+class Position(int):
+    """The offset at which the reading of a partition goes on."""
+
+    def next(self) -> int:
+        """Return what is to be read next."""
+        return int(self)
+
+
+def _parse(text: str) -> Position:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not an offset")
+    return Position(text)
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    topic, _, partition = name.partition("/")
+    return topic, partition or None
+
+
+def _join(topic: str, partition: str | None) -> str:
+    return f"{topic}/{partition}" if partition else topic
+
+
+def partition_of(name: str) -> Partition:
+    """Return the partition of a name such as ``demo/1:10000``.
+
+    Raises:
+        ValueError: It is no such name.
+    """
+    topic, _, ids = name.partition("/")
+    broker_id, _, partition_id = ids.partition(":")
+    return Partition(topic, int(broker_id), int(partition_id))
+
+
+class TubeMQOffset(StreamOffset[Position]):
+    """How far a stream has read: offsets by topic and ``broker:partition``."""
+
+    form = OffsetForm(SYSTEM, PartitionNames(_split, _join), _parse)
+
+    @classmethod
+    def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields; names must be those of partitions."""
+        fields = super().fields_of(tree)
+        for name in fields["last_read"]:
+            partition_of(name)
+        return fields
+
+
+class TubeMQCluster:
+    """Topics of TubeMQ, for one streaming query.
+
+    Args:
+        pool: Of connections to brokers.
+        options: What to read.
+    """
+
+    earliest = Position(0)
+
+    def __init__(self, pool: BrokerPool, options: ReadOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._group = options.group or f"spark-{uuid.uuid4().hex[:8]}"
+        self._masters = Masters(options.client)
+        self._found: Found | None = None
+
+    @property
+    def system(self) -> System:
+        """Return whose streams these are."""
+        return SYSTEM
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def read_offset(self, tree: Mapping[str, Any]) -> TubeMQOffset:
+        """See `Cluster`."""
+        return TubeMQOffset.from_json(tree)
+
+    def next_offset(
+        self,
+        start: TubeMQOffset | None,
+        last_read: Mapping[str, Position],
+        start_after: Mapping[str, Position],
+    ) -> TubeMQOffset:
+        """See `Cluster`."""
+        return TubeMQOffset(last_read, start_after)
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Cluster`."""
+        return TubeMQOffset.form.names.tree(values)
+
+    def recorded(self, offset: TubeMQOffset) -> bool:
+        """Do nothing: the query leaves nothing in the cluster."""
+        return False
+
+    # -- partitions --------------------------------------------------------------------
+
+    def starts(self) -> dict[str, Position]:
+        """See `Cluster`."""
+        found = self._discover()
+        check_named(self._options.starting, "startingOffsets", found.brokers)
+        edges = self._edges(found.brokers)
+        return {
+            str(partition): Position(
+                chosen_start(
+                    partition,
+                    self._options.starting,
+                    edges[partition],
+                    fail_on_data_loss=self._options.fail_on_data_loss,
+                )
+            )
+            for partition in sorted(found.brokers)
+        }
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return all partitions that were ever seen.
+
+        Those of a broker that restarts are left out by the master for a while.
+        """
+        return [str(partition) for partition in sorted(self._discover().brokers)]
+
+    def is_wanted(self, name: str) -> bool:
+        """See `Cluster`."""
+        return partition_of(name).topic in self._options.topics
+
+    def topic_of(self, name: str) -> str:
+        """See `Cluster`."""
+        return partition_of(name).topic
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Position]]:
+        """See `Cluster`."""
+        partitions = {name: partition_of(name) for name in names}
+        edges = self._edges(partitions.values()) if names else {}
+        return {
+            name: _status(edges[partition].begin, edges[partition])
+            for name, partition in partitions.items()
+        }
+
+    @contextlib.contextmanager
+    def visit(
+        self, begins: Mapping[str, Position]
+    ) -> Iterator[Mapping[str, PartitionStatus[Position] | None]]:
+        """Look at what there is to read. Nothing is acknowledged."""
+        partitions = {name: partition_of(name) for name in begins}
+        edges = self._edges(partitions.values()) if begins else {}
+        yield {
+            name: self._status_from(begins[name], partition, edges[partition])
+            for name, partition in partitions.items()
+        }
+
+    def _status_from(
+        self, begin: int, partition: Partition, edges: Edges
+    ) -> PartitionStatus[Position]:
+        if edges.begin <= begin <= edges.end:
+            return _status(begin, edges)
+        error = loss(partition, begin, edges)
+        if self._options.fail_on_data_loss:
+            raise error
+        logger.warning("%s", error)
+        return _status(min(max(begin, edges.begin), edges.end), edges)
+
+    def _discover(self) -> Found:
+        found = find_partitions(self._masters, self._options, self._group)
+        if self._found is not None:
+            found = Found(
+                {**self._found.brokers, **found.brokers},
+                self._dense(found),
+                found.token,
+            )
+        self._found = found
+        return found
+
+    def _dense(self, found: Found) -> frozenset[Partition]:
+        """Return those that were alone in their store, and are as far as is known."""
+        assert self._found is not None
+        unseen = self._found.dense - found.brokers.keys()
+        return found.dense | unseen
+
+    def _edges(self, partitions: Any) -> dict[Partition, Edges]:
+        wanted = list(partitions)
+        found = self._known(wanted)
+        return find_edges(self._pool, found, wanted, self._options, self._group)
+
+    def _known(self, wanted: Sequence[Partition]) -> Found:
+        """Return what is known of some partitions, when all of them are.
+
+        Those of a checkpoint may be on a broker that restarts.
+
+        Raises:
+            TransportError: The master does not name one within ``operation.timeout``.
+        """
+        retry = Retry(0.5, 5.0, self._options.client.operation_timeout_s)
+        found = self._found or self._discover()
+        while missing := [one for one in wanted if one not in found.brokers]:
+            retry.pause(
+                TransportError(
+                    f"The master does not name the partition {missing[0]}, which the "
+                    "query has read from: its broker is down or starts, or the topic "
+                    "was made anew with fewer partitions.",
+                )
+            )
+            found = self._discover()
+        return found
+
+    # -- how far a micro-batch goes ----------------------------------------------------
+
+    def backlog(self, news: Mapping[str, Unread[Position]]) -> dict[str, Waiting]:
+        """Return index entries: where partitions share a store, also of the others."""
+        return {
+            name: Waiting(max(1, (unread.last - unread.after) // ENTRY_BYTES), True)
+            for name, unread in news.items()
+        }
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[Position]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[Position]]]:
+        """See `Cluster`. Brokers tell no sizes."""
+        return {}
+
+    def ends(self, shares: Mapping[str, Share[Position]]) -> dict[str, Position]:
+        """See `Cluster`."""
+        return {name: _end(share) for name, share in shares.items()}
+
+    def ranges(self, spans: Sequence[Span[Position]]) -> Sequence[ReadTask]:
+        """See `Cluster`."""
+        partitions = {span.topic_partition: span for span in spans}
+        found = self._known([partition_of(name) for name in partitions])
+        ranges = []
+        for span in spans:
+            partition = partition_of(span.topic_partition)
+            ranges.append(
+                PartitionRange(
+                    partition,
+                    int(span.after),
+                    int(span.last),
+                    found.brokers[partition],
+                    partition in found.dense,
+                )
+            )
+        return [
+            ReadTask(part, self._group, found.token)
+            for part in split_ranges(ranges, self._options.min_partitions)
+        ]
+
+    # -- the end -----------------------------------------------------------------------
+
+    def acknowledge(self, read: Mapping[str, Position]) -> None:
+        """Do nothing: tasks have committed what they read in their own group."""
+
+    def close(self) -> None:
+        """Let go of the masters."""
+        self._masters.close()
+
+
+def _status(begin: int, edges: Edges) -> PartitionStatus[Position]:
+    last = Position(edges.end) if edges.end > begin else None
+    return PartitionStatus(Position(begin), last)
+
+
+def _end(share: Share[Position]) -> Position:
+    unread = share.unread
+    if share.entries is None:
+        return unread.last
+    return min(unread.last, Position(unread.after + share.entries * ENTRY_BYTES))
+
+
+def stream_limits(options: ReadOptions) -> StreamLimits:
+    """Return how large micro-batches are."""
+    return StreamLimits(max_rows=options.max_rows)
+
+
+def stream_planner(
+    pool: BrokerPool, options: ReadOptions
+) -> StreamPlanner[Position, TubeMQOffset, ReadTask]:
+    """Return the planner of a stream."""
+    return StreamPlanner(
+        TubeMQCluster(pool, options),
+        stream_limits(options),
+        discovery_interval_s=options.discovery_interval_s,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What masters and brokers say in text: brokers, topics, and failures of partitions.
+
+::
+
+    brokerInfos, brokerConfigList   1:10.0.0.7:8123
+    topicInfos                      demo#1:numPartitions:numStores,2:...#maxSize
+    topicMetaInfoList               demo#1:numStores:numPartitions:status,2:...
+    partitionInfo                   1:10.0.0.7:8123#demo:10000
+    failureInfo                     411:1:10.0.0.7:8123#demo:10000
+
+The two numbers of a topic are the other way round in its two forms. A partition's id is
+``store * 10000 + index``, and ids are the same on every broker.
+
+Source: InLong 2.4, what a master and a broker were seen to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tubemq_spark.errors import ProtocolError
+
+#: Ids of two stores differ by this much at least.
+STORE_STEP = 10_000
+
+#: Of what a master says of partitions, the most that is believed.
+_MAX_PARTITIONS = 1_000_000
+
+_SUBSCRIBABLE = 1
+
+
+class Broker(NamedTuple):
+    """Where a broker is.
+
+    Attributes:
+        id: Its number in the cluster.
+        address: ``host:port``.
+    """
+
+    id: int
+    address: str
+
+
+class Partition(NamedTuple):
+    """A partition of a topic on one broker. They have an order.
+
+    Attributes:
+        topic: Name of the topic.
+        broker_id: Number of the broker.
+        partition_id: ``store * 10000 + index``.
+    """
+
+    topic: str
+    broker_id: int
+    partition_id: int
+
+    @property
+    def store(self) -> Store:
+        """Whose index its offsets count."""
+        return Store(self.topic, self.broker_id, self.partition_id // STORE_STEP)
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_id}:{self.partition_id}"
+
+
+class Store(NamedTuple):
+    """A log of a topic on one broker: all its partitions share one index.
+
+    Attributes:
+        topic: Name of the topic.
+        broker_id: Number of the broker.
+        number: Of the store, from 0.
+    """
+
+    topic: str
+    broker_id: int
+    number: int
+
+
+class TopicMetadata(NamedTuple):
+    """What a master says of a topic.
+
+    Attributes:
+        partitions: All that are open, in order.
+        max_message_bytes: Largest message, None where it is not said.
+    """
+
+    partitions: tuple[Partition, ...]
+    max_message_bytes: int | None = None
+
+
+class PartitionFailure(NamedTuple):
+    """A heartbeat's word on a partition.
+
+    Attributes:
+        code: As of other replies, 411 or 412.
+        topic: Name of the topic.
+        partition_id: Of the partition.
+    """
+
+    code: int
+    topic: str
+    partition_id: int
+
+
+def decode_brokers(infos: Iterable[str]) -> dict[int, str]:
+    """Read brokerInfos or brokerConfigList: addresses by broker id.
+
+    Raises:
+        ProtocolError: One does not have this form.
+    """
+    brokers = {}
+    for info in infos:
+        id_, _, address = info.partition(":")
+        host, _, port = address.rpartition(":")
+        if not host:
+            raise _unreadable(info)
+        _number(port, info)
+        brokers[_number(id_, info)] = address
+    return brokers
+
+
+def decode_topic_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
+    """Read topicInfos of a producer's heartbeat.
+
+    Raises:
+        ProtocolError: One does not have this form.
+    """
+    topics = {}
+    for info in infos:
+        topic, *parts = info.split("#")
+        if not topic or not parts:
+            raise _unreadable(info)
+        found: list[Partition] = []
+        for layout in filter(None, parts[0].split(",")):
+            numbers = [_number(text, info) for text in layout.split(":")]
+            if len(numbers) != 3:
+                raise _unreadable(info)
+            broker_id, partitions, stores = numbers
+            found += _partitions(topic, broker_id, stores, partitions, info)
+        size = parts[1] if len(parts) > 1 else ""
+        limit = _number(size, info) if size else None
+        topics[topic] = TopicMetadata(tuple(sorted(found)), limit)
+    return topics
+
+
+def decode_topic_meta_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
+    """Read topicMetaInfoList of a consumer: the partitions open for reading.
+
+    Raises:
+        ProtocolError: One does not have this form.
+    """
+    topics = {}
+    for info in infos:
+        topic, _, layouts = info.partition("#")
+        if not topic:
+            raise _unreadable(info)
+        found: list[Partition] = []
+        for layout in filter(None, layouts.split(",")):
+            numbers = [_number(text, info) for text in layout.split(":")]
+            if len(numbers) != 4:
+                raise _unreadable(info)
+            broker_id, stores, partitions, status = numbers
+            if status == _SUBSCRIBABLE:
+                found += _partitions(topic, broker_id, stores, partitions, info)
+        topics[topic] = TopicMetadata(tuple(sorted(found)))
+    return topics
+
+
+def encode_partition_info(broker: Broker, partition: Partition) -> str:
+    """Return a partitionInfo of a broker's heartbeat."""
+    return f"{broker.id}:{broker.address}#{partition.topic}:{partition.partition_id}"
+
+
+def decode_failure(info: str) -> PartitionFailure:
+    """Read a failureInfo of a broker's heartbeat.
+
+    Raises:
+        ProtocolError: It does not have this form.
+    """
+    code, _, rest = info.partition(":")
+    topic, _, partition_id = rest.rpartition("#")[2].rpartition(":")
+    if not topic:
+        raise _unreadable(info)
+    return PartitionFailure(_number(code, info), topic, _number(partition_id, info))
+
+
+def _partitions(
+    topic: str, broker_id: int, stores: int, partitions: int, info: str
+) -> list[Partition]:
+    if partitions > STORE_STEP or stores * partitions > _MAX_PARTITIONS:
+        raise _unreadable(info)
+    return [
+        Partition(topic, broker_id, store * STORE_STEP + index)
+        for store in range(stores)
+        for index in range(partitions)
+    ]
+
+
+def _number(text: str, info: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise _unreadable(info)
+    return int(text)
+
+
+def _unreadable(info: str) -> ProtocolError:
+    return ProtocolError(f"A server sent {info!r}, which is not what it should be.")

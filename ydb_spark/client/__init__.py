@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service over gRPC, by the SDK's driver."""

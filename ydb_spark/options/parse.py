@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option there is."""
+
+from __future__ import annotations
+
+from spark_topics.options.given import KnownOptions
+from spark_topics.options.spec import OptionSpec, specs_of
+from ydb_spark.options.connection import ConnectionOptions
+from ydb_spark.options.read import ReadOptions
+from ydb_spark.options.write import OF_SPARK, WriteOptions
+from ydb_spark.system import SYSTEM
+
+
+def _once() -> tuple[OptionSpec[object], ...]:
+    """Return the options, those of both reads and writes once."""
+    specs = specs_of(ConnectionOptions, ReadOptions, WriteOptions)
+    return (*{spec.name: spec for spec in specs}.values(), *OF_SPARK)
+
+
+OPTIONS = _once()
+
+KNOWN = KnownOptions(OPTIONS, SYSTEM)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.spec import Scope, option
+from spark_topics.options.values import boolean, integer, plain_text, seconds, size
+from ydb_spark.errors import OptionError
+from ydb_spark.options.connection import ConnectionOptions, connection_options
+
+_DAY_S = 24 * 60 * 60
+_MILLI = 0.001
+
+_EARLIEST = "earliest"
+_LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Where to begin or to end in each partition.
+
+    Attributes:
+        word: ``earliest`` or ``latest``, for those that are not named.
+        by_partition: The offset of the next message, by partition.
+    """
+
+    word: str
+    by_partition: Mapping[int, int] = field(default_factory=dict)
+
+
+def _offsets(default: str) -> Any:
+    def parse(text: str, name: str) -> Offsets:
+        word = text.strip().lower()
+        if word in (_EARLIEST, _LATEST):
+            return Offsets(word)
+        problem = OptionError(
+            f"{name} must be earliest, latest, or a JSON object of offsets by"
+            ' partition, such as {"0": 100, "1": 250}.'
+        )
+        try:
+            tree = json.loads(text)
+            found = {int(key): value for key, value in tree.items()}
+        except (ValueError, AttributeError):
+            raise problem from None
+        if not all(type(v) is int and v >= 0 and k >= 0 for k, v in found.items()):
+            raise problem
+        return Offsets(default, found)
+
+    return parse
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read.
+
+    Attributes:
+        connection: How to reach the database.
+        topic: Path of the topic.
+        starting: Where a query begins.
+        ending: Where a batch read ends.
+        fail_on_data_loss: Whether messages that are gone are an error.
+        max_rows: Rows of a micro-batch, at most.
+        max_bytes: Stored bytes of a micro-batch, at most, about.
+        min_partitions: Tasks wanted.
+        read_buffer_bytes: How much the server may send ahead, to each task.
+        poll_timeout_s: How long to go on without a message, in seconds.
+        consumer: Whose progress is published; None for nobody's.
+        discovery_interval_s: How often to look for new partitions, in seconds.
+        stats_interval_s: Time between two lines about a task, in seconds; 0 for none.
+    """
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    topic: str = option("topic", "", plain_text, Scope.CLIENT, "Path of the topic.")
+    starting: Offsets | None = option(
+        "startingOffsets",
+        None,
+        _offsets(_LATEST),
+        Scope.READ,
+        "`earliest`, `latest`, or JSON of offsets by partition. By default a batch read"
+        " begins at `earliest`, a stream at `latest`.",
+    )
+    ending: Offsets = option(
+        "endingOffsets",
+        _LATEST,
+        _offsets(_LATEST),
+        Scope.BATCH,
+        "`latest`, or JSON of offsets by partition, each the one after the last.",
+        in_streams="a stream ends when it is stopped",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        "true",
+        boolean,
+        Scope.READ,
+        "Whether an offset without a message is an error. In compacted topics there are"
+        " such.",
+    )
+    max_rows: int | None = option(
+        "maxRowsPerTrigger",
+        None,
+        integer(1, (1 << 63) - 1),
+        Scope.STREAM,
+        "Rows of a micro-batch, at most.",
+        "maxOffsetsPerTrigger",
+    )
+    max_bytes: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        size(1, (1 << 63) - 1),
+        Scope.STREAM,
+        "Stored bytes of a micro-batch, at most, by the average of each partition.",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        None,
+        integer(1, 100_000),
+        Scope.READ,
+        "Tasks wanted: partitions are cut by offset where there are fewer.",
+    )
+    read_buffer_bytes: int = option(
+        "readBufferBytes",
+        "8388608",
+        size(1, 1 << 30),
+        Scope.READ,
+        "How many bytes the server may send ahead, to each task.",
+    )
+    poll_timeout_s: float = option(
+        "pollTimeoutMs",
+        "120000",
+        seconds(_MILLI, _DAY_S),
+        Scope.READ,
+        "How long a task goes on without a message, in milliseconds.",
+    )
+    consumer: str | None = option(
+        "consumer",
+        None,
+        plain_text,
+        Scope.STREAM,
+        "A consumer of the topic whose committed offsets follow the stream, for others"
+        " to see and for retention. Nothing is read by it.",
+    )
+    discovery_interval_s: float = option(
+        "partitionDiscoveryIntervalMs",
+        "60000",
+        seconds(_MILLI, _DAY_S, minimum=0),
+        Scope.STREAM,
+        "How often a stream looks for new partitions, in milliseconds.",
+    )
+    stats_interval_s: float = option(
+        "statsIntervalSeconds",
+        "60",
+        seconds(1, _DAY_S, minimum=0),
+        Scope.CLIENT,
+        "Time between two lines about a task in the executor's log; `0` for none.",
+    )
+
+
+def parse_read_options(
+    options: Mapping[str, str],
+    known: KnownOptions,
+    *,
+    streaming: bool,
+    quiet: bool = False,
+) -> ReadOptions:
+    """Read the options of a read.
+
+    Args:
+        options: As Spark hands them over.
+        known: All options there are.
+        streaming: Whether it is a stream's.
+        quiet: Whether to say nothing of what is ignored.
+
+    Raises:
+        OptionError: With every problem found.
+    """
+    given = Given(options, known, Scope.STREAM if streaming else Scope.BATCH)
+    values: dict[str, Any] = {"connection": connection_options(given)}
+    parsed = given.fill(ReadOptions, **values)
+    if "topic" not in given:
+        given.problems.append("topic is missing: the path of the topic.")
+    if parsed.starting is None:
+        word = _LATEST if streaming else _EARLIEST
+        parsed = given.fill(ReadOptions, **values, starting=Offsets(word))
+    if not streaming and parsed.ending.word == _EARLIEST:
+        given.problems.append(
+            "endingOffsets cannot be earliest: nothing would be read."
+        )
+    given.finish(quiet=quiet)
+    return parsed

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic, as the planner of a stream sees it.
+
+Positions are offsets of the message that was read last. A partition that was split or
+merged keeps its messages and has no more; its children are partitions of their own, and
+a micro-batch begins them only when all of their parents have been planned to the end,
+so that what a producer wrote before the split is not read after what it wrote behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
+from spark_topics.source.stream.admission import EntrySize
+from spark_topics.source.stream.checkpoint import (
+    OffsetForm,
+    PartitionNames,
+    Span,
+    StreamOffset,
+)
+from spark_topics.source.stream.cluster import (
+    NextEntry,
+    PartitionStatus,
+    Share,
+    Unread,
+    Waiting,
+)
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.topics import TopicInfo, commit_offset, describe_topic
+from ydb_spark.errors import DataLossError, YdbError
+from ydb_spark.options.read import ReadOptions
+from ydb_spark.source.bounds import starting
+from ydb_spark.system import SYSTEM
+
+logger = logging.getLogger("ydb_spark.source")
+
+
+class Offset(int):
+    """The offset of the message that was read last; -1 for none."""
+
+    def next(self) -> int:
+        """Return the offset of the next one."""
+        return self + 1
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    topic, _, partition = name.rpartition("/")
+    return topic, partition
+
+
+NAMES = PartitionNames(_split, lambda topic, partition: f"{topic}/{partition}")
+
+
+class TopicOffset(StreamOffset[Offset]):
+    """How far a stream has been read, as the checkpoint has it."""
+
+    form = OffsetForm(SYSTEM, NAMES, Offset)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a task reads.
+
+    Attributes:
+        partition: Which partition.
+        start: Offset of the first message.
+        end: Offset after the last.
+    """
+
+    partition: int
+    start: int
+    end: int
+
+
+class TopicCluster:
+    """See the module. Each method that asks describes the topic, once.
+
+    Args:
+        channel: Where.
+        options: How to read.
+    """
+
+    system = SYSTEM
+    earliest = Offset(-1)
+
+    def __init__(self, channel: Channel, options: ReadOptions) -> None:
+        self._channel = channel
+        self._options = options
+        self._bytes_per_message: dict[str, float] = {}
+        self._committed: dict[str, int] = {}
+
+    # -- Offsets
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values of partitions as JSON: by topic, then by partition."""
+        return NAMES.tree(values)
+
+    def read_offset(self, tree: Mapping[str, Any]) -> TopicOffset:
+        """Read an offset of the checkpoint.
+
+        Raises:
+            CheckpointError: It is not one of ours.
+        """
+        return TopicOffset.from_json(tree)
+
+    def next_offset(
+        self,
+        start: TopicOffset | None,
+        last_read: Mapping[str, Offset],
+        start_after: Mapping[str, Offset],
+    ) -> TopicOffset:
+        """Return the end of a micro-batch."""
+        return TopicOffset(last_read, start_after)
+
+    def recorded(self, offset: TopicOffset) -> bool:
+        """Do nothing: nothing is kept for the query."""
+        return False
+
+    # -- Partitions
+
+    def starts(self) -> dict[str, Offset]:
+        """Return the positions after which a new query starts.
+
+        Raises:
+            OptionError: Offsets do not fit the topic.
+            DataLossError: A start is no longer there.
+            YdbError: There is no such topic, or no answer.
+        """
+        starts = starting(self._options, self._describe())
+        return {self._name(n): Offset(start - 1) for n, start in starts.items()}
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return the partitions that exist now, those that were split too."""
+        return [self._name(number) for number in sorted(self._describe().partitions)]
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether the options still include it."""
+        return _split(name)[0] == self._options.topic
+
+    def topic_of(self, name: str) -> str:
+        """Return what its messages are alike in size with: the partition's own."""
+        return name
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Offset]]:
+        """Return where these begin and end; those that are gone are left out."""
+        topic = self._describe()
+        found = {}
+        for name in names:
+            info = topic.partitions.get(_number(name))
+            if info is not None:
+                found[name] = PartitionStatus(
+                    Offset(info.start - 1), Offset(info.end - 1)
+                )
+        return found
+
+    @contextmanager
+    def visit(
+        self, begins: Mapping[str, Offset]
+    ) -> Iterator[Mapping[str, PartitionStatus[Offset] | None]]:
+        """Commit what was read, for the consumer, and see what there is to read.
+
+        Raises:
+            DataLossError: Messages are gone, and ``failOnDataLoss`` is set.
+        """
+        self.acknowledge(begins)
+        yield self._statuses(begins)
+
+    # -- How far a micro-batch goes
+
+    def backlog(self, news: Mapping[str, Unread[Offset]]) -> dict[str, Waiting]:
+        """Return how many messages wait: as many as offsets."""
+        return {
+            name: Waiting(unread.last - unread.after, is_all=True)
+            for name, unread in news.items()
+        }
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[Offset]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[Offset]]]:
+        """Tell the average size of messages: a server says no more before a read."""
+        for name in news:
+            size = self._bytes_per_message.get(name)
+            if size is not None:
+                on_seen(name, EntrySize(1.0, int(size)))
+        return {}
+
+    def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
+        """Return the end of each share, no further than its last message."""
+        return {
+            name: share.unread.last
+            if share.entries is None
+            else min(share.unread.last, Offset(share.unread.after + share.entries))
+            for name, share in shares.items()
+        }
+
+    def ranges(self, spans: Sequence[Span[Offset]]) -> Sequence[Range]:
+        """Return what tasks read of a micro-batch: the same rows each time."""
+        sizes = [RangeSize(span.last - span.after) for span in spans]
+        parts = count_parts(
+            sizes, min_partitions=self._options.min_partitions, max_records=None
+        )
+        return [
+            Range(_number(span.topic_partition), start, end)
+            for span, count in zip(spans, parts, strict=True)
+            for start, end in cut_numbers(span.after + 1, span.last + 1, count)
+        ]
+
+    # -- The end
+
+    def acknowledge(self, read: Mapping[str, Offset]) -> None:
+        """Commit what was read for the consumer, where options name one.
+
+        What cannot be committed is logged: the checkpoint alone counts for the query.
+        """
+        consumer = self._options.consumer
+        if consumer is None:
+            return
+        for name, last in read.items():
+            offset = last.next()
+            if offset <= self._committed.get(name, 0):
+                continue
+            number = _number(name)
+            try:
+                commit_offset(
+                    self._channel, self._options.topic, number, consumer, offset
+                )
+            except YdbError as error:
+                logger.warning("%s", error)
+            else:
+                self._committed[name] = offset
+
+    def close(self) -> None:
+        """Do nothing: the channel belongs to the process."""
+
+    # -- What was asked
+
+    def _describe(self) -> TopicInfo:
+        topic = describe_topic(self._channel, self._options.topic, with_offsets=True)
+        self._bytes_per_message = {
+            self._name(number): info.size_bytes / (info.end - info.start)
+            for number, info in topic.partitions.items()
+            if info.end > info.start
+        }
+        return topic
+
+    def _name(self, number: int) -> str:
+        return f"{self._options.topic}/{number}"
+
+    def _statuses(
+        self, begins: Mapping[str, Offset]
+    ) -> dict[str, PartitionStatus[Offset] | None]:
+        topic = self._describe()
+        statuses: dict[str, PartitionStatus[Offset] | None] = {}
+        for name, after in begins.items():
+            info = topic.partitions.get(_number(name))
+            if info is None:
+                statuses[name] = None
+                continue
+            first, last = info.start - 1, info.end - 1
+            if after < first or last < after:
+                after = self._moved(name, after, first, last)
+            is_due = self._are_parents_read(topic, info.parents, begins)
+            statuses[name] = PartitionStatus(after, Offset(last) if is_due else None)
+        return statuses
+
+    def _moved(self, name: str, after: Offset, first: int, last: int) -> Offset:
+        """Return where to go on where the position is not there any more."""
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{name} has no offset {after.next()} any more: it has {first + 1} to"
+                f" {last + 1}. Retention has taken messages that were not read, or the"
+                " topic was made anew. failOnDataLoss=false goes on with what is"
+                " there.",
+                topic_partition=name,
+                wanted=str(after.next()),
+                available=str(first + 1),
+            )
+        logger.warning("%s: messages from %d on are gone", name, after.next())
+        return Offset(max(first, min(after, last)))
+
+    def _are_parents_read(
+        self,
+        topic: TopicInfo,
+        parents: Sequence[int],
+        begins: Mapping[str, Offset],
+    ) -> bool:
+        for parent in parents:
+            info = topic.partitions.get(parent)
+            position = begins.get(self._name(parent))
+            # One that is gone, or was never part of the query, holds nothing up.
+            if info is not None and position is not None and position < info.end - 1:
+                return False
+        return True
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2])

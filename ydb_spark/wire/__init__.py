@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service's messages, and what they mean. Without a network."""

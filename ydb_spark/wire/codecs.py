@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of messages, each encoded by itself. The server never opens one.
+
+::
+
+    0             none was named (other protocols): the body as it is
+    1 raw         the body as it is
+    2 gzip        one member, or several
+    3 lzop        not known here
+    4 zstd        one frame, or several
+    10000-19999   of users: not known here
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ydb_spark.errors import CorruptMessageError
+
+UNSPECIFIED, RAW, GZIP, LZOP, ZSTD = 0, 1, 2, 3, 4
+
+CODECS = {"raw": RAW, "gzip": GZIP, "zstd": ZSTD}
+
+_NAMES = {number: name for name, number in CODECS.items()} | {LZOP: "lzop"}
+
+#: No server takes a message that is larger encoded; a body that grows beyond it when it
+#: is decoded is an attack on memory.
+MAX_BODY_BYTES = 128 << 20
+
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+def codec_name(number: int) -> str:
+    """Return what a codec is called in messages."""
+    return _NAMES.get(number, f"codec {number}")
+
+
+def encoder(codec: int) -> Callable[[bytes], bytes] | None:
+    """Return what encodes a body; None where it stays as it is."""
+    if codec == RAW:
+        return None
+    if codec == GZIP:
+        return _gzip
+    assert codec == ZSTD
+    compress = pa.Codec("zstd").compress
+    return lambda body: bytes(compress(body, asbytes=True))
+
+
+def _gzip(body: bytes) -> bytes:
+    deflate = zlib.compressobj(level=6, wbits=_GZIP_WINDOW)
+    return deflate.compress(body) + deflate.flush()
+
+
+def decode(codec: int, body: bytes, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """Return the plain body of a message.
+
+    Args:
+        codec: Its number, of the batch it came in.
+        body: As it came.
+        limit_bytes: It must not become larger.
+
+    Raises:
+        CorruptMessageError: The codec is not known here, or the body not of that codec,
+            or too large.
+    """
+    if codec in (UNSPECIFIED, RAW):
+        return body
+    if codec == GZIP:
+        return _gunzip(body, limit_bytes)
+    if codec == ZSTD:
+        return _unzstd(body, limit_bytes)
+    raise CorruptMessageError(
+        f"its body is encoded by {codec_name(codec)}, which cannot be decoded here:"
+        " raw, gzip and zstd can"
+    )
+
+
+def _gunzip(body: bytes, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    rest = body
+    while True:
+        inflate = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            part = inflate.decompress(rest, limit_bytes - size + 1)
+        except zlib.error as error:
+            raise CorruptMessageError(f"its body is no gzip: {error}") from None
+        size += len(part)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not inflate.eof:
+            raise CorruptMessageError("its body ends in the middle of its gzip")
+        parts.append(part)
+        rest = inflate.unused_data
+        if not rest:
+            return b"".join(parts)
+
+
+def _unzstd(body: bytes, limit_bytes: int) -> bytes:
+    if not body:
+        raise CorruptMessageError("its body is no zstd: it is empty")
+    try:
+        with pa.input_stream(pa.BufferReader(body), compression="zstd") as stream:
+            plain = stream.read(limit_bytes + 1)
+    except (OSError, ValueError) as error:
+        raise CorruptMessageError(f"its body is no zstd: {error}") from None
+    if len(plain) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return bytes(plain)
+
+
+def _too_large(limit_bytes: int) -> CorruptMessageError:
+    return CorruptMessageError(f"its body is larger than {limit_bytes} bytes")

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written in a session, and what has been answered of it. Without a network.
+
+Answers come in the order of the messages, one a message. Of how they are spread over
+responses nothing is promised, so they are paired by number::
+
+    sent      [1 2 3] [4 5 6] [7]
+    answered  [1 2] [3 4 5]          -> unanswered: 6 7
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ydb_spark.errors import ProtocolError
+from ydb_spark.wire.stubs import pb
+
+_FromClient = pb.StreamWriteMessage.FromClient
+_WriteRequest = pb.StreamWriteMessage.WriteRequest
+_WriteResponse = pb.StreamWriteMessage.WriteResponse
+
+#: Of the service: a larger message is refused before it is sent.
+MAX_REQUEST_BYTES = 64_000_000
+MAX_METADATA_ITEMS = 1000
+MAX_METADATA_BYTES = 4096
+MAX_PRODUCER_CHARACTERS = 2048
+
+
+def init_request(
+    path: str,
+    producer_id: str,
+    partition: int | None,
+    session_meta: Mapping[str, str],
+) -> _FromClient:
+    """Return the first request of a session.
+
+    Args:
+        path: Of the topic.
+        producer_id: Whose messages are told apart by their numbers; "" for nobody's.
+        partition: Where to write; None where the server chooses.
+        session_meta: What comes with each batch that a reader gets.
+    """
+    request = pb.StreamWriteMessage.InitRequest(
+        path=path,
+        producer_id=producer_id,
+        write_session_meta=dict(session_meta),
+        get_last_seq_no=bool(producer_id),
+    )
+    if partition is not None:
+        request.partition_id = partition
+    elif producer_id:
+        request.message_group_id = producer_id
+    return _FromClient(init_request=request)
+
+
+def token_request(token: str) -> _FromClient:
+    """Return the request that renews a session's token."""
+    return _FromClient(update_token_request=pb.UpdateTokenRequest(token=token))
+
+
+def write_message(request: _WriteRequest) -> _FromClient:
+    """Return messages as the stream takes them."""
+    return _FromClient(write_request=request)
+
+
+@dataclass
+class Acked:
+    """How messages were answered.
+
+    Attributes:
+        written: Stored, now.
+        skipped: The server has had them, or a later one of their producer.
+        written_in_tx: To be stored with their transaction.
+        quota_wait_s: How long the server held them back for the sake of quotas.
+    """
+
+    written: int = 0
+    skipped: int = 0
+    written_in_tx: int = 0
+    quota_wait_s: float = 0.0
+
+    def add(self, other: Acked) -> None:
+        """Count those of another response."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    @property
+    def messages(self) -> int:
+        """Return how many there are."""
+        return self.written + self.skipped + self.written_in_tx
+
+
+class Unacked:
+    """The requests of a session that are not all answered, in order.
+
+    Attributes:
+        size_bytes: Size of what is not answered; that of a request as long as one of
+            its messages is.
+    """
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._requests: deque[tuple[_WriteRequest, int]] = deque()
+        self._numbers: deque[int] = deque()
+        self._answered = 0  # messages of the first request
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def add(self, request: _WriteRequest) -> None:
+        """Take a request that is sent now."""
+        size = request.ByteSize()
+        self._requests.append((request, size))
+        self._numbers.extend(message.seq_no for message in request.messages)
+        self.size_bytes += size
+
+    def take(self, response: _WriteResponse) -> Acked:
+        """Take answers.
+
+        Raises:
+            ProtocolError: One is not that of the message whose turn it is.
+        """
+        acked = Acked()
+        for ack in response.acks:
+            due = self._numbers.popleft() if self._numbers else None
+            if ack.seq_no != due:
+                expected = "none is due" if due is None else f"{due} is due"
+                raise ProtocolError(
+                    f"The server answered the message with number {ack.seq_no} where"
+                    f" {expected}."
+                )
+            kind = ack.WhichOneof("message_write_status")
+            if kind == "written":
+                acked.written += 1
+            elif kind == "skipped":
+                acked.skipped += 1
+            elif kind == "written_in_tx":
+                acked.written_in_tx += 1
+            else:
+                raise ProtocolError(
+                    f"The server answered the message with number {ack.seq_no}, but"
+                    " not whether it is stored."
+                )
+            self._answered += 1
+            self._forget_answered()
+        statistics = response.write_statistics
+        acked.quota_wait_s = sum(
+            wait.seconds + wait.nanos / 1e9
+            for wait in (
+                statistics.partition_quota_wait_time,
+                statistics.topic_quota_wait_time,
+            )
+        )
+        return acked
+
+    def drop_stored(self, last_seq_no: int) -> int:
+        """Drop what a server says that it has, by its highest number.
+
+        Returns:
+            How many messages that are.
+        """
+        dropped = 0
+        while self._numbers and self._numbers[0] <= last_seq_no:
+            self._numbers.popleft()
+            self._answered += 1
+            dropped += 1
+            self._forget_answered()
+        return dropped
+
+    def requests(self) -> Iterator[_WriteRequest]:
+        """Yield what must be sent again: every message that is not answered, once."""
+        for index, (request, _) in enumerate(self._requests):
+            if index or not self._answered:
+                yield request
+            else:
+                rest = _WriteRequest(codec=request.codec)
+                rest.messages.extend(request.messages[self._answered :])
+                yield rest
+
+    def _forget_answered(self) -> None:
+        request, size = self._requests[0]
+        if self._answered == len(request.messages):
+            self._requests.popleft()
+            self.size_bytes -= size
+            self._answered = 0
