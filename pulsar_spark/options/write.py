@@ -17,6 +17,7 @@ from pulsar_spark.options.client import (
 from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
 from pulsar_spark.topics import TopicName
 from spark_topics.options.given import Given
+from spark_topics.options.of_spark import QUERY_NAME
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
 from spark_topics.options.values import (
     DAY_S,
@@ -318,13 +319,7 @@ OF_SPARK = (
         " from it; Spark shows it to the sink only where it is set as an option of the"
         " stream.",
     ),
-    OptionSpec(
-        "queryName",
-        None,
-        plain_text,
-        Scope.STREAM_WRITE,
-        "Spark's own, which `queryName(...)` sets. It changes no row.",
-    ),
+    QUERY_NAME,
 )
 
 _IDENTIFIED = (DeliveryGuarantee.IDEMPOTENT, DeliveryGuarantee.EXACTLY_ONCE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.of_spark import OF_SPARK
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import integer, plain_text, size
 from tubemq_spark.options.client import (
@@ -78,6 +79,7 @@ WRITE_SPECS = (
     MASTERS,
     *specs_of(WriteOptions),
     *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *OF_SPARK,
     *IGNORED,
     *REFUSED,
     refused(

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from spark_topics.options.given import KnownOptions
+from spark_topics.options.of_spark import OF_SPARK
 from spark_topics.options.spec import OptionSpec, specs_of
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.read import ReadOptions
-from ydb_spark.options.write import OF_SPARK, WriteOptions
+from ydb_spark.options.write import WriteOptions
 from ydb_spark.system import SYSTEM
 
 

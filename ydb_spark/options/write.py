@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_topics.options.given import Given, KnownOptions
-from spark_topics.options.spec import OptionSpec, Scope, option
+from spark_topics.options.spec import Scope, option
 from spark_topics.options.values import choice, plain_text, seconds, size
 from ydb_spark.errors import OptionError
 from ydb_spark.options.connection import ConnectionOptions, connection_options
@@ -167,25 +167,6 @@ class WriteOptions:
         Scope.CLIENT,
         "Time between two lines about a task in the executor's log; `0` for none.",
     )
-
-
-#: Options of Spark's own, which it hands to sinks of streams, too.
-OF_SPARK = (
-    OptionSpec(
-        "checkpointLocation",
-        None,
-        plain_text,
-        Scope.STREAM_WRITE,
-        "Spark's own: where a stream keeps how far it is.",
-    ),
-    OptionSpec(
-        "queryName",
-        None,
-        plain_text,
-        Scope.STREAM_WRITE,
-        "Spark's own, which `queryName(...)` sets. It changes no row.",
-    ),
-)
 
 
 def parse_write_options(

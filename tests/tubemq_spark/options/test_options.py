@@ -86,6 +86,11 @@ def test_a_stream_has_no_end():
         parse_read_options({**LEAST, "endingOffsets": "latest"}, Scope.STREAM)
 
 
+def test_what_spark_adds_to_the_sink_of_a_stream_is_taken():
+    added = {"checkpointLocation": "/data/checkpoint", "queryName": "copy"}
+    parse_write_options({**LEAST, **added}, Scope.STREAM_WRITE)
+
+
 def test_a_write_is_at_least_once():
     assert parse_write_options(LEAST, Scope.BATCH_WRITE).topic == ("demo",)
     with pytest.raises(OptionError, match="at least once"):

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of Spark's own, which it hands to the sink of a stream with the others."""
+
+from __future__ import annotations
+
+from spark_topics.options.spec import OptionSpec, Scope
+from spark_topics.options.values import plain_text
+
+CHECKPOINT_LOCATION = OptionSpec(
+    "checkpointLocation",
+    None,
+    plain_text,
+    Scope.STREAM_WRITE,
+    "Spark's own: where a stream keeps how far it is.",
+)
+
+QUERY_NAME = OptionSpec(
+    "queryName",
+    None,
+    plain_text,
+    Scope.STREAM_WRITE,
+    "Spark's own, which `queryName(...)` sets. It changes no row.",
+)
+
+OF_SPARK = (CHECKPOINT_LOCATION, QUERY_NAME)
