@@ -25,6 +25,8 @@ CODE := pulsar_spark spark_topics tubemq_spark ydb_spark pyspark_pulsar.py \
 	pyspark_pulsar_py.py pyspark_tubemq.py pyspark_ydb_topic.py setup.py tests examples \
 	docs/conf.py
 LONG := soak or matrix
+# In one process: each starts a master and a broker.
+TUBEMQ_TESTS := tests/tubemq_spark/real
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
 COVERAGE := $(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) \
@@ -107,8 +109,10 @@ soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FR
 	PULSAR_SPARK_SOAK_MINUTES=$(MINUTES) PULSAR_SPARK_SOAK_SEED=$(SEED) \
 		$(BIN)/python -m pytest -m soak --capture=no --durations=0 \
 		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) tests/soak $(ARGS) || failed=1; \
+	$(BIN)/python -m pytest -m soak --durations=0 $(TUBEMQ_TESTS) $(ARGS) || failed=1; \
 	PULSAR_SPARK_FUZZ_FRAMES=$(FRAMES) PULSAR_SPARK_FUZZ_SEED=$(SEED) \
-		$(PYTEST) -m soak --durations=0 --ignore=tests/soak $(ARGS) || failed=1; \
+		$(PYTEST) -m soak --durations=0 --ignore=tests/soak --ignore=$(TUBEMQ_TESTS) \
+		$(ARGS) || failed=1; \
 	exit $$failed
 
 # Coverage cannot look into the compiled kernel, and the other one makes all the rest slow:

@@ -147,6 +147,7 @@ ELSEWHERE = {
     ("security", "Authentication"): "tests/broker/test_authentication.py",
     ("security", "TLS"): "tests/broker/test_tls.py",
     ("sql", "A pipeline"): "tests/broker/test_sql.py",
+    ("tubemq", "Reading and writing"): "tests/tubemq_spark/real/test_spark.py",
 }
 
 

@@ -131,7 +131,7 @@ class TubeMQ:
     ) -> None:
         self.stop()
 
-    def start(self, timeout: float = 180.0) -> None:
+    def start(self, timeout: float = 300.0) -> None:
         """Start both, and wait until all topics can be written and read.
 
         Raises:
@@ -171,7 +171,7 @@ class TubeMQ:
         """End the broker, in order or as a crash would. What it has stored stays."""
         self._jvms["broker"].order(b"k" if kill else b"t", timeout=30.0)
 
-    def start_broker(self, timeout: float = 60.0) -> None:
+    def start_broker(self, timeout: float = 180.0) -> None:
         """Start the broker and wait for its port; its topics come when they come."""
         self._start_role("broker")
         self._await_port("broker", time.monotonic() + timeout)
@@ -289,11 +289,11 @@ class TubeMQ:
         assert guard.stdout is not None
         with guard.stdout:
             pid = int(guard.stdout.readline())
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while guard.poll() is None and b"ready" not in log.read_bytes():
             if time.monotonic() > deadline:
                 end_guarded(guard, b"k")
-                raise BrokerStartError("The servers' network was not ready in 20 s.")
+                raise BrokerStartError("The servers' network was not ready in 60 s.")
             time.sleep(0.02)
         if guard.poll() is not None:  # not allowed
             end_guarded(guard, b"k")

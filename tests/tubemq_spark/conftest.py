@@ -11,15 +11,20 @@ from tests.support.tubemq_servers import Topic, TubeMQ
 
 TOPICS = (
     Topic("rows", stores=3),
+    Topic("placed", stores=3),
     Topic("shared", partitions=3),
     Topic("mixed", stores=2, partitions=2),
     Topic("streamed", stores=2),
     Topic("written", stores=3),
+    Topic("sunk", stores=2),
+    Topic("killed", stores=3),
+    Topic("demo", stores=3),
+    Topic("demo_copy", stores=3),
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tube() -> Iterator[TubeMQ]:
-    """The servers of this run; up after some 40 seconds."""
+    """The servers of a module; up after some 40 seconds."""
     with TubeMQ(TOPICS) as servers:
         yield servers

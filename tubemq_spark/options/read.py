@@ -72,7 +72,7 @@ class ReadOptions:
     Attributes:
         client: How servers are reached.
         topics: Names of the topics.
-        group: Of consumers; None for one made of the query.
+        group: Of consumers; None for a new one.
         filters: Message types to read; none for all.
         starting: Where to start.
         ending: Where a batch ends.
@@ -104,8 +104,8 @@ class ReadOptions:
         None,
         group,
         Scope.READ,
-        "The consumer group, `spark-` and a number made of the query by default. Give "
-        "each query its own.",
+        "The consumer group; without it a new one for each run. Give each query its "
+        "own.",
         "group",
     )
     filters: tuple[str, ...] | None = option(

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark with real servers: what is written is read, exactly, by batches and streams."""
+"""Spark with real servers: what is written is read, exactly, by batches and streams.
+
+``make test`` runs one test of these: several could be dealt to several processes, each
+of which would start servers of its own. The others belong to ``make soak``, which runs
+this folder in one process.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,15 @@ import json
 import random
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from tests.support import docs
 from tests.support.tubemq_servers import TubeMQ
 from tests.support.waiting import await_true, join
 from tubemq_spark.client.brokers import BrokerPool
@@ -28,22 +35,32 @@ from tubemq_spark.wire import messages
 from tubemq_spark.wire.attributes import Body, encode_body
 from tubemq_spark.wire.metadata import Partition
 
+pytestmark = pytest.mark.slow
+
 #: Until what was written counts as there: brokers flush every few seconds.
-FLUSH_S = 90.0
+FLUSH_S = 300.0
+
+#: Other work may keep the machine busy: servers answer late then, and start slowly.
+PATIENCE_S = 300.0
+PATIENT = {"operation.timeout": f"{PATIENCE_S * 1000:.0f}"}
 
 
 def client_of(tube: TubeMQ) -> ClientOptions:
-    return ClientOptions(masters=(tube.masters,))
+    return ClientOptions(masters=(tube.masters,), operation_timeout_s=PATIENCE_S)
 
 
 def read(spark: SparkSession, tube: TubeMQ, topic: str, **options: str) -> DataFrame:
     reader = spark.read.format("tubemq").option("master.rpc", tube.masters)
+    reader = reader.options(**PATIENT)
     return reader.options(topic=topic, group=f"tests-{topic}", **options).load()
 
 
-def write(frame: DataFrame, tube: TubeMQ, topic: str, **options: str) -> None:
+def write(frame: DataFrame, tube: TubeMQ, topic: str | None, **options: str) -> None:
     writer = frame.write.format("tubemq").option("master.rpc", tube.masters)
-    writer.options(topic=topic, **options).mode("append").save()
+    writer = writer.options(**PATIENT, **{"send.timeout": PATIENT["operation.timeout"]})
+    if topic is not None:
+        writer = writer.option("topic", topic)
+    writer.options(**options).mode("append").save()
 
 
 def stored(tube: TubeMQ, topic: str, *, unflushed: bool = False) -> int:
@@ -77,6 +94,22 @@ def rows(spark: SparkSession, count: int, first: int = 0) -> DataFrame:
 
 def test_what_is_written_is_read(spark: SparkSession, tube: TubeMQ):
     write(rows(spark, 1000), tube, "rows")
+    # Each row says where to: by its topic, its partition, or a hash.
+    placed = spark.range(90).selectExpr(
+        "cast(id as string) as value",
+        "'placed' as __topic",
+        "if(id < 45, 1, null) as __broker",
+        "if(id < 45, 10000, null) as __partition",
+        "id % 5 as key",
+    )
+    write(placed, tube, None, partitionKey="key")
+    unflushed = read(spark, tube, "placed", readUnflushed="true").collect()
+    assert sorted(int(row.value) for row in unflushed) == list(range(90))
+    at = {int(row.value): row["__partition"] for row in unflushed}
+    assert {at[n] for n in range(45)} == {10000}
+    for key in range(5):
+        assert len({at[n] for n in range(45, 90) if n % 5 == key}) == 1
+
     await_stored(tube, "rows", 1000)
     found = read(spark, tube, "rows").collect()
     assert sorted(int(row.value) for row in found) == list(range(1000))
@@ -100,6 +133,7 @@ def test_what_is_written_is_read(spark: SparkSession, tube: TubeMQ):
         spark.read.schema("value BINARY, __offset BIGINT")
         .format("tubemq")
         .option("master.rpc", tube.masters)
+        .options(**PATIENT)
         .options(
             topic="rows",
             startingOffsets=json.dumps(offsets),
@@ -111,6 +145,7 @@ def test_what_is_written_is_read(spark: SparkSession, tube: TubeMQ):
     assert [row["__offset"] for row in some] == [28 * n for n in range(10, 25)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("topic", ["shared", "mixed"])
 def test_random_ranges_of_shared_stores_are_exact(tube: TubeMQ, topic: str):
     chance = random.Random(3)
@@ -119,7 +154,7 @@ def test_random_ranges_of_shared_stores_are_exact(tube: TubeMQ, topic: str):
     truth: dict[Partition, dict[int, bytes]] = {}
     with Masters(options.client) as masters:
         producer = Producer(masters, [topic])
-        view = producer.wait_for(60)
+        view = producer.wait_for(PATIENCE_S)
         partitions = view.topics[topic].partitions
         connection = pool.connection(view.brokers[1])
         for begin in range(0, 3000, 300):
@@ -186,6 +221,7 @@ def test_a_stream_goes_on_where_it_stopped_over_a_killed_broker(
         query = (
             spark.readStream.format("tubemq")
             .option("master.rpc", tube.masters)
+            .options(**PATIENT)
             .options(
                 topic="streamed",
                 startingOffsets="earliest",
@@ -198,7 +234,7 @@ def test_a_stream_goes_on_where_it_stopped_over_a_killed_broker(
             .foreachBatch(keep)
             .start()
         )
-        assert query.awaitTermination(180)
+        assert query.awaitTermination(PATIENCE_S)
         return query
 
     write(rows(spark, 400), tube, "streamed")
@@ -237,7 +273,7 @@ def test_a_write_over_a_restart_of_the_broker_loses_nothing(
     # Slowly, so that it is under way when the broker stops.
     slow = rows(spark, 20_000).repartition(2)
     write(slow, tube, "written", **{"max.in.flight": "1"})
-    join(thread, "the restart", 180)
+    join(thread, "the restart", 2 * PATIENCE_S)
     assert restarted
     assert restarted[0] < 20_000
     await_stored(tube, "written", 20_000)
@@ -252,3 +288,149 @@ def stored_or_none(tube: TubeMQ) -> int:
         return stored(tube, "written", unflushed=True)
     except TubeMQError:
         return 0
+
+
+@pytest.mark.soak
+def test_a_stream_writes_each_row_over_a_restart_of_the_query(
+    spark: SparkSession, tube: TubeMQ, tmp_path: Path
+):
+    """At least once: the query is stopped between two files, or within one."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+
+    def give(number: int) -> None:
+        lines = "".join(f"{number * 100 + n}\n" for n in range(100))
+        written = tmp_path / f"{number}.txt"
+        written.write_text(lines)
+        written.rename(folder / written.name)  # Spark sees it whole
+
+    def start(**trigger: Any) -> Any:
+        writer = (
+            spark.readStream.option("maxFilesPerTrigger", 1)
+            .text(str(folder))
+            .selectExpr("value", "'typed' as __msgType")
+            .writeStream.format("tubemq")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("master.rpc", tube.masters)
+            .options(topic="sunk", **PATIENT)
+        )
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    for number in range(4):
+        give(number)
+    query = start()
+    try:
+        await_true(
+            lambda: query.exception() is not None or len(query.recentProgress) >= 2,
+            "the second micro-batch",
+            PATIENCE_S,
+        )
+        assert query.exception() is None
+    finally:
+        query.stop()
+    for number in range(4, 6):
+        give(number)
+    query = start(availableNow=True)
+    assert query.awaitTermination(PATIENCE_S)
+    assert query.exception() is None
+
+    def found() -> Counter[int]:
+        rows_now = read(spark, tube, "sunk", **{"stream.id": "typed"}).collect()
+        return Counter(int(row.value) for row in rows_now)
+
+    await_true(lambda: set(found()) >= set(range(600)), "all rows", FLUSH_S)
+    counts = found()
+    assert set(counts) == set(range(600))
+    # What is written twice is of the micro-batch in which the query was stopped.
+    assert len({number // 100 for number, count in counts.items() if count > 1}) <= 1
+
+
+@pytest.mark.soak
+def test_a_batch_over_a_killed_broker_is_exact(
+    spark: SparkSession, tube: TubeMQ, tmp_path: Path
+):
+    """Tasks of Spark are held in the middle of a read until the broker is back."""
+    count, size = 600, 200_000  # 40 MB a partition: far more than buffers hold
+    padding = "." * size
+    big = spark.range(count).select(
+        f.concat_ws(" ", f.col("id").cast("string"), f.lit(padding)).alias("value")
+    )
+    write(big, tube, "killed")
+    await_stored(tube, "killed", count)
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    def hold(rows: Iterator[Row]) -> Iterator[tuple[int, int]]:
+        for row in rows:
+            if not go.exists():
+                begun.touch()
+                await_true(go.exists, "the restart", 2 * PATIENCE_S)
+            yield int(row.value.split()[0]), len(row.value)
+
+    options = ReadOptions(client_of(tube), ("killed",), group="tests-killed-here")
+    pool = BrokerPool(options.client)
+    restarted: list[bool] = []
+    failed = threading.Event()
+
+    def restart() -> None:
+        await_true(
+            lambda: begun.exists() or failed.is_set(), "the first rows", PATIENCE_S
+        )
+        if failed.is_set():
+            return
+        tube.stop_broker(kill=True)
+        tube.start_broker()
+        restarted.append(True)
+        go.touch()
+
+    # One more, in this process, of which is known that it was cut off.
+    mine = RangeReader(pool, plan_batch(pool, options)[0], options)
+    pieces = mine.pieces()
+    values = [one.payLoadData for one in next(pieces).messages]
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        frame = read(spark, tube, "killed").select("value")
+        found = Counter(frame.rdd.mapPartitions(hold).collect())
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        join(thread, "the restart", 2 * PATIENCE_S)
+    assert restarted
+    assert set(found.values()) == {1}
+    assert found.keys() == {(n, len(str(n)) + 1 + size) for n in range(count)}
+
+    for piece in pieces:
+        values += [one.payLoadData for one in piece.messages]
+    assert mine.reconnects >= 1
+    numbers = [int(value.split()[0]) for value in values]
+    pool.close()
+    of_partition = [
+        int(row.value[:10].split()[0])
+        for row in read(spark, tube, "killed").where("__partition = 0").collect()
+    ]
+    assert numbers == of_partition
+
+
+@pytest.mark.soak
+def test_the_page_runs(spark: SparkSession, tube: TubeMQ, tmp_path: Path):
+    """What docs/tubemq.md shows does what it says."""
+    names: dict[str, Any] = {"spark": spark}
+    for snippet in docs.snippets_of(docs.DOCS / "tubemq.md", "Reading and writing"):
+        code = snippet.replace("master-1:8715,master-2:8715", tube.masters)
+        exec(code.replace("/data/", f"{tmp_path}/"), names)  # noqa: S102
+        if "query" not in names:
+            assert names["frame"].count() == 0  # planned before there were rows
+    query = names["query"]
+    try:
+
+        def copied() -> bool:
+            assert query.exception() is None
+            found = read(spark, tube, "demo_copy", **{"stream.id": "number"})
+            return {int(row.value) for row in found.collect()} == set(range(1000))
+
+        await_true(copied, "the copy", 2 * FLUSH_S)
+    finally:
+        query.stop()
+    assert names["frame"].count() == 0
+    assert read(spark, tube, "demo").count() == 1000
