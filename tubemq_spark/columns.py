@@ -21,7 +21,11 @@ COLUMNS = (
     Column(
         VALUE,
         Read(_BYTES, "The message's bytes, without its attributes.", True, True),
-        Write(0, (_BYTES, _TEXT), "The message; not NULL, and empty only with others."),
+        Write(
+            0,
+            (_BYTES, _TEXT),
+            "The message; not NULL, and empty only with type, time or attributes.",
+        ),
     ),
     Column(
         TOPIC,

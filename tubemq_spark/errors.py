@@ -235,7 +235,7 @@ class PartitionOccupiedError(ServerError):
 class AuthError(ServerError):
     """A server does not let this client in.
 
-    Cure: Check ``usr.name``, ``usr.password`` and the clock.
+    Cure: Clusters that ask for a user are not supported yet; else check the clock.
     """
 
     condition = "TUBEMQ_AUTH"

@@ -31,7 +31,7 @@ _KINDS: dict[int, tuple[type[ServerError], str]] = {
     ),
     codes.CERTIFICATE_FAILURE: (
         errors.AuthError,
-        "Check `usr.name`, `usr.password` and this machine's clock.",
+        "Clusters that ask for a user are not supported yet; else check the clock.",
     ),
     **dict.fromkeys(
         codes.GROUP_CONFLICTS,
