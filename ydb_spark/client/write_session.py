@@ -15,13 +15,20 @@ answer ``skipped``, is not stored again. Without one a repetition is another mes
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ydb_spark.client.channel import LAST_TRY_S, Channel, Pauses, Stream
-from ydb_spark.errors import AuthError, ProtocolError, SendTimeoutError, YdbError
+from ydb_spark.errors import (
+    AuthError,
+    ProtocolError,
+    SendTimeoutError,
+    TakenOverError,
+    YdbError,
+)
 from ydb_spark.wire.writes import (
     Acked,
     Unacked,
@@ -34,6 +41,11 @@ logger = logging.getLogger("ydb_spark.client")
 
 #: How often to look whether there is a new token.
 RENEW_S = 60.0
+
+#: How long to wait before a producer is taken back, once: from and to, in seconds. As
+#: two attempts of a task wait differently long, one of them is done meanwhile, or has
+#: ended the other for good.
+_TAKE_BACK_S = (0.5, 3.0)
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,7 @@ class WriteSession:
         self._look_at = 0.0
         self._is_renewing = False
         self._may_renew_by_opening = True
+        self._may_take_back = True
         self._has_half_closed = False
         self.acked = Acked()
         self.reconnects = 0
@@ -281,6 +294,14 @@ class WriteSession:
         if isinstance(error, AuthError) and self._may_renew_by_opening and self._token:
             # A token that has run out: the next stream begins with one of then.
             self._may_renew_by_opening = False
+            error = error.saying(error.message, retriable=True)
+        if isinstance(error, TakenOverError) and self._may_take_back:
+            self._may_take_back = False
+            logger.warning(
+                "%s: another session of the producer began. It is taken back, once.",
+                self.subject,
+            )
+            time.sleep(min(random.uniform(*_TAKE_BACK_S), self._pauses.remaining_s))
             error = error.saying(error.message, retriable=True)
         self._pauses.pause(error)
         self.reconnects += 1

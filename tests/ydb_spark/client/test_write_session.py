@@ -66,12 +66,17 @@ def write_all(session: WriteSession) -> None:
         session.cancel()
 
 
-def write_one_by_one(session: WriteSession, first: int, stop: int) -> None:
+def go_on(session: WriteSession, first: int, stop: int) -> None:
     """Write messages, each after the answer to the one before."""
+    for number in range(first, stop):
+        session.send(request(number))
+        session.wait(0)
+
+
+def write_one_by_one(session: WriteSession, first: int, stop: int) -> None:
+    """Likewise, and end the session."""
     try:
-        for number in range(first, stop):
-            session.send(request(number))
-            session.wait(0)
+        go_on(session, first, stop)
     finally:
         session.cancel()
 
@@ -208,18 +213,24 @@ def test_back_pressure(service: TopicService, channel: Channel):
     writer.close()
 
 
-def test_taken_over(service: TopicService, channel: Channel):
-    """The newer session goes on, the older says why it cannot."""
+def test_taken_over(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
+    """Each takes the producer back once; the one that goes says why it cannot stay."""
+    monkeypatch.setattr("ydb_spark.client.write_session._TAKE_BACK_S", (0.0, 0.01))
     older, newer = session(channel), session(channel)
-    older.send(request(1))
-    older.wait(0)
+    go_on(older, 1, 2)
     newer.open()
     assert newer.last_seq_no == 1
+    go_on(older, 2, 5)  # takes it back
+    go_on(newer, 2, 10)  # so does this one
+    assert (older.reconnects, newer.reconnects) == (1, 1)
     with pytest.raises(TakenOverError, match=r"spark\.speculation=false"):
-        write_one_by_one(older, 2, 50)
-    newer.send(request(2))
+        write_one_by_one(older, 5, 50)
+    newer.send(request(10))
     newer.close()
-    assert stored(service)[:2] == [1, 2]
+    assert stored(service) == [*range(1, 11)]
+    assert service.count("StreamWrite", "init_request") == 4
 
 
 def test_says_where_it_is(channel: Channel):
