@@ -53,6 +53,19 @@ def seq_no_of(batch_id: int, row: int) -> int:
     return (batch_id << _ROW_BITS) | (row + 1)
 
 
+def is_unknown(last_seq_no: int, batch_id: int) -> bool:
+    """Whether the server knows nothing of a producer that may have written before.
+
+    It forgets those that have been silent for weeks, and what they wrote is stored
+    again if it is repeated.
+
+    Args:
+        last_seq_no: The server's highest number of the producer.
+        batch_id: What is to be written.
+    """
+    return not last_seq_no and batch_id > 0
+
+
 def require_not_later(last_seq_no: int, batch_id: int, producer: str) -> None:
     """Check that nothing of a later micro-batch is stored.
 

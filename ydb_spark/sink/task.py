@@ -28,7 +28,12 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.write import Partitioning, WriteOptions
-from ydb_spark.sink.numbers import producer_of, require_not_later, seq_no_of
+from ydb_spark.sink.numbers import (
+    is_unknown,
+    producer_of,
+    require_not_later,
+    seq_no_of,
+)
 from ydb_spark.system import SYSTEM
 from ydb_spark.wire.codecs import codec_name, encoder
 from ydb_spark.wire.stubs import pb
@@ -222,11 +227,24 @@ class TaskWriter:
             session.open()
             if self._id is not None:
                 require_not_later(session.last_seq_no, self._batch_id, producer)
+                if is_unknown(session.last_seq_no, self._batch_id):
+                    self._warn_of_unknown(producer)
             require_codec(session.codecs, options)
         except BaseException:
             session.cancel()
             raise
         return _Target(session, options.codec)
+
+    def _warn_of_unknown(self, producer: str) -> None:
+        logger.warning(
+            "The server knows no row of %s in %s, and this is micro-batch %d. Either"
+            " these are the first rows of that producer, or it wrote nothing for weeks"
+            " and was forgotten: then what an earlier attempt of this micro-batch"
+            " stored is stored again.",
+            producer,
+            self._options.topic,
+            self._batch_id,
+        )
 
     def _require_active(self, partition: int) -> None:
         problem = self._inactive(partition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,9 +21,11 @@ from ydb_spark.errors import (
     IdempotenceError,
     InactivePartitionError,
     OptionError,
+    TakenOverError,
     YdbError,
 )
 from ydb_spark.options.write import Partitioning
+from ydb_spark.sink.task import WriteSummary
 from ydb_spark.wire.codecs import CODECS, decode
 
 BY_ID = Partitioning.PARTITION_ID
@@ -141,6 +145,47 @@ def test_id_that_wrote_later_rows(service: TopicService, channel: Channel):
     with pytest.raises(IdempotenceError, match="micro-batch 9, and this is"):
         writer(channel, id_="q", batch_id=0).write([table([b"b"])])
     assert service.count("StreamWrite", "write_request") == sent
+
+
+def test_producer_that_was_forgotten(
+    service: TopicService, channel: Channel, caplog: pytest.LogCaptureFixture
+):
+    """A warning says that rows may be stored again; nobody else gets it."""
+    caplog.set_level(logging.WARNING, "ydb_spark")
+    for batch_id in (0, 1, 1):
+        writer(channel, id_="q", batch_id=batch_id).write([table([b"a"])])
+    writer(channel, batch_id=5).write([table([b"a"])])  # it has no producer
+    assert not caplog.records
+    topic = service.store.find("t")
+    assert topic is not None
+    for partition in topic.partitions.values():
+        partition.last_seq_no.clear()
+    summary = writer(channel, id_="q", batch_id=1).write([table([b"a"])])
+    assert summary.written == 1
+    (record,) = caplog.records
+    assert "knows no row of q/0 in t, and this is micro-batch 1" in record.message
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+def test_attempts_at_once(service: TopicService, channel: Channel, attempts: int):
+    """Whoever ends whom, each row is stored once; who gives up says why."""
+    rows = bodies(300)
+    service.faults.add(Fault(At.WRITE, delay_s=0.01, times=-1))
+
+    def attempt(_: int) -> WriteSummary | YdbError:
+        try:
+            return writer(channel, id_="q", max_request_bytes=200).write([table(rows)])
+        except YdbError as error:
+            return error
+
+    with ThreadPoolExecutor(attempts) as pool:
+        results = list(pool.map(attempt, range(attempts), timeout=60))
+    assert stored(service) == rows
+    errors = [result for result in results if isinstance(result, YdbError)]
+    assert len(errors) < attempts
+    for error in errors:
+        assert isinstance(error, TakenOverError)
+        assert "spark.speculation=false" in str(error)
 
 
 def test_by_partition(service: TopicService, channel: Channel):
