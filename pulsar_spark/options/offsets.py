@@ -7,7 +7,6 @@ import enum
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsar_spark.errors import OptionError
@@ -19,6 +18,7 @@ from pulsar_spark.message_id import (
     encode_message_id,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.options.times import parse_time
 from spark_topics.text import Pairs, load_pairs, shorten
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ def parse_times(text: str, option: str) -> TimesSpec:
         OptionError: With every problem found in the text.
     """
     if text.strip().startswith("{"):
-        return TimesSpec(None, _parse_topics(text, _parse_time, option, _TIMES_EXAMPLE))
+        return TimesSpec(None, _parse_topics(text, parse_time, option, _TIMES_EXAMPLE))
     try:
-        return TimesSpec(_parse_time(text))
+        return TimesSpec(parse_time(text))
     except ValueError as error:
         raise OptionError(f"{option}: {error}. {_TIMES_EXAMPLE}") from None
 
@@ -294,60 +294,3 @@ def _dump_position(position: Position) -> str | list[int]:
         edge = _EDGES_BY_ID.get(position.position)
         return str(position) if edge is None else edge.value
     return position.value
-
-
-_TIME = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
-    r"(?: ?([Zz]|[-+][0-9]{2}(?::?[0-9]{2})?))?)?"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# The last millisecond that a datetime can hold, and so what Spark can show.
-_MAX_TIME_MS = 253402300799999
-
-
-def _parse_time(value: object) -> int:
-    """Milliseconds since 1970 UTC."""
-    if isinstance(value, str):
-        text = value.strip()
-        digits = re.fullmatch(r"-?[0-9]{1,18}", text)
-        time_ms = int(text) if digits else _parse_iso(text)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        time_ms = value
-    else:
-        raise ValueError(f"{shorten(value)} is not a time")
-    if not 0 <= time_ms <= _MAX_TIME_MS:
-        raise ValueError(f"{shorten(value)} is not a time between 1970 and 9999")
-    return time_ms
-
-
-def _parse_iso(text: str) -> int:
-    # Not datetime.fromisoformat: before Python 3.11 it knows neither "Z" nor every
-    # length of a fraction.
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{shorten(text)} is not a time")
-    date = [int(match[i] or 0) for i in range(1, 7)]
-    micros = int((match[7] or "").ljust(6, "0")[:6])
-    try:
-        moment = datetime(
-            date[0],
-            date[1],
-            date[2],
-            date[3],
-            date[4],
-            date[5],
-            micros,
-            tzinfo=_zone(match[8] or "Z"),
-        )
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{shorten(text)} is not a time: {error}") from None
-
-
-def _zone(text: str) -> timezone:
-    if text in "Zz":
-        return timezone.utc
-    hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
-    offset = timedelta(hours=hours, minutes=minutes)
-    return timezone(-offset if text[0] == "-" else offset)

@@ -204,3 +204,17 @@ def test_status(service: TopicService):
         stream.send(partition_session_status_request={"partition_session_id": number})
         status = stream.receive().partition_session_status_response
         assert (status.read_offset, status.partition_offsets.end) == (2, 2)
+
+
+def test_reads_from_a_time(service: TopicService):
+    """What was stored before is left out, whatever its offset."""
+    for n in range(5):
+        service.store.put("t", 0, b"%d" % n, written_at_ms=1000 + n)
+    init = read_init(0)
+    init.topics_read_settings[0].read_from.FromMilliseconds(1003)
+    with RawStream(service, "StreamRead") as stream:
+        stream.send(init_request=init)
+        stream.receive()
+        stream.send(read_request={"bytes_size": 1_000})
+        start(stream, stream.receive().start_partition_session_request, read_offset=1)
+        assert offsets(stream.receive()) == [3, 4]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from ydb_spark.client.channel import Channel, Pauses
 from ydb_spark.errors import ReadTimeoutError, YdbError
@@ -36,6 +36,7 @@ class RangeReader:
         credit_bytes: How much the server may send ahead.
         timeout_s: How long to go on without a message, in seconds.
         is_strict: Whether an offset without a message is an error.
+        read_from_ms: Leaves out what was stored before, in milliseconds since 1970.
 
     Attributes:
         reconnects: How often a stream was opened again.
@@ -53,10 +54,17 @@ class RangeReader:
         credit_bytes: int,
         timeout_s: float,
         is_strict: bool,
+        read_from_ms: int | None = None,
     ) -> None:
         self._channel = channel
         self._session = RangeSession(
-            path, partition, start, end, credit_bytes, is_strict=is_strict
+            path,
+            partition,
+            start,
+            end,
+            credit_bytes,
+            is_strict=is_strict,
+            read_from_ms=read_from_ms,
         )
         self._subject = f"Reading {self._session.name} from {start} to {end - 1}"
         self._timeout_s = timeout_s
@@ -64,7 +72,7 @@ class RangeReader:
         self.reconnects = 0
         self.waited_s = 0.0
 
-    def batches(self) -> Iterator[list[MessageBatch]]:
+    def batches(self) -> Generator[list[MessageBatch], None, None]:
         """Yield messages, in order. Their credit goes back when the next are asked for.
 
         Raises:
@@ -80,7 +88,7 @@ class RangeReader:
                 self.reconnects += 1
                 logger.debug("reading again after: %s", error)
 
-    def _stream(self) -> Iterator[list[MessageBatch]]:
+    def _stream(self) -> Generator[list[MessageBatch], None, None]:
         session = self._session
         stream = self._channel.stream("StreamRead", self._subject, is_deduplicated=True)
         step_s = min(_ASK_S, self._timeout_s / (_ASKS + 1))

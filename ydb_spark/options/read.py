@@ -10,6 +10,7 @@ from typing import Any
 
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import Scope, option
+from spark_topics.options.times import parse_time
 from spark_topics.options.values import boolean, integer, plain_text, seconds, size
 from ydb_spark.errors import OptionError
 from ydb_spark.options.connection import ConnectionOptions, connection_options
@@ -55,6 +56,16 @@ def _offsets(default: str) -> Any:
     return parse
 
 
+def _time(text: str, name: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise OptionError(
+            f"{name}: {error}. It is milliseconds since 1970, or ISO-8601 such as"
+            " 2024-05-06T07:08:09Z."
+        ) from None
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read.
@@ -62,7 +73,9 @@ class ReadOptions:
     Attributes:
         connection: How to reach the database.
         topic: Path of the topic.
-        starting: Where a query begins.
+        starting: Where a query begins; None where it begins at a time.
+        starting_time_ms: What is read was stored then or later, in milliseconds since
+            1970; None where a query begins at offsets.
         ending: Where a batch read ends.
         fail_on_data_loss: Whether messages that are gone are an error.
         max_rows: Rows of a micro-batch, at most.
@@ -84,6 +97,15 @@ class ReadOptions:
         Scope.READ,
         "`earliest`, `latest`, or JSON of offsets by partition. By default a batch read"
         " begins at `earliest`, a stream at `latest`.",
+    )
+    starting_time_ms: int | None = option(
+        "startingTime",
+        None,
+        _time,
+        Scope.READ,
+        "Instead of `startingOffsets`: begin in each partition at the first message"
+        " that the server stored then or later. Milliseconds since 1970, or ISO-8601"
+        " (UTC unless it names a zone).",
     )
     ending: Offsets = option(
         "endingOffsets",
@@ -184,7 +206,13 @@ def parse_read_options(
     parsed = given.fill(ReadOptions, **values)
     if "topic" not in given:
         given.problems.append("topic is missing: the path of the topic.")
-    if parsed.starting is None:
+    if parsed.starting_time_ms is not None:
+        if parsed.starting is not None:
+            given.problems.append(
+                "startingOffsets and startingTime exclude each other: both say where to"
+                " begin."
+            )
+    elif parsed.starting is None:
         word = _LATEST if streaming else _EARLIEST
         parsed = given.fill(ReadOptions, **values, starting=Offsets(word))
     if not streaming and parsed.ending.word == _EARLIEST:

@@ -3,18 +3,37 @@
 
 from __future__ import annotations
 
-from ydb_spark.client.topics import TopicInfo
-from ydb_spark.errors import DataLossError, OptionError
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.range_reader import RangeReader
+from ydb_spark.client.topics import PartitionInfo, TopicInfo
+from ydb_spark.errors import DataLossError, OptionError, ReadTimeoutError
 from ydb_spark.options.read import Offsets, ReadOptions
 
+#: The least credit: the server sends one message for it, however large.
+_ONE_MESSAGE = 1
 
-def starting(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
+
+def starting(
+    channel: Channel, options: ReadOptions, topic: TopicInfo
+) -> dict[int, int]:
     """Return the offset of the first message wanted, by partition.
+
+    Args:
+        channel: Where to look for a time.
+        options: How to read.
+        topic: As it is described now, with its offsets.
 
     Raises:
         OptionError: Offsets name partitions that are not there.
         DataLossError: An offset is no longer there, or not yet.
+        YdbError: The server does not say where a time is.
     """
+    time_ms = options.starting_time_ms
+    if time_ms is not None:
+        return {
+            number: _first_since(channel, options, info, time_ms)
+            for number, info in topic.partitions.items()
+        }
     assert options.starting is not None
     _require_known(options.starting, topic, "startingOffsets", options.topic)
     starts = {}
@@ -55,6 +74,69 @@ def ending(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
             )
         ends[number] = wanted
     return ends
+
+
+def _first_since(
+    channel: Channel, options: ReadOptions, info: PartitionInfo, time_ms: int
+) -> int:
+    """Return the offset of the first message that was stored then or later.
+
+    No call says it, but a session that reads from a time begins with that message. One
+    that finds none waits for the next, so the last message is looked at before.
+    """
+    try:
+        last = _first(channel, options, info, info.end - 1, None)
+        if last is not None and last[1] < time_ms:
+            return info.end
+        found = _first(channel, options, info, info.start, time_ms)
+    except ReadTimeoutError as error:
+        raise error.saying(
+            f"{error.message} startingTime cannot be found where a partition ends in"
+            " offsets without messages: say startingOffsets."
+        ) from None
+    return info.end if found is None else found[0]
+
+
+def _first(
+    channel: Channel,
+    options: ReadOptions,
+    info: PartitionInfo,
+    start: int,
+    time_ms: int | None,
+) -> tuple[int, int] | None:
+    """Return the offset of a partition's first message from there, and its time.
+
+    Args:
+        channel: Where.
+        options: How to read.
+        info: Which partition.
+        start: The first offset that it may have.
+        time_ms: The first time that it may have; None for any.
+
+    Returns:
+        None where there is none up to the end as it was described.
+    """
+    reader = RangeReader(
+        channel,
+        options.topic,
+        info.number,
+        max(start, info.start),
+        info.end,
+        credit_bytes=_ONE_MESSAGE,
+        timeout_s=options.poll_timeout_s,
+        is_strict=False,
+        read_from_ms=time_ms,
+    )
+    messages = reader.batches()
+    try:
+        for parts in messages:
+            for part in parts:
+                written_at_ms = part.batch.written_at.ToMilliseconds()
+                if time_ms is None or written_at_ms >= time_ms:
+                    return part.messages[0].offset, written_at_ms
+    finally:
+        messages.close()
+    return None
 
 
 def _require_known(offsets: Offsets, topic: TopicInfo, name: str, path: str) -> None:

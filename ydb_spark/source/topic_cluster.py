@@ -131,7 +131,7 @@ class TopicCluster:
             DataLossError: A start is no longer there.
             YdbError: There is no such topic, or no answer.
         """
-        starts = starting(self._options, self._describe())
+        starts = starting(self._channel, self._options, self._describe())
         return {self._name(n): Offset(start - 1) for n, start in starts.items()}
 
     def partitions(self, *, wait: bool = False) -> list[str]:

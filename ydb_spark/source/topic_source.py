@@ -55,8 +55,9 @@ class TopicSource:
             YdbError: There is no such topic, or no answer.
         """
         options = self.options
-        topic = describe_topic(self._channel(), options.topic, with_offsets=True)
-        starts, ends = starting(options, topic), ending(options, topic)
+        channel = self._channel()
+        topic = describe_topic(channel, options.topic, with_offsets=True)
+        starts, ends = starting(channel, options, topic), ending(options, topic)
         ranges = [
             Range(number, starts[number], ends[number])
             for number in sorted(topic.partitions)
@@ -146,7 +147,7 @@ class _Turn:
 
     def close(self) -> None:
         """End the stream, wherever it is."""
-        self._messages.close()  # type: ignore[attr-defined]
+        self._messages.close()
 
 
 def cut(ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:

@@ -55,6 +55,8 @@ class RangeSession:
         credit_bytes: How much the server may send ahead.
         is_strict: Whether an offset without a message is a loss. In a compacted topic
             it is not; nobody can tell one from the other.
+        read_from_ms: Lets the server leave out what it stored before, in milliseconds
+            since 1970; then offsets do not tell of a loss.
 
     Attributes:
         position: Offset of the next message.
@@ -70,6 +72,7 @@ class RangeSession:
         credit_bytes: int,
         *,
         is_strict: bool,
+        read_from_ms: int | None = None,
     ) -> None:
         self.position = start
         self.is_done = start >= end
@@ -77,7 +80,8 @@ class RangeSession:
         self._partition = partition
         self._end = end
         self._credit_bytes = credit_bytes
-        self._is_strict = is_strict
+        self._is_strict = is_strict and read_from_ms is None
+        self._read_from_ms = read_from_ms
         self._session: int | None = None
         self._asked_status = False
 
@@ -93,6 +97,8 @@ class RangeSession:
         settings = pb.StreamReadMessage.InitRequest.TopicReadSettings(
             path=self._path, partition_ids=[self._partition]
         )
+        if self._read_from_ms is not None:
+            settings.read_from.FromMilliseconds(self._read_from_ms)
         return [
             _FromClient(
                 init_request=pb.StreamReadMessage.InitRequest(

@@ -49,6 +49,19 @@ def test_where(given: dict[str, str], endpoint: str, database: str):
     )
 
 
+@pytest.mark.parametrize(
+    "text", ["1714979289000", "2024-05-06T07:08:09Z", "2024-05-06 09:08:09 +02:00"]
+)
+def test_starting_time(text: str):
+    """Both forms; it says where to begin, so nothing else does."""
+    options = read(startingtime=text)
+    assert (options.starting, options.starting_time_ms) == (None, 1714979289000)
+    with pytest.raises(OptionError, match="exclude each other"):
+        read(startingtime=text, startingoffsets="earliest")
+    with pytest.raises(OptionError, match='"soon" is not a time'):
+        read(startingtime="soon")
+
+
 def test_defaults():
     """What nobody says."""
     options = write()

@@ -13,7 +13,12 @@ from spark_topics.source.stream.planner import StreamPlanner
 from tests.support.ydb.faults import At, Fault
 from tests.support.ydb.service import TopicService
 from ydb_spark.client.channel import close_shared
-from ydb_spark.errors import CheckpointError, DataLossError, OptionError
+from ydb_spark.errors import (
+    CheckpointError,
+    DataLossError,
+    OptionError,
+    ReadTimeoutError,
+)
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.read import Offsets, ReadOptions
 from ydb_spark.source.topic_cluster import Range, TopicOffset
@@ -78,6 +83,53 @@ def test_plan_that_cannot_be(service: TopicService, options: ReadOptions):
         TopicSource(replace(options, starting=Offsets("earliest", {7: 0}))).plan()
     with pytest.raises(OptionError, match="ends before 10, not 11"):
         TopicSource(replace(options, ending=Offsets("latest", {0: 11}))).plan()
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "starts"),
+    [
+        (0, (2, 0)),
+        (1040, (4, 0)),  # between two: at the later one
+        (1050, (5, 0)),
+        (1095, (10, 0)),  # after the last of one partition
+        (2010, (10, 1)),
+        (9999, (10, 3)),
+    ],
+)
+def test_starting_time(
+    service: TopicService,
+    options: ReadOptions,
+    time_ms: int,
+    starts: tuple[int, int],
+):
+    """From the first message that was stored then or later, in each partition."""
+    for n in range(10):  # at 1000, 1010, ...; then a gap, and a partition of later
+        service.store.put("t", 0, b"%d" % n, written_at_ms=1000 + 10 * n)
+    service.store.expire("t", 0, 2)
+    for n in range(3):
+        service.store.put("t", 1, b"%d" % n, written_at_ms=2000 + 10 * n)
+    wanted = replace(options, starting=None, starting_time_ms=time_ms)
+    expected = [
+        Range(number, start, end)
+        for number, (start, end) in enumerate(zip(starts, (10, 3), strict=True))
+        if start < end
+    ]
+    assert TopicSource(wanted).plan() == expected
+    planner = TopicSource(wanted).plan_stream()
+    assert planner.initial().last_read == {
+        f"t/{number}": start - 1 for number, start in enumerate(starts)
+    }
+
+
+def test_starting_time_at_an_end_without_messages(
+    service: TopicService, options: ReadOptions
+):
+    """Where a partition ends in offsets that nobody has, it is an error, not a hang."""
+    service.store.put("t", 0, b"a", b"b", written_at_ms=1000)
+    service.store.skip("t", 0, 3)
+    wanted = replace(options, starting=None, starting_time_ms=1000, poll_timeout_s=0.5)
+    with pytest.raises(ReadTimeoutError, match="startingOffsets"):
+        TopicSource(wanted).plan()
 
 
 def test_stream(service: TopicService, options: ReadOptions):
