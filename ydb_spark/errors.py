@@ -79,7 +79,7 @@ class TransportError(YdbError, errors.TransportError):
 class TlsError(TransportError, errors.TlsError):
     """A connection could not be made safe: nothing was sent on it.
 
-    Cure: Let ``ca.file`` name the authority of the server's certificate.
+    Cure: Let ``ca`` name the authority of the server's certificate.
     """
 
     condition = "YDB_TLS"
