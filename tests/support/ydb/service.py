@@ -47,6 +47,7 @@ from tests.support.ydb.stubs import (
     ydb_topic_v1_pb2_grpc,
 )
 from tests.support.ydb.stubs import ydb_topic_pb2 as pb
+from tests.support.ydb.transactions import Transactions, add_query_service
 from tests.support.ydb.write_stream import WriteStream
 
 DATABASE = "/local"
@@ -80,6 +81,7 @@ class TopicService:
 
     Attributes:
         store: The topics.
+        transactions: What is staged.
         faults: What goes wrong.
         log: The requests that came.
         logins: How often somebody logged in.
@@ -94,6 +96,7 @@ class TopicService:
         token_life_s: int = 3600,
     ) -> None:
         self.store = Store(DATABASE)
+        self.transactions = Transactions(self.store)
         self.faults = Faults()
         self.tokens = tokens
         self.users = users or {}
@@ -159,6 +162,7 @@ class TopicService:
             _Discovery(self), server
         )
         ydb_auth_v1_pb2_grpc.add_AuthServiceServicer_to_server(_Auth(self), server)
+        add_query_service(server, self.transactions, self.begin)
         address = f"localhost:{self.port}"
         if self._tls:
             credentials = grpc.ssl_server_credentials([self._tls])
@@ -313,6 +317,7 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
             self._logged("StreamWrite", request_iterator, headers),
             strike=self._service.strike(context),
             take_over=self._service.take_over,
+            stage=self._service.transactions.stage,
             check_token=self._service.check_token,
         )
         context.add_callback(stream.inbox.leave)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ydb._grpc.v5 import (
         ydb_auth_v1_pb2_grpc,
         ydb_discovery_v1_pb2_grpc,
+        ydb_query_v1_pb2_grpc,
         ydb_topic_v1_pb2_grpc,
     )
     from ydb._grpc.v5.protos import (
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
         ydb_discovery_pb2,
         ydb_issue_message_pb2,
         ydb_operation_pb2,
+        ydb_query_pb2,
         ydb_topic_pb2,
     )
 else:
     from ydb._grpc.common import (
         ydb_auth_v1_pb2_grpc,
         ydb_discovery_v1_pb2_grpc,
+        ydb_query_v1_pb2_grpc,
         ydb_topic_v1_pb2_grpc,
     )
     from ydb._grpc.common.protos import (
@@ -31,6 +34,7 @@ else:
         ydb_discovery_pb2,
         ydb_issue_message_pb2,
         ydb_operation_pb2,
+        ydb_query_pb2,
         ydb_topic_pb2,
     )
 
@@ -42,6 +46,8 @@ __all__ = [
     "ydb_discovery_v1_pb2_grpc",
     "ydb_issue_message_pb2",
     "ydb_operation_pb2",
+    "ydb_query_pb2",
+    "ydb_query_v1_pb2_grpc",
     "ydb_topic_pb2",
     "ydb_topic_v1_pb2_grpc",
 ]

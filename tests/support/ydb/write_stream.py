@@ -42,6 +42,7 @@ class WriteStream:
         requests: What the client sends.
         strike: Carries out a fault that ends the call.
         take_over: Ends the older session of the same producer.
+        stage: Keeps what is written in a transaction for its commit.
         check_token: Refuses a token.
     """
 
@@ -53,12 +54,14 @@ class WriteStream:
         *,
         strike: Callable[[Fault], None],
         take_over: Callable[[WriteStream], None],
+        stage: Callable[[str, str, tuple[Topic, int, str], Sequence[Stored]], None],
         check_token: Callable[[str], None],
     ) -> None:
         self._store = store
         self._faults = faults
         self._strike = strike
         self._take_over = take_over
+        self._stage = stage
         self._check_token = check_token
         self.inbox = Inbox(store.changed, requests, UNACCEPTED_BYTES)
         self.session_id = f"write-{next(_numbers)}"
@@ -196,13 +199,22 @@ class WriteStream:
                 self._strike(fault)
         if self.killed is not None:
             raise self.killed
-        offsets = self._store_messages(messages, request.codec)
+        if request.HasField("tx"):
+            self._stage(
+                request.tx.id,
+                request.tx.session,
+                (self._topic, self._partition, self._producer),
+                [self._stored(message, request.codec) for message in messages],
+            )
+            acks = [_ack_in_tx(message.seq_no) for message in messages]
+        else:
+            offsets = self._store_messages(messages, request.codec)
+            acks = [
+                _ack(message.seq_no, offset)
+                for message, offset in zip(messages, offsets, strict=True)
+            ]
         if fault is not None and fault.ends:
             self._strike(fault)
-        acks = [
-            _ack(message.seq_no, offset)
-            for message, offset in zip(messages, offsets, strict=True)
-        ]
         if fault is not None:
             acks = _spoilt(acks, fault.acks)
             if fault.acks is Acks.NONE:
@@ -295,6 +307,11 @@ def _ack(seq_no: int, offset: int | None) -> Any:
     if offset is None:
         return ack_type(seq_no=seq_no, skipped={"reason": 1})
     return ack_type(seq_no=seq_no, written=ack_type.Written(offset=offset))
+
+
+def _ack_in_tx(seq_no: int) -> Any:
+    ack_type = pb.StreamWriteMessage.WriteResponse.WriteAck
+    return ack_type(seq_no=seq_no, written_in_tx=ack_type.WrittenInTx())
 
 
 def _spoilt(acks: list[Any], how: Acks) -> list[Any]:
