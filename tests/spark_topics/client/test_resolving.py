@@ -152,7 +152,7 @@ def test_a_name_that_there_is_not(resolver: Resolver) -> None:
     resolver.may_answer.set()
     resolver.found = []
     with pytest.raises(TransportError, match="Name or service not known"):
-        open_transport("nowhere.example:6650", 60)
+        open_transport("nowhere.example:6650", 60, NETWORK)
     wait_until(lambda: not threads())
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import grpc
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,8 @@ def attempt(
 LAST = Attempt(None, When.BEFORE, None, 100, 5, splits=False)
 
 
+# Other threads draw pauses between tries meanwhile, which Hypothesis takes for ours.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @given(run=RUNS)
 @settings(
     max_examples=60,
