@@ -51,6 +51,7 @@ TARGETS = [
     Target("source/stream/checkpoint", ("source/stream/test_checkpoint.py",)),
     Target("source/stream/last_read", ("source/stream/test_last_read.py",)),
     Target("options/offsets", ("options/test_offsets.py",)),
+    Target("options/times", ("options/test_offsets.py",), package="spark_topics"),
     Target("message_id", ("test_message_id.py", "options/test_offsets.py")),
     Target(
         "source/stream/admission",
