@@ -46,7 +46,7 @@ OF_WHEEL = (
     "tests/arrow/test_schema.py",
     "tests/wire/test_compression.py",
     "tests/wire/test_golden.py",
-    "tests/wire/test_protobuf.py",
+    "tests/spark_topics/test_protobuf.py",
 )
 FAST = ("-q", "-p", "no:cacheprovider", "-m", "not broker and not spark", "--tb=short")
 
