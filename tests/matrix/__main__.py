@@ -41,8 +41,8 @@ from tests.packaging.wheels import build_sdist, build_wheel, chosen_pythons
 FOLDER = ROOT / "build" / "matrix"
 SAVED = ROOT / "docs" / "compatibility.json"
 
-#: What a wheel is made of.
-SOURCES = ("pulsar_spark/**/*.p*", "*.py", "pyproject.toml", "MANIFEST.in")
+#: What a wheel is made of, beside its packages.
+SOURCES = ("*.py", "pyproject.toml", "MANIFEST.in")
 
 
 def main(arguments: list[str]) -> int:
@@ -127,10 +127,8 @@ def environment_of(cell: Cell, python: Path, kernel: str) -> Environment:
 def wheel_of(version: str, python: Path, kernel: str) -> Path:
     """Return the wheel of what is here; built once, as long as nothing changes."""
     digest = hashlib.sha256()
-    for pattern in SOURCES:
-        for file in sorted(ROOT.glob(pattern)):
-            if file.suffix not in (".so", ".pyc"):
-                digest.update(file.read_bytes())
+    for file in sources():
+        digest.update(file.read_bytes())
     name = kernel if kernel == "python" else f"{kernel}-{version}"  # or for all of them
     folder = FOLDER / "wheels" / name / f"{digest.hexdigest()[:12]}-{kernel}"
     if not list(folder.glob("*.whl")):
@@ -139,6 +137,13 @@ def wheel_of(version: str, python: Path, kernel: str) -> Path:
         build_wheel(python, sdist, folder, kernel)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def sources() -> list[Path]:
+    """Return the files that a wheel is made of, always in the same order."""
+    packages = [f"{mark.parent.name}/**/*.p*" for mark in ROOT.glob("*/py.typed")]
+    found = {file for name in (*SOURCES, *packages) for file in ROOT.glob(name)}
+    return sorted(file for file in found if file.suffix != ".pyc")
 
 
 def save(result: Result) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.matrix import __main__ as runner
 from tests.matrix.cells import CELLS, Found, Result, markdown, read, write
+from tests.packaging.environments import ROOT
 from tests.support.embedded_broker import DEFAULT_VERSION
 
 GOOD = Result(
@@ -29,6 +30,15 @@ def test_cells() -> None:
     assert {c.python for c in beside} == {"3.10", "3.11", "3.12", "3.13"}
     newest = {c.pulsar for c in CELLS if c.spark == "4.3.*"}
     assert newest == {"2.10.5", "3.0.7", "4.0.7", "4.2.4"}
+
+
+def test_sources() -> None:
+    """A wheel is made anew when a module of any package changes, and by no build."""
+    found = {file.relative_to(ROOT) for file in runner.sources()}
+    for package in ("pulsar_spark", "spark_topics", "tubemq_spark", "ydb_spark"):
+        assert Path(package, "__init__.py") in found
+    assert Path("pulsar_spark/loops/avro.pxd") in found
+    assert not {file.suffix for file in found} & {".so", ".pyc", ".c"}
 
 
 def test_saved_and_read(tmp_path: Path) -> None:
