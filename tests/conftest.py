@@ -13,6 +13,7 @@ import gc
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+# A run starts Python by the thousand, always with the same modules: these are compiled
+# once, whatever the environment says. Of collecting all tests that is most.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 BROKER = Path(__file__).parent / "broker"
 SERVICE_URL = os.environ.get("PULSAR_SERVICE_URL", "")

@@ -149,7 +149,7 @@ def _pairs(value: Any, type_: pa.DataType) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_batches(), st.integers(0, 5))
 def test_round_trip(given_: tuple[pa.RecordBatch, list[dict[str, Any]]], cut: int):
     """What is written with our own schema comes back, from slices, too."""

@@ -214,7 +214,7 @@ def test_bytes_of_the_official_client():
 # -- beside fastavro -------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_the_same_as_fastavro(data: st.DataObject):
     """Random schemas and values, read as they are and as random later ones.
@@ -239,7 +239,7 @@ def test_the_same_as_fastavro(data: st.DataObject):
         assert rows(found) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_damaged(data: st.DataObject):
     """Whatever the bytes are: what is read is what a prefix of them says, or bad.

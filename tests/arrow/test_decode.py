@@ -479,7 +479,7 @@ def stored_entries(draw: st.DrawFn) -> list[bytes]:
     return draw(st.lists(batches | singles, min_size=1, max_size=12))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     entries=stored_entries(),
     cuts=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), min_size=12),

@@ -236,7 +236,7 @@ def rows_of_some_columns(draw: Any) -> list[Row]:
     return [{n: row[n] for n in names} for row in draw(st.lists(rows, min_size=1))]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(rows=rows_of_some_columns(), data=st.data())
 def test_any_rows(rows: list[Row], data: st.DataObject):
     """The bytes are protobuf's, of whole batches and of their slices."""

@@ -717,7 +717,7 @@ def one_by_one(made: JsonDecoder, values: pa.BinaryArray) -> Decoded:
     return alone.decode(values, None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @example([b'{"i":1},"x":{}', b'{"i":2}'], 0)
 @example([b'{"i":1}]]]]],"x":[[[[[{}', b""], 0)
 @example([b'{"l":null}', b'{"ys":[null]}'], 0)

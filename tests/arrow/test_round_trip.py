@@ -74,7 +74,7 @@ def _as_asked(field: pa.Field, wanted: str) -> pa.Field:
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(chance=CHANCE)
 def test_records(form: str, chance: Random) -> None:
     """Columns of any types are the fields of a record."""
@@ -82,7 +82,7 @@ def test_records(form: str, chance: Random) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(chance=CHANCE)
 def test_pairs(encoding: str, chance: Random) -> None:
     """Keys and values are primitives, bytes, or records of any types."""
@@ -100,7 +100,7 @@ def test_pairs(encoding: str, chance: Random) -> None:
 PARTS = [type_ for type_, _ in LEAVES if not pa.types.is_decimal(type_)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(chance=CHANCE)
 def test_single_columns(chance: Random) -> None:
     """Each type has a primitive that loses nothing, NULL included."""

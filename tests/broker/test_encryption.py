@@ -194,7 +194,7 @@ def test_spark_reads_batch_and_stream(
         ("closed", {ACTION: "DISCARD"}, range(300, 340)),
     ):
         source = spark.readStream.format("pulsar").options(
-            **given, **options, startingOffsets="earliest", maxRowsPerTrigger="90"
+            **given, **options, startingOffsets="earliest", maxRowsPerTrigger="200"
         )
         query = (
             source.load()
@@ -264,7 +264,13 @@ def test_for_several_recipients(
 
 
 @pytest.mark.parametrize(
-    "guarantee", ["none", "at-least-once", "idempotent", "exactly-once"]
+    "guarantee",
+    [
+        "none",
+        pytest.param("at-least-once", marks=pytest.mark.matrix),
+        "idempotent",
+        "exactly-once",
+    ],
 )
 def test_each_guarantee_where_encryption_is_demanded(
     spark: SparkSession,

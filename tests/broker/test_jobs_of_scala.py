@@ -70,17 +70,28 @@ pairs = df.selectExpr("CAST(__key AS STRING)", "CAST(value AS STRING)")
 BATCH = STREAM.replace("readStream", "read")
 
 
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [
-        ('"topic", "topic1"', ONE),
-        ('"topics", "topic1,topic2"', BOTH),
-        ('"topicsPattern", "topic.*"', BOTH),
-    ],
-)
+BY_TOPIC = '"topic", "topic1"', ONE
+BY_TOPICS = '"topics", "topic1,topic2"', BOTH
+BY_PATTERN = '"topicsPattern", "topic.*"', BOTH
+
+
 class TestReads:
     """By each of the three options."""
 
+    @pytest.mark.parametrize(
+        ("topics", "option", "expected"),
+        [
+            pytest.param(2, *BY_TOPIC, id="topic-partitioned"),
+            pytest.param(0, *BY_TOPICS, id="topics-whole"),
+            pytest.param(2, *BY_PATTERN, id="pattern-partitioned"),
+            pytest.param(0, *BY_TOPIC, id="topic-whole", marks=pytest.mark.matrix),
+            pytest.param(
+                *(2, *BY_TOPICS), id="topics-partitioned", marks=pytest.mark.matrix
+            ),
+            pytest.param(0, *BY_PATTERN, id="pattern-whole", marks=pytest.mark.matrix),
+        ],
+        indirect=["topics"],
+    )
     def test_stream(
         self,
         spark: SparkSession,
@@ -97,6 +108,7 @@ class TestReads:
         )
         assert found == expected
 
+    @pytest.mark.parametrize(("option", "expected"), [BY_TOPIC, BY_TOPICS, BY_PATTERN])
     def test_batch(
         self,
         spark: SparkSession,

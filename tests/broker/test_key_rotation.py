@@ -222,7 +222,7 @@ def test_a_stream_whose_keys_are_replaced(
 
     try:
         feed(first)
-        await_true(is_copied, "rows")
+        await_true(is_copied, "rows", pause=0.5)
         at.write_bytes(second.private.read_bytes())
         feed(first)
         feed(second)
@@ -230,10 +230,10 @@ def test_a_stream_whose_keys_are_replaced(
         thread = in_place(old.public, parts)
         feed(first)
         thread.join(60)
-        await_true(is_copied, "rows by the second key")
+        await_true(is_copied, "rows by the second key", pause=0.5)
         first.private.unlink()
         feed(second)
-        await_true(is_copied, "rows without the first key")
+        await_true(is_copied, "rows without the first key", pause=0.5)
         feed(first)  # for which there is no key any more
         await_true(lambda: not query.isActive, "the end of the query")
         assert "PULSAR_OPTION" in str(query.exception())

@@ -117,7 +117,7 @@ class Copy:
         join(self._thread, "the feeder")
 
     def _feed(self) -> None:
-        while not self._over.wait(0.2):
+        while not self._over.wait(0.4):
             more = range(self.sent, self.sent + 50)
             publish(self._secured, self.source, [str(number) for number in more])
             self.sent = more.stop
@@ -155,7 +155,7 @@ class Copy:
             assert query.isActive, query.exception()
             return self.sent > sent + 100 and len(self.written()) > sent
 
-        await_true(has_come, "rows")
+        await_true(has_come, "rows", pause=0.5)
 
     def await_end(self, query: StreamingQuery) -> str:
         """Return what it ends with, within the time it has for that."""
@@ -202,7 +202,9 @@ def slow_reader(secured: SecuredBroker, topic: str, role: str, place: str = "") 
     [
         ("source", ["produce"], "the action consume"),
         ("sink", ["consume"], "the action produce"),
-        ("sink", [], "both consume and produce"),
+        pytest.param(
+            *("sink", [], "both consume and produce"), marks=pytest.mark.matrix
+        ),
     ],
 )
 def test_a_permission_is_taken_away_and_given_back(

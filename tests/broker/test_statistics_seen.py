@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from tests.support import official
-from tests.support.streaming import ROOT
+from tests.support.session import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,12 +86,7 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     job.write_text(JOB)
     done = subprocess.run(
         [sys.executable, str(job), service_url, topic],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        env=environment(),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -466,7 +466,9 @@ def rolling(small: EmbeddedBroker) -> str:
 class TestRollover:
     """Ledgers of ten entries, without retention."""
 
-    @pytest.mark.parametrize("limit", ["", "1", "4", "25"])
+    @pytest.mark.parametrize(
+        "limit", ["", pytest.param("1", marks=pytest.mark.matrix), "4", "25"]
+    )
     def test_a_running_query(
         self,
         small: EmbeddedBroker,
@@ -1005,7 +1007,8 @@ def publishing(service_url: str, topic: str) -> Iterator[None]:
                 send_timeout_millis=0,
                 message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
             )
-            while not over.wait(0.1):
+            # Slower than any machine reads: what is left at the end is soon read.
+            while not over.wait(0.25):
                 for number in itertools.islice(numbers, 20):
                     # Some bulk, so that connections have something to break on.
                     producer.send_async(b"%0200d" % number, lambda *_: None)
@@ -1111,7 +1114,7 @@ def running(
 class TestRunningInSpark:
     """Faults while rows are published all the time."""
 
-    @pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.soak)])
+    @pytest.mark.soak
     def test_partitions_are_unloaded(
         self,
         broker: EmbeddedBroker,
@@ -1119,11 +1122,10 @@ class TestRunningInSpark:
         spark: SparkSession,
         topic: str,
         tmp_path: Path,
-        rounds: int,
     ) -> None:
         """Again and again, at any moment of a micro-batch."""
         with running(spark, broker.service_url, broker, topic, tmp_path) as one:
-            for _ in range(rounds):
+            for _ in range(6):
                 for index in range(PARTITIONS):
                     admin.unload(f"{topic}-partition-{index}")
                 one.await_batches(1)
@@ -1156,14 +1158,18 @@ class TestRunningInSpark:
             link.pass_through()
             one.await_batches(2)
 
-    def test_the_broker_is_killed(
+    def test_partitions_are_unloaded_and_the_broker_is_killed(
         self, small: EmbeddedBroker, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """And started again, on the same ports; its ledgers are small."""
+        """It is started again, on the same ports; its ledgers are small."""
         namespace = f"public/killed-{uuid.uuid4().hex[:8]}"
-        Admin(small.admin_url).create_namespace(namespace, keep=True)
+        admin = Admin(small.admin_url)
+        admin.create_namespace(namespace, keep=True)
         topic = f"persistent://{namespace}/t"
         with running(spark, small.service_url, small, topic, tmp_path) as one:
+            for index in range(PARTITIONS):
+                admin.unload(f"{topic}-partition-{index}")
+            one.await_batches(1)
             small.restart(kill=True)
             one.await_batches(3)
 
@@ -1179,7 +1185,7 @@ class TestStoppedInSpark:
         spark: SparkSession,
         tmp_path: Path,
     ) -> None:
-        """The query fails and says why, each time, until it is told to go on."""
+        """The query fails and says why, until it is told to go on."""
         options = {"topic": fresh, "maxRowsPerTrigger": "7"}
         (first, _), *_ = write(service_url, fresh, range(10))
         run(spark, service_url, tmp_path, **options)
@@ -1190,19 +1196,18 @@ class TestStoppedInSpark:
         admin.unload(fresh)
         (second, _), *_ = write(service_url, fresh, range(20, 30))
         await_trimmed(admin, fresh, second)
-        for _ in range(2):
-            with pytest.raises(StreamingQueryException) as caught:
-                run(spark, service_url, tmp_path, **options)
-            for part in (LOSS, fresh, f"{first}:10", f"{second}:0", "failOnDataLoss"):
-                assert part in str(caught.value)
+        with pytest.raises(StreamingQueryException) as caught:
+            run(spark, service_url, tmp_path, **options)
+        for part in (LOSS, fresh, f"{first}:10", f"{second}:0", "failOnDataLoss"):
+            assert part in str(caught.value)
         run(spark, service_url, tmp_path, failOnDataLoss="false", **options)
-        write(service_url, fresh, range(30, 40))
-        run(spark, service_url, tmp_path, **options)
-        expected = [*range(10), *range(20, 40)]
+        expected = [*range(10), *range(20, 30)]
         assert written(spark, tmp_path) == {fresh: expected}
-        assert backlog(admin, fresh) == 0
+        await_true(lambda: backlog(admin, fresh) == 0, "acknowledging", PATIENCE_S)
 
-    @pytest.mark.parametrize("fails", ["true", "false"])
+    @pytest.mark.parametrize(
+        "fails", [pytest.param("true", marks=pytest.mark.matrix), "false"]
+    )
     def test_a_topic_is_deleted_under_a_running_query(
         self,
         admin: Admin,
@@ -1240,7 +1245,7 @@ class TestStoppedInSpark:
                 query.processAllAvailable()
                 return written(spark, tmp_path)[a][-1] == 29
 
-            await_true(is_read, "the new topic", PATIENCE_S)
+            await_true(is_read, "the new topic", PATIENCE_S, pause=0.5)
             assert written(spark, tmp_path) == {
                 a: [*range(10), *range(20, 30)],
                 b: list(range(20)),

@@ -388,14 +388,14 @@ def test_killed_in_the_first_batch(
             0: list(range(read_from[name], published)),
             1: list(range(7)),
         }, name
-        # And once more: everything goes on from there.
-        publish_numbers(url, name, [0, 1], range(published, published + 3))
-        query.run(spark)
-        more = list(range(published, published + 3))
-        assert query.rows() == {
-            0: [*range(read_from[name], published), *more],
-            1: [*range(7), *more],
-        }, name
+        if name == latest:  # and once more: everything goes on from there
+            publish_numbers(url, name, [0, 1], range(published, published + 3))
+            query.run(spark)
+            more = list(range(published, published + 3))
+            assert query.rows() == {
+                0: [*range(read_from[name], published), *more],
+                1: [*range(7), *more],
+            }
         subscription = query.offset(0).subscription
         for index in (0, 1):
             assert durable_backlogs(admin, part(name, index)) == {subscription: 0}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -149,9 +150,10 @@ def test_mistakes_in_a_statement_may_share_a_reason():
 
 
 def test_a_run():
-    """Of a small module: it ends well, and tells how many were killed."""
+    """Of a small function: it ends well, and tells how many were killed."""
+    chosen = ("--module", "protobuf", "--function", "undecodable_text")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", "--module", "protobuf"],
+        [sys.executable, "-m", "tests.mutants", *chosen],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -159,4 +161,4 @@ def test_a_run():
         timeout=540,
     )
     assert done.returncode == 0, done.stdout
-    assert "mutants killed, 0 problems" in done.stdout
+    assert re.search(r"[1-9]\d* mutants killed, 0 problems", done.stdout), done.stdout

@@ -234,7 +234,7 @@ def test_many_fields() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_damaged_definitions(data: st.DataObject) -> None:
     """Whatever a client registers, there is a message or this error."""
     whole = bytearray(FileDescriptorSet(file=[data.draw(files())]).SerializeToString())

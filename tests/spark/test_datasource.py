@@ -383,7 +383,11 @@ def test_import_starts_nothing():
             "spark_topics.spark.stream_reader",
             ["pulsar_spark.source.task", "pyarrow.compute"],
         ),
-        ("pulsar_spark.source.task", ["pulsar_spark.source.batch_plan"]),
+        (
+            "pulsar_spark.source.task",
+            ["pulsar_spark.source.batch_plan", "http.client"],
+        ),
+        ("pulsar_spark.source.pulsar_source", ["http.client"]),
     ],
 )
 def test_processes_import_what_they_need(module: str, others: list[str]):

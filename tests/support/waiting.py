@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 
 def await_true(
-    condition: Callable[[], bool], what: str = "it", timeout: float = 120.0
+    condition: Callable[[], bool],
+    what: str = "it",
+    timeout: float = 120.0,
+    pause: float = 0.02,
 ) -> None:
     """Wait for a condition, and fail the test if it does not come true.
 
     Args:
-        condition: Asked every 20 ms.
+        condition: Asked again and again.
         what: What is to happen, for the message.
         timeout: Seconds.
+        pause: Seconds between two times; more where the answer takes work, such as
+            reading a topic, that what is waited for would wait for.
     """
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen in {timeout} s"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def await_subscriptions(admin: Admin, topic: str, *names: str) -> None:

@@ -518,7 +518,7 @@ headers = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(messages=st.lists(sent, max_size=8), outer=outer, headers=headers)
 def test_batches_round_trip(messages: list[Sent], outer: Outer, headers: Any):
     """Whatever goes into a batch comes out, but for what compaction removed."""
@@ -541,7 +541,7 @@ def test_singles_round_trip(one: Sent, outer: Outer, headers: Any):
     assert found == {**wanted(one, outer), "sequence_id": outer.sequence_id}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     removed=st.sets(st.integers(0, 9)),
     count=st.integers(1, 10),

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from pulsar_spark.client.authentication.constant import (
     CertificateCredentials,
     LoginCredentials,
     TokenCredentials,
 )
-from pulsar_spark.client.authentication.oauth2 import OAuth2Credentials
 from pulsar_spark.client.credentials import CredentialProvider
 from pulsar_spark.options.authentication import (
     AuthenticationOptions,
@@ -20,6 +20,9 @@ from pulsar_spark.options.authentication import (
     Login,
     Token,
 )
+
+if TYPE_CHECKING:
+    from pulsar_spark.client.authentication.oauth2 import OAuth2Credentials
 
 #: Providers that remember something: what they got is of use to every connection.
 _providers: dict[Hashable, OAuth2Credentials] = {}
@@ -35,6 +38,9 @@ def credential_provider(options: AuthenticationOptions) -> CredentialProvider | 
         case ClientCertificate() | ClientKeyStore():
             return CertificateCredentials()
         case ClientCredentials():
+            # HTTP, which takes long to import, is for these alone.
+            from pulsar_spark.client.authentication.oauth2 import OAuth2Credentials
+
             made = OAuth2Credentials(options.credential)
             return _providers.setdefault(options.identity, made)
     return None
