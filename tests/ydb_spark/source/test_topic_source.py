@@ -224,6 +224,79 @@ def test_topic_that_was_made_anew(service: TopicService, options: ReadOptions):
         planner.latest(end)
 
 
+def test_topic_with_as_many_rows_that_was_made_anew(
+    service: TopicService, options: ReadOptions
+):
+    """Its offsets fit, and its rows are others: what tells is when it was made."""
+    fill(service, 0, 0, 10)
+    strict = TopicSource(options)
+    planner = strict.plan_stream()
+    end = planner.latest(planner.initial())
+    service.store.create("t", 2, consumers=["c"])
+    fill(service, 0, 100, 120)
+    with pytest.raises(DataLossError, match="t was dropped and made anew"):
+        planner.latest(planner.offset(end.to_json()))
+    # A driver that begins with the micro-batch that it finds does not read others.
+    again = strict.plan_stream()
+    start = again.offset(end.to_json())
+    with pytest.raises(DataLossError, match="made anew"):
+        again.ranges(start, again.offset(end.to_json()))
+    lenient = TopicSource(replace(options, fail_on_data_loss=False, consumer="c"))
+    planner = lenient.plan_stream()
+    start = planner.offset(end.to_json())
+    later = planner.latest(start)
+    topic = service.store.find("t")
+    assert topic is not None
+    assert not topic.consumers["c"]  # not what was read of the other
+    offsets = [planner.offset(offset.to_json()) for offset in (start, later)]
+    assert read(lenient, planner.ranges(*offsets)) == [*range(100, 120)]
+    assert planner.latest(planner.offset(later.to_json())) == later
+
+
+def test_children_of_what_retention_took(service: TopicService, options: ReadOptions):
+    """A parent whose rest is gone holds nothing up."""
+    fill(service, 0, 0, 5)
+    source = TopicSource(replace(options, fail_on_data_loss=False))
+    planner = source.plan_stream()
+    start = planner.latest(planner.initial())
+    fill(service, 0, 5, 10)
+    child, _ = service.store.split("t", 0)
+    fill(service, child, 10, 15)
+    service.store.expire("t", 0, 10)
+    end = planner.latest(start)
+    assert read(source, planner.ranges(start, end)) == [*range(10, 15)]
+
+
+def test_consumer_that_is_not_there(service: TopicService, options: ReadOptions):
+    """It is an error at the beginning, and no warning in each micro-batch."""
+    source = TopicSource(replace(options, consumer="absent"))
+    with pytest.raises(OptionError, match=r"consumer: t has none .* It has: c\."):
+        source.plan_stream().initial()
+
+
+def test_commits_that_fail(
+    service: TopicService, options: ReadOptions, caplog: pytest.LogCaptureFixture
+):
+    """One that may be repeated is not waited for once a partition."""
+    fill(service, 0, 0, 10)
+    fill(service, 1, 10, 20)
+    short = replace(options.connection, operation_timeout_s=0.3)
+    source = TopicSource(replace(options, consumer="c", connection=short))
+    planner = source.plan_stream()
+    end = planner.latest(planner.initial())
+    service.faults.add(Fault(At.COMMIT, status=400050, times=-1))
+    planner.commit(end)
+    assert len(caplog.records) == 1
+    service.faults.clear()
+    service.faults.add(Fault(At.COMMIT, status=400010))
+    planner.commit(end)
+    planner.commit(end)
+    assert len(caplog.records) == 2
+    topic = service.store.find("t")
+    assert topic is not None
+    assert topic.consumers["c"] == {1: 10}
+
+
 def test_consumer(service: TopicService, options: ReadOptions):
     """It follows what was committed; that it cannot is no end of the stream."""
     fill(service, 0, 0, 10)
