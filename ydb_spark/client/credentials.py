@@ -154,12 +154,8 @@ class Credentials(ydb.Credentials):
             )
         except (ImportError, AssertionError):
             raise OptionError(_NEEDS_MORE) from None
-        except Exception as error:  # its text may show the key
-            raise OptionError(
-                f"auth.sakey cannot be used: {type(error).__name__}. It must be the"
-                " JSON of a service account's authorized key, with id,"
-                " service_account_id and private_key."
-            ) from None
+        except Exception as error:
+            raise _no_key(error) from None
 
     def _metadata(self) -> Any:
         try:
@@ -190,11 +186,9 @@ class Credentials(ydb.Credentials):
         place = self._place
         if isinstance(cause, ImportError):  # only now the SDK looks for it
             return OptionError(_NEEDS_MORE)
-        if isinstance(cause, ValueError) and self._options.sakey is not None:
-            # It may show the key.
-            return OptionError(
-                "auth.sakey cannot be used: its private_key is no key in PEM."
-            )
+        is_key = self._options.sakey is not None
+        if is_key and cause is not None and not isinstance(cause, grpc.RpcError):
+            return _no_key(cause)
         text = foreign_text(_text_of(cause or error))
         if _is_refusal(cause):
             return AuthError(
@@ -236,6 +230,15 @@ def _sendable(token: str, place: str) -> str:
     raise OptionError(
         f"The token cannot be sent: it must be one line of ASCII. It comes from:"
         f" {place}."
+    )
+
+
+def _no_key(error: BaseException) -> OptionError:
+    """Return the error for a key that is none; the text of its own may show it."""
+    return OptionError(
+        f"auth.sakey cannot be used: {type(error).__name__}. It must be the JSON of a"
+        " service account's authorized key, with id, service_account_id and a"
+        " private_key in PEM."
     )
 
 

@@ -346,17 +346,41 @@ class TopicCluster:
                 elif after < first or last < after:
                     after = self._moved(name, after, first, last)
                 found[name] = after
+        unread = self._unread(topic, found)
         return {
-            name: self._status(topic, name, found) if name in found else None
+            name: self._status(topic, name, found[name], unread)
+            if name in found
+            else None
             for name in begins
         }
 
     def _status(
-        self, topic: TopicInfo, name: str, found: Mapping[str, Offset]
+        self, topic: TopicInfo, name: str, after: Offset, unread: set[int]
     ) -> PartitionStatus[Offset]:
         info = topic.partitions[_number(name)]
-        is_due = self._are_parents_read(topic, info.parents, found)
-        return PartitionStatus(found[name], Offset(info.end - 1) if is_due else None)
+        is_due = unread.isdisjoint(info.parents)
+        return PartitionStatus(after, Offset(info.end - 1) if is_due else None)
+
+    def _unread(self, topic: TopicInfo, found: Mapping[str, Offset]) -> set[int]:
+        """Return the partitions that have messages to read, or come of one that has.
+
+        One that was split before anybody wrote to it is read only when its parent is:
+        what came before its children's messages is there.
+        """
+        unread = {
+            _number(name)
+            for name, after in found.items()
+            if after < topic.partitions[_number(name)].end - 1
+        }
+        while True:
+            heirs = {
+                number
+                for number, info in topic.partitions.items()
+                if number not in unread and not unread.isdisjoint(info.parents)
+            }
+            if not heirs:
+                return unread
+            unread |= heirs
 
     def _moved(self, name: str, after: Offset, first: int, last: int) -> Offset:
         """Return where to go on where the position is not there any more."""
@@ -372,20 +396,6 @@ class TopicCluster:
             )
         logger.warning("%s: messages from %d on are gone", name, after.next())
         return Offset(max(first, min(after, last)))
-
-    def _are_parents_read(
-        self,
-        topic: TopicInfo,
-        parents: Sequence[int],
-        found: Mapping[str, Offset],
-    ) -> bool:
-        for parent in parents:
-            info = topic.partitions.get(parent)
-            position = found.get(self._name(parent))
-            # One that is gone, or was never part of the query, holds nothing up.
-            if info is not None and position is not None and position < info.end - 1:
-                return False
-        return True
 
 
 def _number(name: str) -> int:

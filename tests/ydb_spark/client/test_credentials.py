@@ -135,7 +135,11 @@ def test_service_account_that_is_not_known(
     [
         ("no json", "JSONDecodeError"),
         ('{"id": "a"}', "KeyError"),
-        ('{"id": "a", "private_key": "hunter2"}', "no key in PEM"),
+        ('{"id": "a", "private_key": "hunter2"}', "private_key in PEM"),
+        (
+            '{"id": "a", "service_account_id": "b", "private_key": "hunter2"}',
+            "private_key in PEM",
+        ),
     ],
 )
 def test_keys_that_are_none(

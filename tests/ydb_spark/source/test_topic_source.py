@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_topics.source.stream.planner import StreamPlanner
+from tests.support.waiting import await_true
 from tests.support.ydb.faults import At, Fault
 from tests.support.ydb.service import TopicService
 from ydb_spark.client.channel import close_shared
@@ -156,6 +157,25 @@ def test_stream(service: TopicService, options: ReadOptions):
     assert planner.latest(start) == start
 
 
+def test_progress(service: TopicService, options: ReadOptions):
+    """How far a topic goes, and what a micro-batch leaves, as all sources call it."""
+    source = TopicSource(replace(options, max_rows=6))
+    planner = source.plan_stream()
+    start = planner.initial()
+    assert planner.progress() is None
+    fill(service, 0, 10, 18)
+    fill(service, 1, 20, 24)
+    end = planner.latest(start)
+    progress = planner.progress()
+    assert progress is not None
+    assert progress["latest"] == {"t": {"0": "7", "1": "3"}}
+    left = progress["backlogEntries"]["t"]
+    assert sum(left.values()) == 12 - 6
+    assert progress["backlogBytes"]["t"] == {n: 2 * count for n, count in left.items()}
+    assert progress["ageMs"] == {}
+    assert len(read(source, planner.ranges(start, end))) == 6
+
+
 def test_latest(service: TopicService, options: ReadOptions):
     """A stream that begins at the end has only what comes then."""
     fill(service, 0, 0, 10)
@@ -186,6 +206,26 @@ def test_children_after_their_parents(service: TopicService, options: ReadOption
     assert sorted(found) == [*range(50)]
     assert sorted(found[:25]) == [*range(25)]
     assert found[45:] == [*range(45, 50)]
+
+
+def test_children_of_partitions_that_were_never_written_to(
+    service: TopicService, options: ReadOptions
+):
+    """They wait for what is before them in the tree, and not just for their parent."""
+    source = TopicSource(replace(options, max_rows=10))
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 25)
+    left, _ = service.store.split("t", 0)
+    child, other = service.store.split("t", left)
+    fill(service, child, 25, 30)
+    merged = service.store.merge("t", child, other)
+    fill(service, merged, 30, 35)
+    found: list[int] = []
+    while (end := planner.latest(start)) != start:
+        found += read(source, planner.ranges(start, end))
+        start = end
+    assert found == [*range(35)]
 
 
 def test_partitions_that_come(service: TopicService, options: ReadOptions):
@@ -311,6 +351,8 @@ def test_consumer(service: TopicService, options: ReadOptions):
     assert topic.consumers["c"] == {0: 10}
     fill(service, 0, 10, 20)
     service.faults.add(Fault(At.COMMIT, status=400020, times=-1))
+    # Where there was nothing to plan the planner rests for a while.
+    await_true(lambda: planner.latest(end) != end, "the end of a rest", 20)
     later = planner.latest(end)
     planner.commit(later)
     assert read(source, planner.ranges(end, later)) == [*range(10, 20)]
