@@ -221,9 +221,9 @@ class ReadTimeoutError(YdbError, errors.ReadTimeoutError):
 
 
 class DataLossError(YdbError, errors.DataLossError):
-    """Rows that were asked for are no longer in the topic.
+    """Rows that were asked for, or written by this task, are not in the topic any more.
 
-    Cure: ``failOnDataLoss=false`` goes on with what is there.
+    Cure: In reads ``failOnDataLoss=false`` goes on with what is there; write again.
     """
 
     condition = "YDB_DATA_LOSS"

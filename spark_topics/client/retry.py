@@ -45,6 +45,10 @@ class Retry:
         self._pause_s = self._first_pause_s
         self._deadline = time.monotonic() + self._timeout_s
 
+    def extend(self, seconds: float) -> None:
+        """Add to the budget: so much of it was spent on something else."""
+        self._deadline += seconds
+
     @property
     def remaining_s(self) -> float:
         """Return what is left of the budget, in seconds, never negative."""

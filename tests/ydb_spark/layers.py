@@ -20,10 +20,15 @@ LAYERS = {
     "wire.codecs": Layer(("errors",), ("pyarrow",), NETWORK + CLOCK),
     # The service over gRPC. The only place that knows the SDK's driver.
     "client": Layer(("errors", "wire"), (), NETWORK),
+    "client.pauses": Layer(("errors", "client.retry"), (), NETWORK + CLOCK),
+    # Sockets, but only to look at what gRPC says nothing of.
+    "client.diagnosis": Layer(("errors", "options.connection")),
+    "client.credentials": Layer(
+        ("errors", "options.connection"), ("grpc", "ydb"), NETWORK
+    ),
+    "client.stream": Layer(("errors", "wire"), ("grpc", "ydb"), NETWORK),
     "client.channel": Layer(
-        ("errors", "options.connection", "wire", "client.retry"),
-        ("grpc", "ydb"),
-        NETWORK,
+        ("errors", "options.connection", "wire", "client"), ("grpc", "ydb"), NETWORK
     ),
     # Messages <-> columns.
     "arrow": Layer(("errors", "wire"), ("pyarrow",), NETWORK),

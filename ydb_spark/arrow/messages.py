@@ -21,6 +21,9 @@ MAX_BYTES = 4 << 20
 
 _MICROS = 1_000_000
 
+#: The first second of the first year that Spark has, and of the first that it has not.
+_YEAR_1, _YEAR_10000 = -62_135_596_800, 253_402_300_800
+
 
 class MessageColumns:
     """Collects messages of one partition, and makes RecordBatches of them.
@@ -90,7 +93,13 @@ class MessageColumns:
         return body
 
 
-def _micros(time: Any) -> int:
+def _micros(time: Any) -> int | None:
+    """Return a time in microseconds since 1970; None for none that Spark knows.
+
+    Whoever writes a message says what he likes.
+    """
+    if not _YEAR_1 <= time.seconds < _YEAR_10000:
+        return None
     return int(time.seconds * _MICROS + time.nanos // 1000)
 
 

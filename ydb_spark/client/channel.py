@@ -10,24 +10,25 @@ over a fork gets an error instead of a hang.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
-import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import grpc
 import ydb
+from ydb import default_pem
 
-from spark_topics.client.retry import Retry
 from spark_topics.errors import foreign_text
+from ydb_spark.client.credentials import Credentials
+from ydb_spark.client.diagnosis import diagnose, require_certificates
+from ydb_spark.client.pauses import LAST_TRY_S, Pauses
+from ydb_spark.client.stream import Stream, error_of
 from ydb_spark.errors import (
     AuthError,
     ForkError,
-    OptionError,
-    ServerError,
-    TlsError,
+    ProtocolError,
     TransportError,
     YdbError,
 )
@@ -35,9 +36,7 @@ from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.wire import statuses
 from ydb_spark.wire.stubs import TopicServiceStub
 
-logger = logging.getLogger("ydb_spark.client")
-
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=Any)
 
 #: Without one of its own a stream ends after the SDK's ten minutes.
 _STREAM_LIFE_S = 7 * 24 * 60 * 60
@@ -45,137 +44,15 @@ _STREAM_LIFE_S = 7 * 24 * 60 * 60
 #: How long the first answer of the cluster may take.
 _READY_S = 10.0
 
+#: When to look what keeps it: the SDK itself gives up after ten seconds, and says
+#: nothing of why.
+_LOOK_AFTER_S = 1.0
+
+#: How long closing waits for the SDK's thread, which may be waiting for a connection.
+_STOP_S = 1
+
 #: How long a call waits for one answer.
 _CALL_S = 20.0
-
-#: What is tried at the very end of the time has as long.
-LAST_TRY_S = 1.0
-
-#: gRPC's statuses after which the same may succeed.
-_RETRIABLE = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNKNOWN,
-    }
-)
-
-
-class Pauses:
-    """The time for one operation, and the pauses between its tries.
-
-    They begin at 50 ms, or at half a second where the server is overloaded, and double
-    up to 10 s.
-
-    Args:
-        timeout_s: How long to go on without progress.
-        option: The option that sets it.
-    """
-
-    def __init__(self, timeout_s: float, option: str) -> None:
-        self._fast = Retry(0.05, 10.0, timeout_s, option)
-        self._slow = Retry(0.5, 10.0, timeout_s, option)
-
-    @property
-    def remaining_s(self) -> float:
-        """Return what is left of the time, in seconds."""
-        return self._fast.remaining_s
-
-    def restart(self) -> None:
-        """Begin again with all of it: there was progress."""
-        self._fast.restart()
-        self._slow.restart()
-
-    def pause(self, error: YdbError) -> None:
-        """Wait before the next try.
-
-        Raises:
-            YdbError: ``error``, where it is final or the time is over.
-        """
-        is_slow = isinstance(error, ServerError) and error.is_slow
-        (self._slow if is_slow else self._fast).pause(error)
-
-
-class _End:
-    """The server ended a stream with OK."""
-
-
-class Stream:
-    """One stream of requests and answers.
-
-    A thread of its own takes the answers, so that waiting for one can have a deadline.
-
-    Args:
-        subject: What errors say that it was for.
-        is_deduplicated: Whether a repetition of its requests does no harm.
-    """
-
-    def __init__(self, subject: str, *, is_deduplicated: bool) -> None:
-        self._subject = subject
-        self._is_deduplicated = is_deduplicated
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call: Any = None
-
-    def open(self, channel: Channel, method: str) -> None:
-        """Begin. Called once, by the channel."""
-        self._call = channel.start(method, iter(self._requests.get, None))
-        threading.Thread(target=self._take, name=f"ydb {method}", daemon=True).start()
-
-    def send(self, request: Any) -> None:
-        """Let a request go out. It does not wait."""
-        self._requests.put(request)
-
-    def half_close(self) -> None:
-        """Send no more; what was sent is still answered."""
-        self._requests.put(None)
-
-    def receive(self, timeout_s: float) -> Any:
-        """Wait for the next message of the server.
-
-        Returns:
-            The message; None where none came in time.
-
-        Raises:
-            YdbError: The stream is over. A refusal is the error of its status; an end
-                without one is a TransportError.
-        """
-        try:
-            answer = self._answers.get(timeout=max(timeout_s, 0.0))
-        except queue.Empty:
-            return None
-        if isinstance(answer, YdbError):
-            raise answer
-        if isinstance(answer, _End):
-            raise TransportError(f"{self._subject}: the server ended the stream.")
-        if answer.status not in (statuses.SUCCESS, 0) or (
-            answer.status == 0 and answer.WhichOneof("server_message") is None
-        ):
-            raise statuses.server_error(
-                answer.status,
-                statuses.issues_text(answer.issues),
-                self._subject,
-                is_deduplicated=self._is_deduplicated,
-            )
-        return answer
-
-    def cancel(self) -> None:
-        """End it now. What was sent may be done or not."""
-        self._requests.put(None)
-        if self._call is not None:
-            self._call.cancel()
-
-    def _take(self) -> None:
-        try:
-            for answer in self._call:
-                self._answers.put(answer)
-            self._answers.put(_End())
-        except Exception as error:
-            code = getattr(self._call, "code", None)
-            self._answers.put(_error_of(error, self._subject, code() if code else None))
 
 
 class Channel:
@@ -191,14 +68,14 @@ class Channel:
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self._pid = os.getpid()
-        self._credentials: Any = None
+        self._roots = _certificates(options)
         config = ydb.DriverConfig(
             options.endpoint,
             options.database,
-            root_certificates=_certificates(options),
+            root_certificates=self._roots,
             disable_discovery=options.disable_discovery,
         )
-        self._credentials = config.credentials = _credentials(options, config)
+        self._credentials = config.credentials = Credentials(options, config)
         self._driver = ydb.Driver(config)
         self._is_ready = False
 
@@ -216,11 +93,13 @@ class Channel:
             YdbError: The cluster cannot be reached, or lets nobody in.
         """
         self.ready()
-        stream = Stream(subject, is_deduplicated=is_deduplicated)
+        stream = Stream(
+            subject, is_deduplicated=is_deduplicated, cure=self._credentials.cure
+        )
         try:
             stream.open(self, method)
         except ydb.Error as error:
-            raise _error_of(error, subject, None) from None
+            raise error_of(error, subject, None) from None
         return stream
 
     def start(self, method: str, requests: Iterator[Any]) -> Any:
@@ -240,13 +119,21 @@ class Channel:
         Raises:
             YdbError: It is refused, or no answer came within ``operationTimeoutMs``.
         """
-        pauses = Pauses(self.options.operation_timeout_s, "operationTimeoutMs")
+        pauses = self.pauses()
+        may_log_in = True
         while True:
             try:
                 self.ready(pauses.remaining_s)
                 return self._call_once(method, request, subject, result, pauses)
             except YdbError as error:
-                pauses.pause(error)
+                if isinstance(error, AuthError) and may_log_in and self.forget_login():
+                    may_log_in = False
+                else:
+                    pauses.pause(error)
+
+    def pauses(self) -> Pauses:
+        """Return the time for a call, and the pauses between its tries."""
+        return Pauses(self.options.operation_timeout_s, "operationTimeoutMs")
 
     def _call_once(
         self, method: str, request: Any, subject: str, result: _T, pauses: Pauses
@@ -260,7 +147,7 @@ class Channel:
         except ydb.Error as error:
             cause = error.__context__
             code = cause.code() if isinstance(cause, grpc.Call) else None
-            raise _error_of(error, subject, code) from None
+            raise error_of(error, subject, code, self._credentials.cure) from None
         operation = response.operation
         if operation.status != statuses.SUCCESS:
             raise statuses.server_error(
@@ -269,7 +156,9 @@ class Channel:
                 subject,
                 is_deduplicated=True,  # these calls only ask, or say where one is
             )
-        operation.result.Unpack(result)
+        # A result without fields may be left out.
+        if not operation.result.Unpack(result) and result.DESCRIPTOR.fields:
+            raise ProtocolError(f"{subject}: the answer is of another call.")
         return result
 
     def token(self) -> str:
@@ -278,12 +167,15 @@ class Channel:
         Raises:
             YdbError: It cannot be had.
         """
-        if self._credentials is None:
-            return ""
-        try:
-            return str(self._credentials.get_auth_token())
-        except ydb.Error as error:
-            raise self._login_error(error) from None
+        return self._credentials.token()
+
+    def forget_login(self) -> bool:
+        """Let the next call log in anew.
+
+        Returns:
+            Whether it does: a token that is given is what it is.
+        """
+        return self._credentials.forget()
 
     def ready(self, timeout_s: float = _READY_S) -> None:
         """Wait until the cluster was reached, the first time.
@@ -302,122 +194,68 @@ class Channel:
         if self._is_ready:
             return
         self.token()
+        deadline = time.monotonic() + min(timeout_s, _READY_S)
         try:
-            self._driver.wait(min(timeout_s, _READY_S), fail_fast=True)
+            self._await_driver(_LOOK_AFTER_S, deadline)
         except Exception as error:
-            raise self._unreachable(error) from None
+            problem = self._refusal() or diagnose(self.options, self._roots)
+            if problem is not None:
+                raise problem from None
+            self._await_longer(deadline, error)
         self._is_ready = True
+
+    def _await_driver(self, timeout_s: float, deadline: float) -> None:
+        left_s = max(deadline - time.monotonic(), 0.0)
+        self._driver.wait(min(timeout_s, left_s), fail_fast=True)
+
+    def _await_longer(self, deadline: float, first: Exception) -> None:
+        try:
+            self._await_driver(_READY_S, deadline)
+        except Exception as error:
+            said = self._details or foreign_text(str(error) or str(first))
+            raise self._refusal() or TransportError(
+                f"{self._where} cannot be used: {said}. Look"
+                " at database; where the cluster lists endpoints that cannot be reached"
+                " from here, disableDiscovery=true uses the one in url alone.",
+                broker=self.options.endpoint,
+            ) from None
 
     def close(self) -> None:
         """Close the driver."""
         if os.getpid() == self._pid:
-            self._driver.stop(timeout=5)
+            self._driver.stop(timeout=_STOP_S)
 
-    def _unreachable(self, error: Exception) -> YdbError:
-        details = foreign_text(self._driver.discovery_debug_details() or str(error))
-        where = f"{self.options.endpoint}, database {self.options.database}"
-        if "unauth" in details.lower() or "Access denied" in details:
-            return AuthError(
-                f"{where} lets nobody in with this token: {details}.",
-                status="UNAUTHORIZED",
-            )
-        if self.options.is_encrypted and _is_of_tls(details):
-            return TlsError(
-                f"{where}: no safe connection: {details}. ca names the authorities that"
-                " the server's certificate may be of.",
-                broker=self.options.endpoint,
-            )
-        return TransportError(
-            f"{where} cannot be reached: {details}.", broker=self.options.endpoint
+    @property
+    def _where(self) -> str:
+        return f"{self.options.endpoint}, database {self.options.database}"
+
+    @property
+    def _details(self) -> str:
+        """Return what the SDK says of its tries to reach the cluster."""
+        return foreign_text(self._driver.discovery_debug_details() or "")
+
+    def _refusal(self) -> AuthError | None:
+        details = self._details
+        if "unauth" not in details.lower() and "Access denied" not in details:
+            return None
+        return AuthError(
+            f"{self._where} lets nobody in like this: {details}."
+            f" {self._credentials.cure}",
+            status="UNAUTHENTICATED",
         )
-
-    def _login_error(self, error: ydb.Error) -> YdbError:
-        text = foreign_text(str(error))
-        where = f"Logging in to {self.options.endpoint}"
-        if any(word in text.lower() for word in ("unauth", "400020", "password")):
-            return AuthError(f"{where} is refused: {text}", status="UNAUTHORIZED")
-        return TransportError(
-            f"{where} did not work: {text}", broker=self.options.endpoint
-        )
-
-
-def _is_of_tls(text: str) -> bool:
-    return any(word in text for word in ("SSL", "TLS", "certificate", "Handshak"))
 
 
 def _certificates(options: ConnectionOptions) -> bytes | None:
+    """Return the authorities to trust, as PEM; None for a connection in plain."""
     if not options.is_encrypted:
         return None
-    if options.ca is not None:
-        return options.ca.read().encode()
-    return bytes(ydb.load_ydb_root_certificate())
-
-
-class _Token(ydb.Credentials):
-    """A token, read anew where it is given by a file or variable."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._secret = options.token
-
-    def auth_metadata(self) -> list[tuple[str, str]]:
-        assert self._secret is not None
-        return [("x-ydb-auth-ticket", self._secret.read())]
-
-
-def _credentials(options: ConnectionOptions, config: ydb.DriverConfig) -> Any:
-    """Return the SDK's credentials; None for nobody's."""
-    if options.token is not None:
-        return _Token(options)
-    if options.login is not None:
-        assert options.password is not None
-        return ydb.StaticCredentials(  # type: ignore[no-untyped-call]
-            config, options.login, options.password.read()
-        )
-    if options.sakey is not None:
-        return _service_account(options.sakey.read())
-    if options.use_metadata:
-        return ydb.iam.MetadataUrlCredentials()
-    if options.use_env:
-        return ydb.credentials_from_env_variables()
-    return None
-
-
-def _service_account(key: str) -> Any:
-    try:
-        return ydb.iam.ServiceAccountCredentials.from_content(key)
-    except Exception as error:  # its text may show the key
-        raise OptionError(
-            f"auth.sakey cannot be used: {type(error).__name__}. It must be the JSON of"
-            " a service account's authorized key, and needs the extra ydb[yc]:"
-            " pip install 'ydb[yc]'."
-        ) from None
-
-
-def _error_of(error: Exception, subject: str, code: grpc.StatusCode | None) -> YdbError:
-    """Return our error for one of gRPC or of the SDK."""
-    text = foreign_text(str(error))
-    if code is grpc.StatusCode.UNAUTHENTICATED or isinstance(
-        error, ydb.issues.Unauthenticated
-    ):
-        return AuthError(
-            f"{subject}: the server lets nobody in with this token: {text}.",
-            status="UNAUTHENTICATED",
-        )
-    if code is grpc.StatusCode.PERMISSION_DENIED:
-        return AuthError(f"{subject}: {text}.", status="PERMISSION_DENIED")
-    if code is not None and code is not grpc.StatusCode.OK:
-        return TransportError(
-            f"{subject}: {text} ({code.name}).", retriable=code in _RETRIABLE
-        )
-    number = int(getattr(error, "status", None) or 0)
-    if number in statuses.STATUSES:
-        return statuses.server_error(number, text, subject)
-    # The SDK's own, such as that no endpoint can be reached just now.
-    is_final = isinstance(
-        error, ydb.issues.Unimplemented | ydb.issues.UnexpectedGrpcMessage
-    )
-    return TransportError(f"{subject}: {text}.", retriable=not is_final)
+    if options.ca is None:
+        # Those that a variable of the SDK names, or else those that it brings.
+        named = ydb.load_ydb_root_certificate()
+        return bytes(named or default_pem.load_default_pem())  # type: ignore[no-untyped-call]
+    roots = options.ca.read().encode()
+    require_certificates(roots)
+    return roots
 
 
 _shared: dict[ConnectionOptions, Channel] = {}

@@ -12,14 +12,17 @@ import logging
 import time
 from collections.abc import Generator
 
-from ydb_spark.client.channel import Channel, Pauses
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.pauses import LAST_TRY_S, Pauses
+from ydb_spark.client.stream import Stream
+from ydb_spark.client.stream_token import RENEW_S, StreamToken
 from ydb_spark.errors import ReadTimeoutError, YdbError
 from ydb_spark.wire.reads import MessageBatch, RangeSession
 
 logger = logging.getLogger("ydb_spark.client")
 
 #: Where nothing comes for as long, the server is asked how far it is, and after three
-#: times as long there is a new stream.
+#: times as long there is a new stream, which is given twice the time.
 _ASK_S = 5.0
 _ASKS = 3
 
@@ -37,6 +40,7 @@ class RangeReader:
         timeout_s: How long to go on without a message, in seconds.
         is_strict: Whether an offset without a message is an error.
         read_from_ms: Leaves out what was stored before, in milliseconds since 1970.
+        renew_s: How often to look for a new token, in seconds.
 
     Attributes:
         reconnects: How often a stream was opened again.
@@ -55,6 +59,7 @@ class RangeReader:
         timeout_s: float,
         is_strict: bool,
         read_from_ms: int | None = None,
+        renew_s: float = RENEW_S,
     ) -> None:
         self._channel = channel
         self._session = RangeSession(
@@ -67,8 +72,9 @@ class RangeReader:
             read_from_ms=read_from_ms,
         )
         self._subject = f"Reading {self._session.name} from {start} to {end - 1}"
-        self._timeout_s = timeout_s
         self._pauses = Pauses(timeout_s, "pollTimeoutMs")
+        self._token = StreamToken(channel, RangeSession.token_request, renew_s)
+        self._first_step_s = self._step_s = min(_ASK_S, timeout_s / (_ASKS + 1))
         self.reconnects = 0
         self.waited_s = 0.0
 
@@ -80,48 +86,69 @@ class RangeReader:
             ReadTimeoutError: Nothing came for too long.
             YdbError: The server refuses for good.
         """
+        self._pauses.restart()
         while not self._session.is_done:
             try:
                 yield from self._stream()
             except YdbError as error:
-                self._pauses.pause(error)
+                self._pauses.pause(self._token.after(error))
                 self.reconnects += 1
                 logger.debug("reading again after: %s", error)
 
     def _stream(self) -> Generator[list[MessageBatch], None, None]:
         session = self._session
+        self._token.begin()
         stream = self._channel.stream("StreamRead", self._subject, is_deduplicated=True)
-        step_s = min(_ASK_S, self._timeout_s / (_ASKS + 1))
         quiet_since = time.monotonic()
         try:
             for request in session.begin():
                 stream.send(request)
             while not session.is_done:
-                began = time.monotonic()
-                response = stream.receive(step_s)
-                self.waited_s += time.monotonic() - began
-                batches: list[MessageBatch] = []
-                size = 0
-                if response is None:
-                    requests = session.ask_how_far()
-                else:
-                    batches, requests, size = session.take(response)
-                is_quiet = time.monotonic() - quiet_since >= _ASKS * step_s
-                if is_quiet and not batches:
-                    raise self._silence()
-                for request in requests:
-                    stream.send(request)
+                batches, size = self._take(stream)
                 if batches:
+                    self._progressed()
                     yield batches
                     # The time of who took them is not ours.
                     quiet_since = time.monotonic()
                     self._pauses.restart()
+                elif self._is_too_long(time.monotonic() - quiet_since):
+                    raise self._silence()
                 if size and not session.is_done:
                     stream.send(session.give_back(size))
         finally:
             stream.cancel()
 
+    def _take(self, stream: Stream) -> tuple[list[MessageBatch], int]:
+        """Take one message of the server, if there is one.
+
+        Returns:
+            The messages in it that are wanted, and the credit that they took.
+        """
+        self._token.renew(stream)
+        began = time.monotonic()
+        left_s = max(self._pauses.remaining_s, LAST_TRY_S)
+        response = stream.receive(min(self._step_s, left_s))
+        self.waited_s += time.monotonic() - began
+        if response is None:
+            batches: list[MessageBatch] = []
+            requests, size = self._session.ask_how_far(), 0
+        else:
+            batches, requests, size = self._session.take(response)
+            if response.WhichOneof("server_message") == "update_token_response":
+                self._token.answered()
+        for request in requests:
+            stream.send(request)
+        return batches, size
+
+    def _progressed(self) -> None:
+        self._token.progressed()
+        self._step_s = self._first_step_s
+
+    def _is_too_long(self, quiet_s: float) -> bool:
+        return quiet_s >= _ASKS * self._step_s or not self._pauses.remaining_s
+
     def _silence(self) -> ReadTimeoutError:
+        self._step_s *= 2
         return ReadTimeoutError(
             f"{self._subject}: nothing comes at offset {self._session.position}.",
             topic_partition=self._session.name,

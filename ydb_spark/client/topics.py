@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ydb_spark.client.channel import Channel
+from ydb_spark.errors import ProtocolError, TransportError
 from ydb_spark.wire.stubs import pb
 
 
@@ -42,11 +44,16 @@ class TopicInfo:
         partitions: All that are there, by number.
         codecs: Those that it takes; none for any.
         write_bytes_per_second: Quota of a partition; 0 where it is not known.
+        consumers: Their names.
+        created: What tells it from one of the same name before; "" where the server
+            does not say.
     """
 
     partitions: dict[int, PartitionInfo]
     codecs: tuple[int, ...]
     write_bytes_per_second: int
+    consumers: tuple[str, ...] = ()
+    created: str = ""
 
     @property
     def active(self) -> list[PartitionInfo]:
@@ -66,25 +73,54 @@ def describe_topic(channel: Channel, path: str, *, with_offsets: bool) -> TopicI
         YdbError: There is no such topic, or no right to see it, or no answer.
     """
     request = pb.DescribeTopicRequest(path=path, include_stats=with_offsets)
-    result = channel.call(
-        "DescribeTopic", request, f"Describing {path}", pb.DescribeTopicResult()
-    )
-    return TopicInfo(
-        {
-            p.partition_id: PartitionInfo(
-                p.partition_id,
-                p.active,
-                tuple(p.parent_partition_ids),
-                tuple(p.child_partition_ids),
-                p.partition_stats.partition_offsets.start,
-                p.partition_stats.partition_offsets.end,
-                p.partition_stats.store_size_bytes,
-                bytes(p.key_range.from_bound),
+    pauses = channel.pauses()
+    while True:
+        result = channel.call(
+            "DescribeTopic", request, f"Describing {path}", pb.DescribeTopicResult()
+        )
+        if not result.partitions:
+            raise ProtocolError(f"Describing {path}: the answer has no partitions.")
+        untold = _untold(result) if with_offsets else []
+        if not untold:
+            return _topic_info(result)
+        pauses.pause(
+            TransportError(
+                f"Describing {path}: the server does not say how far partitions"
+                f" {untold} go. It leaves out those that it cannot reach just now."
             )
-            for p in result.partitions
-        },
+        )
+
+
+def _untold(result: Any) -> list[int]:
+    """Return the partitions whose offsets are missing: 0 would say that all is read."""
+    return [
+        p.partition_id for p in result.partitions if not p.HasField("partition_stats")
+    ]
+
+
+def _topic_info(result: Any) -> TopicInfo:
+    created = getattr(result, "self").created_at  # noqa: B009
+    is_told = created.plan_step or created.tx_id
+    return TopicInfo(
+        {p.partition_id: _partition_info(p) for p in result.partitions},
         tuple(result.supported_codecs.codecs),
         result.partition_write_speed_bytes_per_second,
+        tuple(consumer.name for consumer in result.consumers),
+        f"{created.plan_step}:{created.tx_id}" if is_told else "",
+    )
+
+
+def _partition_info(p: Any) -> PartitionInfo:
+    offsets = p.partition_stats.partition_offsets
+    return PartitionInfo(
+        p.partition_id,
+        p.active,
+        tuple(p.parent_partition_ids),
+        tuple(p.child_partition_ids),
+        offsets.start,
+        offsets.end,
+        p.partition_stats.store_size_bytes,
+        bytes(p.key_range.from_bound),
     )
 
 

@@ -17,13 +17,17 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ydb_spark.client.channel import LAST_TRY_S, Channel, Pauses, Stream
+from ydb_spark.client.channel import Channel
+from ydb_spark.client.pauses import LAST_TRY_S, Pauses
+from ydb_spark.client.stream import Stream
+from ydb_spark.client.stream_token import RENEW_S, StreamToken
 from ydb_spark.errors import (
-    AuthError,
+    DataLossError,
     ProtocolError,
     SendTimeoutError,
     TakenOverError,
@@ -38,9 +42,6 @@ from ydb_spark.wire.writes import (
 )
 
 logger = logging.getLogger("ydb_spark.client")
-
-#: How often to look whether there is a new token.
-RENEW_S = 60.0
 
 #: How long to wait before a producer is taken back, once: from and to, in seconds. As
 #: two attempts of a task wait differently long, one of them is done meanwhile, or has
@@ -98,11 +99,9 @@ class WriteSession:
         self._unacked = Unacked()
         self._stream: Stream | None = None
         self._session_id = ""
-        self._token = ""
-        self._look_at = 0.0
-        self._is_renewing = False
-        self._may_renew_by_opening = True
+        self._token = StreamToken(channel, token_request, settings.renew_s)
         self._may_take_back = True
+        self._left_at = time.monotonic()
         self._has_half_closed = False
         self.acked = Acked()
         self.reconnects = 0
@@ -132,11 +131,8 @@ class WriteSession:
         Raises:
             YdbError: It is refused for good, or for ``timeout_s``.
         """
-        while self._stream is None:
-            try:
-                self._open_once()
-            except YdbError as error:
-                self._after(error)
+        with self._on_our_time():
+            self._open()
 
     def send(self, request: Any) -> None:
         """Send a request, and take what answers are there.
@@ -147,16 +143,17 @@ class WriteSession:
         Raises:
             YdbError: The session is refused for good, or there is no answer.
         """
-        self.open()  # which sends what is not answered, and this is not yet
-        self._unacked.add(request)
-        try:
-            assert self._stream is not None
-            self._stream.send(write_message(request))
-            self._renew_token()
-            while self._take(0.0):
-                pass
-        except YdbError as error:
-            self._after(error)
+        with self._on_our_time():
+            self._open()  # which sends what is not answered, and this is not yet
+            self._unacked.add(request)
+            try:
+                assert self._stream is not None
+                self._stream.send(write_message(request))
+                self._renew_token()
+                while self._take(0.0):
+                    pass
+            except YdbError as error:
+                self._after(error)
 
     def wait(self, most_bytes: int) -> None:
         """Wait until no more than that is unanswered.
@@ -167,10 +164,11 @@ class WriteSession:
         """
         began = time.monotonic()
         try:
-            while self._unacked and (
-                self._unacked.size_bytes > most_bytes or not most_bytes
-            ):
-                self._wait_once()
+            with self._on_our_time():
+                while self._unacked and (
+                    self._unacked.size_bytes > most_bytes or not most_bytes
+                ):
+                    self._wait_once()
         finally:
             self.waited_s += time.monotonic() - began
 
@@ -192,16 +190,30 @@ class WriteSession:
             self._stream.cancel()
             self._stream = None
 
+    @contextmanager
+    def _on_our_time(self) -> Iterator[None]:
+        """Leave out of the deadline what passed since the last call of this."""
+        self._pauses.extend(time.monotonic() - self._left_at)
+        try:
+            yield
+        finally:
+            self._left_at = time.monotonic()
+
     # -- One stream -------------------------------------------------------------------
+
+    def _open(self) -> None:
+        while self._stream is None:
+            try:
+                self._open_once()
+            except YdbError as error:
+                self._after(error)
 
     def _open_once(self) -> None:
         settings = self._settings
+        self._token.begin()
         stream = self._channel.stream(
             "StreamWrite", self.subject, is_deduplicated=bool(settings.producer_id)
         )
-        self._token = self._channel.token()
-        self._look_at = time.monotonic() + settings.renew_s
-        self._is_renewing = False
         try:
             stream.send(
                 init_request(
@@ -231,17 +243,39 @@ class WriteSession:
             )
         begun = response.init_response
         self._session_id = begun.session_id
+        wanted = self._settings.partition
+        if wanted is not None and begun.partition_id != wanted:
+            raise ProtocolError(
+                f"{self.subject}: the server began partition {begun.partition_id}."
+            )
         is_first = self.partition is None
         self.partition = begun.partition_id
         self.codecs = tuple(begun.supported_codecs.codecs)
         if is_first:
             self.last_seq_no = begun.last_seq_no
         if self._settings.producer_id:
+            self._require_known(begun.last_seq_no)
             # What was sent and not answered before the stream broke, and is there.
             self.acked.written += self._unacked.drop_stored(begun.last_seq_no)
 
+    def _require_known(self, last_seq_no: int) -> None:
+        """Check that the server still has what it said that it had."""
+        known = max(self._unacked.last_answered, self.last_seq_no)
+        if last_seq_no >= known:
+            return
+        path = self._settings.path
+        raise DataLossError(
+            f"{self.subject}: {path} had rows up to number {known} of this producer,"
+            f" and now knows it up to {last_seq_no}. The topic was dropped and made"
+            " anew while it was written to, and rows are gone with it. Run the write"
+            " again.",
+            topic_partition=f"{path}/{self.partition}",
+            wanted=str(known),
+            available=str(last_seq_no),
+        )
+
     def _wait_once(self) -> None:
-        self.open()
+        self._open()
         if not self._unacked:  # the server had all that a broken stream left open
             return
         try:
@@ -249,9 +283,8 @@ class WriteSession:
             left_s = max(self._pauses.remaining_s, LAST_TRY_S)
             step_s = min(left_s, self._settings.renew_s)
             if not self._take(step_s):
-                if not self._pauses.remaining_s:
-                    raise self._silence()
                 self._renew_token()
+                self._require_time()
         except YdbError as error:
             self._after(error)
 
@@ -262,39 +295,42 @@ class WriteSession:
         if response is None:
             return False
         kind = response.WhichOneof("server_message")
-        if kind == "write_response":
-            try:
-                acked = self._unacked.take(response.write_response)
-            except ProtocolError as error:
-                raise error.about(self.subject) from None
-            self.acked.add(acked)
-            if acked.messages:
-                self._pauses.restart()
-                self._may_renew_by_opening = True
-        elif kind == "update_token_response":
-            self._is_renewing = False
-        # Newer servers may say more.
+        if kind == "write_response" and response.write_response.acks:
+            self._take_acks(response.write_response)
+            return True
+        if kind == "update_token_response":
+            self._token.answered()
+        # Newer servers may say more. Whoever only talks is silent to us.
+        self._require_time()
         return True
 
+    def _take_acks(self, response: Any) -> None:
+        try:
+            acked = self._unacked.take(response)
+            if acked.written_in_tx:
+                raise ProtocolError("The server keeps rows for a transaction.")
+            if acked.skipped and not self._settings.producer_id:
+                raise ProtocolError("The server skips rows that have no producer.")
+        except ProtocolError as error:
+            raise error.about(self.subject) from None
+        self.acked.add(acked)
+        self._pauses.restart()
+        self._token.progressed()
+
+    def _require_time(self) -> None:
+        if not self._pauses.remaining_s:
+            raise self._silence()
+
     def _renew_token(self) -> None:
-        if time.monotonic() < self._look_at or self._is_renewing:
-            return
-        self._look_at = time.monotonic() + self._settings.renew_s
-        token = self._channel.token()
-        if token and token != self._token and not self._has_half_closed:
+        if not self._has_half_closed:
             assert self._stream is not None
-            self._token = token
-            self._is_renewing = True
-            self._stream.send(token_request(token))
+            self._token.renew(self._stream)
 
     def _after(self, error: YdbError) -> None:
         """End the stream, and pause before another one, or give up."""
         self.cancel()
         error = self._explain(error)
-        if isinstance(error, AuthError) and self._may_renew_by_opening and self._token:
-            # A token that has run out: the next stream begins with one of then.
-            self._may_renew_by_opening = False
-            error = error.saying(error.message, retriable=True)
+        error = self._token.after(error)
         if isinstance(error, TakenOverError) and self._may_take_back:
             self._may_take_back = False
             logger.warning(

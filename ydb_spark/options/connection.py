@@ -18,6 +18,23 @@ _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
 
 
+_ENDPOINT = re.compile(r"[^/@\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
+
+
+def _host_and_port(text: str, name: str) -> str:
+    value = plain_text(text, name)
+    if not _ENDPOINT.fullmatch(value):
+        raise OptionError(f"{name} must be host:port, without a scheme.")
+    return value
+
+
+def _http_url(text: str, name: str) -> str:
+    value = plain_text(text, name)
+    if urlsplit(value).scheme not in ("http", "https") or "@" in value:
+        raise OptionError(f"{name} must begin with http:// or https://.")
+    return value
+
+
 class Secret(secrets.Secret):
     """A secret of this package's options."""
 
@@ -35,7 +52,10 @@ class ConnectionOptions:
         login: Name of a user.
         password: Of that user.
         sakey: Key of a service account, as JSON.
+        iam_endpoint: Who gives tokens to service accounts, as ``host:port``.
+        iam_ca: Certificates of authorities that its own may be of, as PEM.
         use_metadata: Whether the machine's metadata service gives the token.
+        metadata_url: Where that service is.
         use_env: Whether the environment says how to log in, as for the SDK.
         ca: Certificates of authorities that the server's may be of, as PEM.
         disable_discovery: Whether ``url`` is the only endpoint.
@@ -75,12 +95,34 @@ class ConnectionOptions:
         "Key of a service account, as JSON; `file:/path` for a file on each node.",
         "auth.sakey.text",
     )
+    iam_endpoint: str | None = option(
+        "auth.iam.endpoint",
+        None,
+        _host_and_port,
+        Scope.CLIENT,
+        "Who gives tokens to service accounts, as `host:port`. By default"
+        " `iam.api.cloud.yandex.net:443`.",
+    )
+    iam_ca: Secret | None = option(
+        "auth.iam.ca",
+        None,
+        Secret.parse,
+        Scope.CLIENT,
+        "Certificates of authorities that may have signed that endpoint's, as `ca`.",
+    )
     use_metadata: bool = option(
         "auth.use_metadata",
         "false",
         boolean,
         Scope.CLIENT,
         "Whether the metadata service of the machine gives the token.",
+    )
+    metadata_url: str | None = option(
+        "auth.metadata.url",
+        None,
+        _http_url,
+        Scope.CLIENT,
+        "Where that service is, if not where clouds have it.",
     )
     use_env: bool = option(
         "auth.use_env",
@@ -123,13 +165,18 @@ class ConnectionOptions:
     @property
     def is_encrypted(self) -> bool:
         """Return whether the connection is by TLS."""
-        return self.url.startswith("grpcs:")
+        return urlsplit(self.url).scheme == "grpcs"
 
-
-_ENDPOINT = re.compile(r"[^/@\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
 
 #: Ways to log in, of which one is enough.
 _WAYS = ("auth.token", "auth.login", "auth.sakey", "auth.use_metadata", "auth.use_env")
+
+#: Options that are of no use without another one.
+_PARTS = (
+    ("auth.iam.endpoint", "auth.sakey"),
+    ("auth.iam.ca", "auth.sakey"),
+    ("auth.metadata.url", "auth.use_metadata"),
+)
 
 
 def connection_options(given: Given) -> ConnectionOptions:
@@ -155,6 +202,9 @@ def connection_options(given: Given) -> ConnectionOptions:
         given.problems.append(f"{ways[0]} and {ways[1]} exclude each other.")
     if bool(options.login) is not (options.password is not None):
         given.problems.append("auth.login and auth.password belong together.")
+    for name, of in _PARTS:
+        if name in given and not given[of]:
+            given.problems.append(f"{name} is for {of}, which is not set.")
     if options.ca is not None and not options.is_encrypted:
         given.problems.append("ca is for TLS: let url begin with grpcs://.")
     return given.fill(ConnectionOptions, database=database)

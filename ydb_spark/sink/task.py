@@ -37,7 +37,7 @@ from ydb_spark.sink.numbers import (
 from ydb_spark.system import SYSTEM
 from ydb_spark.wire.codecs import codec_name, encoder
 from ydb_spark.wire.stubs import pb
-from ydb_spark.wire.writes import Acked
+from ydb_spark.wire.writes import MAX_REQUEST_BYTES, Acked
 
 logger = SYSTEM.logger("sink")
 
@@ -47,6 +47,9 @@ _WriteRequest = pb.StreamWriteMessage.WriteRequest
 
 #: What a message has beside its body: number, times, sizes, frames.
 _MESSAGE_BYTES = 40
+
+#: Of a request, by our count of it, which leaves out how metadata is framed.
+_MOST_REQUEST_BYTES = MAX_REQUEST_BYTES // 2
 
 
 @dataclass(frozen=True)
@@ -333,17 +336,23 @@ class _Target:
         return self._number
 
     def add(self, row: Row, number: int, body: bytes) -> int:
-        """Add a message to the request; return its size, about."""
+        """Add a message to the request; return its size, about.
+
+        A large one begins a request of its own: with others it may be too large.
+        """
+        size = len(body) + _MESSAGE_BYTES
+        size += sum(len(key) + len(value) for key, value in row.metadata or ())
+        if self._bytes + size > _MOST_REQUEST_BYTES:
+            self.cut()
         message = self._request.messages.add(
             seq_no=number,
             data=body,
             uncompressed_size=len(row.body),
             created_at=row.created_at,
         )
-        self._bytes += len(body) + _MESSAGE_BYTES
         for key, value in row.metadata or ():
             message.metadata_items.add(key=key, value=value)
-            self._bytes += len(key) + len(value)
+        self._bytes += size
         return self._bytes
 
     def cut(self) -> None:

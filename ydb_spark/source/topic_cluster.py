@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from spark_topics.errors import foreign_text
 from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
 from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.checkpoint import (
@@ -32,7 +33,7 @@ from spark_topics.source.stream.cluster import (
 )
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.topics import TopicInfo, commit_offset, describe_topic
-from ydb_spark.errors import DataLossError, YdbError
+from ydb_spark.errors import DataLossError, OptionError, YdbError
 from ydb_spark.options.read import ReadOptions
 from ydb_spark.source.bounds import starting
 from ydb_spark.system import SYSTEM
@@ -56,10 +57,30 @@ def _split(name: str) -> tuple[str, str | None]:
 NAMES = PartitionNames(_split, lambda topic, partition: f"{topic}/{partition}")
 
 
+@dataclass(frozen=True)
 class TopicOffset(StreamOffset[Offset]):
-    """How far a stream has been read, as the checkpoint has it."""
+    """How far a stream has been read, as the checkpoint has it.
+
+    Attributes:
+        created: What tells the topic from one of the same name before; "" where that is
+            not known.
+    """
 
     form = OffsetForm(SYSTEM, NAMES, Offset)
+
+    created: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset as Spark keeps it."""
+        tree = super().to_json()
+        if self.created:
+            tree["created"] = self.created
+        return tree
+
+    @classmethod
+    def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an offset as JSON has them."""
+        return {**super().fields_of(tree), "created": str(tree.get("created", ""))}
 
 
 @dataclass(frozen=True)
@@ -93,6 +114,9 @@ class TopicCluster:
         self._options = options
         self._bytes_per_message: dict[str, float] = {}
         self._committed: dict[str, int] = {}
+        self._read_of = ""  # the topic that the offset is of that was handed in last
+        self._described: TopicInfo | None = None
+        self._is_of_another = False
 
     # -- Offsets
 
@@ -106,7 +130,9 @@ class TopicCluster:
         Raises:
             CheckpointError: It is not one of ours.
         """
-        return TopicOffset.from_json(tree)
+        offset = TopicOffset.from_json(tree)
+        self._read_of = offset.created
+        return offset
 
     def next_offset(
         self,
@@ -115,7 +141,8 @@ class TopicCluster:
         start_after: Mapping[str, Offset],
     ) -> TopicOffset:
         """Return the end of a micro-batch."""
-        return TopicOffset(last_read, start_after)
+        created = "" if self._described is None else self._described.created
+        return TopicOffset(last_read, start_after, created=created)
 
     def recorded(self, offset: TopicOffset) -> bool:
         """Do nothing: nothing is kept for the query."""
@@ -167,8 +194,10 @@ class TopicCluster:
         Raises:
             DataLossError: Messages are gone, and ``failOnDataLoss`` is set.
         """
-        self.acknowledge(begins)
-        yield self._statuses(begins)
+        statuses = self._statuses(begins)
+        if not self._is_of_another:
+            self.acknowledge(begins)
+        yield statuses
 
     # -- How far a micro-batch goes
 
@@ -203,7 +232,14 @@ class TopicCluster:
         }
 
     def ranges(self, spans: Sequence[Span[Offset]]) -> Sequence[Range]:
-        """Return what tasks read of a micro-batch: the same rows each time."""
+        """Return what tasks read of a micro-batch: the same rows each time.
+
+        Raises:
+            DataLossError: This process plans its first one, and the topic is another
+                than that which the micro-batch is of.
+        """
+        if self._described is None:
+            self._is_another(self._describe())
         sizes = [RangeSize(span.last - span.after) for span in spans]
         parts = count_parts(
             sizes, min_partitions=self._options.min_partitions, max_records=None
@@ -235,8 +271,9 @@ class TopicCluster:
                 )
             except YdbError as error:
                 logger.warning("%s", error)
-            else:
-                self._committed[name] = offset
+                if error.retriable:
+                    return  # the others would be waited for as long
+            self._committed[name] = offset
 
     def close(self) -> None:
         """Do nothing: the channel belongs to the process."""
@@ -250,7 +287,44 @@ class TopicCluster:
             for number, info in topic.partitions.items()
             if info.end > info.start
         }
+        if self._described is None:
+            self._require_consumer(topic)
+        self._described = topic
         return topic
+
+    def _require_consumer(self, topic: TopicInfo) -> None:
+        consumer = self._options.consumer
+        if consumer is not None and consumer not in topic.consumers:
+            known = ", ".join(map(foreign_text, topic.consumers)) or "none"
+            raise OptionError(
+                f"consumer: {self._options.topic} has none of the name"
+                f" {foreign_text(consumer)}. It has: {known}. ALTER TOPIC ... ADD"
+                " CONSUMER makes one; without the option nothing is committed."
+            )
+
+    def _is_another(self, topic: TopicInfo) -> bool:
+        """Whether the topic was dropped and made anew since the offset in hand.
+
+        Raises:
+            DataLossError: It was, and ``failOnDataLoss`` is set.
+        """
+        before, now = self._read_of, topic.created
+        if not before or not now or before == now:
+            return False
+        path = self._options.topic
+        problem = (
+            f"{path} was dropped and made anew: the checkpoint is of another topic of"
+            " that name, whose messages are gone."
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{problem} failOnDataLoss=false reads this one from its beginning.",
+                topic_partition=path,
+                wanted=before,
+                available=now,
+            )
+        logger.warning("%s This one is read from its beginning.", problem)
+        return True
 
     def _name(self, number: int) -> str:
         return f"{self._options.topic}/{number}"
@@ -259,18 +333,54 @@ class TopicCluster:
         self, begins: Mapping[str, Offset]
     ) -> dict[str, PartitionStatus[Offset] | None]:
         topic = self._describe()
-        statuses: dict[str, PartitionStatus[Offset] | None] = {}
+        self._is_of_another = self._is_another(topic)
+        if self._is_of_another:
+            self._committed.clear()
+        found: dict[str, Offset] = {}
         for name, after in begins.items():
             info = topic.partitions.get(_number(name))
-            if info is None:
-                statuses[name] = None
-                continue
-            first, last = info.start - 1, info.end - 1
-            if after < first or last < after:
-                after = self._moved(name, after, first, last)
-            is_due = self._are_parents_read(topic, info.parents, begins)
-            statuses[name] = PartitionStatus(after, Offset(last) if is_due else None)
-        return statuses
+            if info is not None:
+                first, last = info.start - 1, info.end - 1
+                if self._is_of_another:
+                    after = Offset(first)
+                elif after < first or last < after:
+                    after = self._moved(name, after, first, last)
+                found[name] = after
+        unread = self._unread(topic, found)
+        return {
+            name: self._status(topic, name, found[name], unread)
+            if name in found
+            else None
+            for name in begins
+        }
+
+    def _status(
+        self, topic: TopicInfo, name: str, after: Offset, unread: set[int]
+    ) -> PartitionStatus[Offset]:
+        info = topic.partitions[_number(name)]
+        is_due = unread.isdisjoint(info.parents)
+        return PartitionStatus(after, Offset(info.end - 1) if is_due else None)
+
+    def _unread(self, topic: TopicInfo, found: Mapping[str, Offset]) -> set[int]:
+        """Return the partitions that have messages to read, or come of one that has.
+
+        One that was split before anybody wrote to it is read only when its parent is:
+        what came before its children's messages is there.
+        """
+        unread = {
+            _number(name)
+            for name, after in found.items()
+            if after < topic.partitions[_number(name)].end - 1
+        }
+        while True:
+            heirs = {
+                number
+                for number, info in topic.partitions.items()
+                if number not in unread and not unread.isdisjoint(info.parents)
+            }
+            if not heirs:
+                return unread
+            unread |= heirs
 
     def _moved(self, name: str, after: Offset, first: int, last: int) -> Offset:
         """Return where to go on where the position is not there any more."""
@@ -286,20 +396,6 @@ class TopicCluster:
             )
         logger.warning("%s: messages from %d on are gone", name, after.next())
         return Offset(max(first, min(after, last)))
-
-    def _are_parents_read(
-        self,
-        topic: TopicInfo,
-        parents: Sequence[int],
-        begins: Mapping[str, Offset],
-    ) -> bool:
-        for parent in parents:
-            info = topic.partitions.get(parent)
-            position = begins.get(self._name(parent))
-            # One that is gone, or was never part of the query, holds nothing up.
-            if info is not None and position is not None and position < info.end - 1:
-                return False
-        return True
 
 
 def _number(name: str) -> int:

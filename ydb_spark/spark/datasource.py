@@ -148,7 +148,7 @@ def needs_sdk() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in ("ydb", "grpc"):
+        if (error.name or "").partition(".")[0] not in ("ydb", "grpc"):
             raise
         raise OptionError(
             'format("ydb_topic") needs the SDK of YDB on each node: pip install'

@@ -68,45 +68,22 @@ def decode(codec: int, body: bytes, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
     """
     if codec in (UNSPECIFIED, RAW):
         return body
-    if codec == GZIP:
-        return _gunzip(body, limit_bytes)
-    if codec == ZSTD:
-        return _unzstd(body, limit_bytes)
+    if codec in (GZIP, ZSTD):
+        return _plain(codec_name(codec), body, limit_bytes)
     raise CorruptMessageError(
         f"its body is encoded by {codec_name(codec)}, which cannot be decoded here:"
         " raw, gzip and zstd can"
     )
 
 
-def _gunzip(body: bytes, limit_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    rest = body
-    while True:
-        inflate = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            part = inflate.decompress(rest, limit_bytes - size + 1)
-        except zlib.error as error:
-            raise CorruptMessageError(f"its body is no gzip: {error}") from None
-        size += len(part)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        if not inflate.eof:
-            raise CorruptMessageError("its body ends in the middle of its gzip")
-        parts.append(part)
-        rest = inflate.unused_data
-        if not rest:
-            return b"".join(parts)
-
-
-def _unzstd(body: bytes, limit_bytes: int) -> bytes:
+def _plain(name: str, body: bytes, limit_bytes: int) -> bytes:
     if not body:
-        raise CorruptMessageError("its body is no zstd: it is empty")
+        raise CorruptMessageError(f"its body is no {name}: it is empty")
     try:
-        with pa.input_stream(pa.BufferReader(body), compression="zstd") as stream:
+        with pa.input_stream(pa.BufferReader(body), compression=name) as stream:
             plain = stream.read(limit_bytes + 1)
     except (OSError, ValueError) as error:
-        raise CorruptMessageError(f"its body is no zstd: {error}") from None
+        raise CorruptMessageError(f"its body is no {name}: {error}") from None
     if len(plain) > limit_bytes:
         raise _too_large(limit_bytes)
     return bytes(plain)

@@ -158,6 +158,11 @@ class RangeSession:
             )
         ]
 
+    @staticmethod
+    def token_request(token: str) -> _FromClient:
+        """Return the request that renews a stream's token."""
+        return _FromClient(update_token_request=pb.UpdateTokenRequest(token=token))
+
     # -- What came ---------------------------------------------------------------------
 
     def _start(self, request: Any) -> _FromClient:

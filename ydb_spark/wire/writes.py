@@ -98,10 +98,12 @@ class Unacked:
     Attributes:
         size_bytes: Size of what is not answered; that of a request as long as one of
             its messages is.
+        last_answered: The highest number that was answered; 0 before there is one.
     """
 
     def __init__(self) -> None:
         self.size_bytes = 0
+        self.last_answered = 0
         self._requests: deque[tuple[_WriteRequest, int]] = deque()
         self._numbers: deque[int] = deque()
         self._answered = 0  # messages of the first request
@@ -146,8 +148,7 @@ class Unacked:
                     f"The server answered the message with number {ack.seq_no}, but"
                     " not whether it is stored."
                 )
-            self._answered += 1
-            self._forget_answered()
+            self._answer(ack.seq_no)
         statistics = response.write_statistics
         acked.quota_wait_s = sum(
             wait.seconds + wait.nanos / 1e9
@@ -166,10 +167,8 @@ class Unacked:
         """
         dropped = 0
         while self._numbers and self._numbers[0] <= last_seq_no:
-            self._numbers.popleft()
-            self._answered += 1
+            self._answer(self._numbers.popleft())
             dropped += 1
-            self._forget_answered()
         return dropped
 
     def requests(self) -> Iterator[_WriteRequest]:
@@ -182,7 +181,9 @@ class Unacked:
                 rest.messages.extend(request.messages[self._answered :])
                 yield rest
 
-    def _forget_answered(self) -> None:
+    def _answer(self, number: int) -> None:
+        self.last_answered = number
+        self._answered += 1
         request, size = self._requests[0]
         if self._answered == len(request.messages):
             self._requests.popleft()

@@ -38,6 +38,7 @@ class Acks(enum.Enum):
     REPEATED = "each twice"
     REVERSED = "last first"
     NONE = "no response at all"
+    TALK = "responses without any, for ever"
 
 
 @dataclass
@@ -50,7 +51,9 @@ class Fault:
         status: Ends the stream with this status of YDB; 0 for none.
         grpc: Ends the call with this status of gRPC.
         cuts: Ends the stream with OK, without an answer.
-        acks: What the response to a write looks like.
+        acks: What the response to a write looks like; of a description SHORT leaves out
+            how far the last partition goes, and REVERSED sends another call's result;
+            of the answer to a write's init REVERSED names another partition.
         delay_s: Waits before the answer.
         skip: Requests that pass before.
         times: How often; -1 for always.

@@ -26,7 +26,7 @@ from typing import Any
 
 import grpc
 
-from tests.support.ydb.faults import At, Fault, Faults
+from tests.support.ydb.faults import Acks, At, Fault, Faults
 from tests.support.ydb.read_stream import ReadStream
 from tests.support.ydb.refusal import (
     ALREADY_EXISTS,
@@ -377,6 +377,8 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
         def describe() -> Any:
             fault = self._service.faults.take(At.DESCRIBE)
             if fault is not None:
+                # Without the lock meanwhile.
+                self._store.changed.wait_for(lambda: False, fault.delay_s)
                 self._service.strike(context)(fault)
             topic = self._topic(request.path)
             result = pb.DescribeTopicResult(
@@ -391,7 +393,13 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
                 consumers=[pb.Consumer(name=name) for name in topic.consumers],
                 partition_write_speed_bytes_per_second=1 << 20,
             )
-            getattr(result, "self").name = topic.path.rsplit("/", 1)[1]  # noqa: B009
+            entry = getattr(result, "self")  # noqa: B009
+            entry.name = topic.path.rsplit("/", 1)[1]
+            entry.created_at.plan_step = topic.created
+            if fault is not None and fault.acks is Acks.SHORT:
+                result.partitions[-1].ClearField("partition_stats")
+            if fault is not None and fault.acks is Acks.REVERSED:
+                return pb.CommitOffsetResult()
             return result
 
         return self._call("DescribeTopic", request, context, describe)

@@ -7,6 +7,7 @@ lock guards everything; whoever waits for rows waits on `Store.changed`.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import zlib
@@ -71,6 +72,7 @@ class Topic:
         codecs: Those allowed; none for any.
         consumers: Committed offsets by partition, by name of the consumer.
         bindings: The partition of each producer, for good.
+        created: Differs from that of a topic of the same name before.
     """
 
     path: str
@@ -79,6 +81,7 @@ class Topic:
     consumers: dict[str, dict[int, int]] = field(default_factory=dict)
     bindings: dict[str, int] = field(default_factory=dict)
     unnamed: int = 0
+    created: int = field(default_factory=itertools.count(1).__next__)
 
     @property
     def active(self) -> list[Partition]:

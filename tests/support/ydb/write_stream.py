@@ -121,14 +121,15 @@ class WriteStream:
                 self.key = (topic.path, producer)
                 self._take_over(self)
             last = topic.last_seq_no(self._partition, producer) if producer else 0
-        if fault is not None and fault.acks is Acks.NONE:
+        spoilt = Acks.WHOLE if fault is None else fault.acks
+        if spoilt is Acks.NONE:
             return
         yield FromServer(
             status=SUCCESS,
             init_response=pb.StreamWriteMessage.InitResponse(
                 last_seq_no=last,
                 session_id=self.session_id,
-                partition_id=self._partition,
+                partition_id=self._partition + (spoilt is Acks.REVERSED),
                 supported_codecs=pb.SupportedCodecs(codecs=topic.codecs),
             ),
         )
@@ -219,6 +220,8 @@ class WriteStream:
             acks = _spoilt(acks, fault.acks)
             if fault.acks is Acks.NONE:
                 return
+            if fault.acks is Acks.TALK:
+                yield from self._talk()
         statistics = pb.StreamWriteMessage.WriteResponse.WriteStatistics()
         statistics.persisting_time.FromMilliseconds(2)
         statistics.partition_quota_wait_time.FromMilliseconds(3)
@@ -230,6 +233,17 @@ class WriteStream:
                 write_statistics=statistics,
             ),
         )
+
+    def _talk(self) -> Iterator[Any]:
+        """Yield responses without acknowledgements until nobody listens."""
+        while not self.inbox.is_gone:
+            yield FromServer(
+                status=SUCCESS,
+                write_response=pb.StreamWriteMessage.WriteResponse(
+                    partition_id=self._partition
+                ),
+            )
+            time.sleep(0.02)
 
     def _check(self, request: Any) -> None:
         assert self._topic is not None

@@ -106,3 +106,13 @@ def test_large_numbers_of_rows():
     made = list(columns.take([batch(*[b""] * (MAX_ROWS + 1))]))
     assert [one.num_rows for one in made] == [MAX_ROWS]
     assert columns.finish().num_rows == 1
+
+
+@pytest.mark.parametrize("seconds", [-(1 << 62), -62_135_596_801, 253_402_300_800])
+def test_times_that_spark_has_not(seconds: int):
+    """Whoever writes says what time it is: it must not keep anybody from reading."""
+    part = batch(b"a")
+    part.batch.message_data[0].created_at.seconds = seconds
+    (row,) = rows(part)
+    assert row["created_at"] is None
+    assert row["data"] == b"a"

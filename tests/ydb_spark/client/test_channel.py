@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.ydb.faults import At, Fault
+from tests.support.ydb.faults import Acks, At, Fault
 from tests.support.ydb.refusal import OVERLOADED, SCHEME_ERROR, UNAVAILABLE
 from tests.support.ydb.service import DATABASE, TopicService
 from ydb_spark.client.channel import Channel, close_shared, shared_channel
@@ -19,9 +17,11 @@ from ydb_spark.client.topics import commit_offset, describe_topic
 from ydb_spark.errors import (
     AuthError,
     ForkError,
+    ProtocolError,
     ServerError,
     TopicNotFoundError,
     TransportError,
+    YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
 
@@ -95,15 +95,42 @@ def test_comes_back(service: TopicService, channel: Channel):
     assert describe_topic(channel, "t", with_offsets=False).partitions
 
 
-def test_nobody_there():
-    """The error says where."""
-    with TopicService() as service:
-        gone = options(service, operation_timeout_s=0.5)
-    channel = Channel(gone)
-    with pytest.raises(TransportError, match="cannot be reached") as caught:
+def test_partitions_that_are_untold(service: TopicService, channel: Channel):
+    """Where the server leaves out how far one goes it is asked again: it is not empty.
+
+    Real servers leave out those whose tablets do not answer just then.
+    """
+    service.store.put("t", 1, b"a")
+    service.faults.add(Fault(At.DESCRIBE, acks=Acks.SHORT, times=2))
+    topic = describe_topic(channel, "t", with_offsets=True)
+    assert topic.partitions[1].end == 1
+    assert service.count("DescribeTopic") == 3
+    service.faults.add(Fault(At.DESCRIBE, acks=Acks.SHORT, times=-1))
+    short = Channel(options(service, operation_timeout_s=0.3))
+    with pytest.raises(TransportError, match=r"does not say how far partitions \[1\]"):
+        describe_topic(short, "t", with_offsets=True)
+    short.close()
+
+
+def test_answer_to_another_call(service: TopicService, channel: Channel):
+    """It is no topic without partitions."""
+    service.faults.add(Fault(At.DESCRIBE, acks=Acks.REVERSED))
+    with pytest.raises(ProtocolError, match="Describing t: the answer is of another"):
         describe_topic(channel, "t", with_offsets=False)
-    channel.close()
-    assert f"localhost:{service.port}" in str(caught.value)
+
+
+def test_silent_calls(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
+    """A call without an answer is made again, until its time is over."""
+    monkeypatch.setattr("ydb_spark.client.channel._CALL_S", 0.3)
+    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0))
+    assert describe_topic(channel, "t", with_offsets=False).partitions
+    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0, times=-1))
+    short = Channel(options(service, operation_timeout_s=0.5))
+    with pytest.raises(YdbError, match=r"Describing t.* for 0\.5 s"):
+        describe_topic(short, "t", with_offsets=False)
+    short.close()
 
 
 def test_token():
@@ -113,7 +140,7 @@ def test_token():
         good = Channel(options(service, token=Secret("secret-1")))
         assert describe_topic(good, "t", with_offsets=False).partitions
         good.close()
-        bad = Channel(options(service, token=Secret("secret-2")))
+        bad = Channel(options(service, token=Secret("secret-2", "auth.token")))
         began = time.monotonic()
         with pytest.raises(AuthError) as caught:
             describe_topic(bad, "t", with_offsets=False)
@@ -135,24 +162,6 @@ def test_password():
             describe_topic(bad, "t", with_offsets=False)
         bad.close()
         assert "hunter2" not in str(caught.value)
-
-
-def test_tls(tmp_path: Path):
-    """An authority that is named is trusted, and no other one is."""
-    authority = Authority(tmp_path / "good")
-    server = authority.issue("server")
-    tls = (server.key.read_bytes(), server.certificate.read_bytes())
-    other = Authority(tmp_path / "other", "other").certificate
-    with TopicService(tls=tls) as service:
-        service.store.create("t")
-        good = Channel(options(service, ca=Secret(f"file:{authority.certificate}")))
-        assert describe_topic(good, "t", with_offsets=False).partitions
-        good.close()
-        bad = options(service, ca=Secret(f"file:{other}"), operation_timeout_s=0.5)
-        channel = Channel(bad)
-        with pytest.raises(TransportError):
-            describe_topic(channel, "t", with_offsets=False)
-        channel.close()
 
 
 def test_shared(connection: ConnectionOptions):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tests.support.ydb.faults import Acks, At, Fault
-from tests.support.ydb.service import TopicService
+from tests.support.ydb.service import DATABASE, TopicService
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.range_reader import RangeReader
 from ydb_spark.errors import (
@@ -20,6 +20,7 @@ from ydb_spark.errors import (
     TransportError,
     YdbError,
 )
+from ydb_spark.options.connection import ConnectionOptions, Secret
 from ydb_spark.wire.statuses import STATUSES, server_error
 from ydb_spark.wire.stubs import pb
 
@@ -167,7 +168,7 @@ def test_silence_of_one_stream(service: TopicService, channel: Channel):
     service.faults.add(Fault(At.READ, acks=Acks.NONE, times=1))
     one = reader(channel, timeout_s=2, credit_bytes=20)
     assert read(one) == BODIES
-    assert one.reconnects == 1
+    assert one.reconnects >= 1
 
 
 def test_taken_back(service: TopicService, channel: Channel):
@@ -221,3 +222,81 @@ def test_server_that_was_away(service: TopicService, channel: Channel):
             service.stop()
             threading.Timer(0.5, service.start).start()
     assert found == BODIES
+
+
+def test_token_is_renewed_in_the_stream(
+    service: TopicService, monkeypatch: pytest.MonkeyPatch
+):
+    """A new token goes out once; one that is refused has a stream of its own."""
+    service.tokens = {name: frozenset({"read"}) for name in ("one", "two", "three")}
+    monkeypatch.setenv("YDB_TEST_TOKEN", "one")
+    options = ConnectionOptions(
+        url=service.endpoint, database=DATABASE, token=Secret("env:YDB_TEST_TOKEN")
+    )
+    channel = Channel(options)
+    one = reader(channel, renew_s=0.0)
+    found: list[bytes] = []
+    for turn, batches in enumerate(one.batches()):
+        found += [m.data for part in batches for m in part.messages]
+        if turn == 1:
+            monkeypatch.setenv("YDB_TEST_TOKEN", "two")
+        if turn == 4:
+            service.faults.add(Fault(At.TOKEN, status=400020))
+            monkeypatch.setenv("YDB_TEST_TOKEN", "three")
+    channel.close()
+    assert found == BODIES
+    tokens = service.requests("StreamRead", "update_token_request")
+    assert [request.token for request in tokens] == ["two", "three"]
+    assert one.reconnects == 1
+
+
+def test_token_that_has_ended(service: TopicService):
+    """A stream that is turned away in its middle is an error, after another try."""
+    service.tokens = {"hunter2": frozenset({"read"})}
+    options = ConnectionOptions(
+        url=service.endpoint, database=DATABASE, token=Secret("hunter2")
+    )
+    channel = Channel(options)
+    service.faults.add(Fault(At.READ, status=400020, skip=2, times=-1))
+    with pytest.raises(AuthError, match="UNAUTHORIZED") as caught:
+        read(reader(channel))
+    channel.close()
+    assert "hunter2" not in str(caught.value)
+    assert service.count("StreamRead", "init_request") == 2
+
+
+def test_slow_beginnings(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
+    """Each stream is given more time than the one before, until one is enough."""
+    monkeypatch.setattr("ydb_spark.client.range_reader._ASK_S", 0.2)
+    service.faults.add(Fault(At.READ, delay_s=1.0, times=-1))
+    one = reader(channel, timeout_s=20, credit_bytes=100_000)
+    assert read(one) == BODIES
+    assert one.reconnects >= 1
+
+
+def test_offsets_that_fall(service: TopicService, channel: Channel):
+    """A message that comes again in a later response is not read twice."""
+    one = reader(channel)
+    found: list[bytes] = []
+    for turn, batches in enumerate(one.batches()):
+        found += [m.data for part in batches for m in part.messages]
+        if turn == 3:
+            for stream in service.readers:
+                for session in stream._sessions.values():
+                    session.position = 5
+    assert found == BODIES
+
+
+def test_credit_that_is_taken_without_end(service: TopicService, channel: Channel):
+    """Who sends what nobody gave credit for waits; nothing piles up here."""
+    service.store.create("t", 1)
+    service.store.put("t", 0, *[bytes(1000)] * 500)
+    generator = reader(channel, 0, 500, credit_bytes=1).batches()
+    next(generator)
+    for stream in service.readers:
+        with service.store.changed:
+            stream.credit = 1 << 40
+            service.store.changed.notify_all()
+    assert sum(len(p.messages) for batches in generator for p in batches) == 499

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
 
+from tests.support.waiting import await_true
+from tests.support.ydb import write_stream
 from tests.support.ydb.faults import Acks, At, Fault, When
 from tests.support.ydb.service import DATABASE, TopicService
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.write_session import SessionSettings, WriteSession
 from ydb_spark.errors import (
     AuthError,
+    DataLossError,
     ProtocolError,
     SendTimeoutError,
     ServerError,
     TakenOverError,
+    TopicNotFoundError,
     TransportError,
     YdbError,
 )
@@ -200,6 +205,110 @@ def test_progress_renews_the_time(service: TopicService, channel: Channel):
     service.faults.add(Fault(At.WRITE, delay_s=0.3, times=-1))
     write_all(session(channel, timeout_s=1))
     assert stored(service) == WHOLE
+
+
+def test_time_of_others_is_not_counted(service: TopicService, channel: Channel):
+    """Who takes long to make rows has all the time for an answer, and to try again."""
+    writer = session(channel, timeout_s=0.4)
+    writer.send(request(1))
+    writer.wait(0)
+    time.sleep(0.6)
+    service.faults.add(Fault(At.WRITE, status=400050, times=2))
+    service.faults.add(Fault(At.WRITE, delay_s=0.1, times=-1))
+    writer.send(request(2))
+    writer.close()
+    assert stored(service) == [1, 2]
+    assert writer.reconnects == 2
+
+
+def test_stream_that_broke_meanwhile(service: TopicService, channel: Channel):
+    """Likewise where the server was away while rows were made."""
+    writer = session(channel, timeout_s=5)
+    writer.send(request(1))
+    writer.wait(0)
+    service.stop()
+    time.sleep(0.2)
+    service.start()
+    writer.send(request(2))
+    writer.close()
+    assert stored(service) == [1, 2]
+
+
+def test_who_only_talks_is_silent(service: TopicService, channel: Channel):
+    """Responses without answers do not move the deadline."""
+    service.faults.add(Fault(At.WRITE, acks=Acks.TALK, times=-1))
+    with pytest.raises(SendTimeoutError, match="sendTimeoutMs"):
+        write_one_by_one(session(channel, timeout_s=0.5), 1, 2)
+
+
+def test_flood_of_answers(service: TopicService, channel: Channel):
+    """What nobody takes waits at the server, and a stream full of it still ends."""
+    service.faults.add(Fault(At.WRITE, acks=Acks.TALK))
+    writer = session(channel, timeout_s=5)
+    writer.send(request(1))
+    stream = writer._stream
+    assert stream is not None
+    limit = stream._answers.maxsize
+    await_true(lambda: stream._answers.qsize() >= limit, "a full stream", 20)
+    assert 0 < limit <= 64
+    writer.cancel()
+    await_true(lambda: not service.writers, "the end of the stream", 20)
+
+
+def test_another_partition(service: TopicService, channel: Channel):
+    """Rows that name a partition are not written to another one."""
+    service.faults.add(Fault(At.WRITE_INIT, acks=Acks.REVERSED))
+    with pytest.raises(ProtocolError, match=r"t/0.*the server began partition 1"):
+        write_all(session(channel, partition=0))
+    assert not stored(service)
+
+
+def test_topic_that_was_made_anew(service: TopicService, channel: Channel):
+    """What was answered before is gone: that is no success."""
+    writer = session(channel)
+    go_on(writer, 1, 6)
+    service.store.create("t", partitions=2)
+    service.faults.add(Fault(At.WRITE, status=400050))
+    with pytest.raises(DataLossError, match=r"up to number 5 .* made anew"):
+        write_one_by_one(writer, 6, 8)
+
+
+def test_topic_that_was_dropped(service: TopicService, channel: Channel):
+    """That is final."""
+    writer = session(channel)
+    go_on(writer, 1, 2)
+    service.store.topics.clear()
+    service.faults.add(Fault(At.WRITE, status=400050))
+    with pytest.raises(TopicNotFoundError):
+        write_one_by_one(writer, 2, 3)
+
+
+def test_codecs_that_change(service: TopicService, channel: Channel):
+    """A codec that was taken away ends the write, and says so."""
+    writer = session(channel)
+    go_on(writer, 1, 2)
+    topic = service.store.find("t")
+    assert topic is not None
+    topic.codecs = (2,)
+    with pytest.raises(ServerError, match="codec 1 is not supported"):
+        write_one_by_one(writer, 2, 3)
+
+
+@pytest.mark.parametrize("kind", ["skipped", "written_in_tx"])
+def test_answers_of_another_mode(
+    service: TopicService,
+    channel: Channel,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+):
+    """Rows that are not stored are no success: there is no producer, no transaction."""
+
+    def acked(seq_no: int, _: int | None) -> Any:
+        return {"seq_no": seq_no, kind: {}}
+
+    monkeypatch.setattr(write_stream, "_ack", acked)
+    with pytest.raises(ProtocolError, match="session write-"):
+        write_all(session(channel, producer_id=""))
 
 
 def test_back_pressure(service: TopicService, channel: Channel):

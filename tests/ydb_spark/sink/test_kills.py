@@ -29,7 +29,7 @@ class Attempt:
         breaks_at: The request at which its stream breaks before.
         request_bytes: How it cuts requests.
         batches: How its rows are cut.
-        splits: Whether all partitions split before.
+        reshapes: Whether all partitions split before, or all neighbours merge.
     """
 
     dies_at: int | None
@@ -37,7 +37,7 @@ class Attempt:
     breaks_at: int | None
     request_bytes: int
     batches: int
-    splits: bool
+    reshapes: str
 
 
 ATTEMPTS = st.builds(
@@ -47,7 +47,7 @@ ATTEMPTS = st.builds(
     breaks_at=st.one_of(st.none(), st.integers(0, 6)),
     request_bytes=st.integers(1, 400),
     batches=st.integers(1, 20),
-    splits=st.sampled_from([False, False, False, True]),
+    reshapes=st.sampled_from(["", "", "split", "merge"]),
 )
 
 #: Of each micro-batch: of each task the number of its rows, and its attempts.
@@ -55,6 +55,19 @@ RUNS = st.lists(
     st.lists(st.tuples(st.integers(0, 20), st.lists(ATTEMPTS, max_size=3)), max_size=3),
     max_size=3,
 )
+
+
+def reshape(service: TopicService, how: str) -> None:
+    """Split all partitions, or merge them two by two."""
+    topic = service.store.find("t")
+    assert topic is not None
+    active = sorted(topic.active, key=lambda p: p.bounds[0])
+    if how == "split" and len(active) < 8:
+        for partition in active:
+            service.store.split("t", partition.number)
+    elif how == "merge":
+        for left, right in zip(active[::2], active[1::2], strict=False):
+            service.store.merge("t", left.number, right.number)
 
 
 def attempt(
@@ -71,12 +84,7 @@ def attempt(
         service.faults.add(Fault(At.WRITE, how.when, grpc=code, skip=how.breaks_at))
     if how.dies_at is not None:
         service.faults.add(Fault(At.WRITE, how.when, status=400080, skip=how.dies_at))
-    if how.splits:
-        topic = service.store.find("t")
-        assert topic is not None
-        if len(topic.active) < 8:
-            for partition in list(topic.active):
-                service.store.split("t", partition.number)
+    reshape(service, how.reshapes)
     batches = [table(rows[n : n + how.batches]) for n in range(0, 21, how.batches)]
     one = writer(
         channel,
@@ -91,7 +99,7 @@ def attempt(
     service.faults.clear()
 
 
-LAST = Attempt(None, When.BEFORE, None, 100, 5, splits=False)
+LAST = Attempt(None, When.BEFORE, None, 100, 5, reshapes="")
 
 
 # Other threads draw pauses between tries meanwhile, which Hypothesis takes for ours.

@@ -346,6 +346,46 @@ def test_large_rows(service: TopicService, channel: Channel):
     assert [len(body) for body in stored(service)] == [20_000_000, 5, 30_000_000]
 
 
+def test_large_row_behind_small_ones(service: TopicService, channel: Channel):
+    """It has a request of its own: with them it would be larger than any may be."""
+    rows = [bytes(500_000), bytes(63_900_000)]
+    writer(channel).write([table(rows)])
+    assert [len(body) for body in stored(service)] == [500_000, 63_900_000]
+
+
+@pytest.mark.parametrize("id_", [None, "q"])
+def test_merge_where_the_server_chooses(
+    service: TopicService, channel: Channel, id_: str | None
+):
+    """The write goes on in the child; with an id nothing is stored twice."""
+
+    def batches() -> Any:
+        yield table(bodies(100))
+        service.store.merge("t", 0, 1)
+        yield table(bodies(50, "more"))
+
+    summary = writer(channel, id_=id_, max_request_bytes=200).write(batches())
+    assert summary.rows == 150
+    rows = stored(service)
+    expected = [*bodies(100), *bodies(50, "more")]
+    assert sorted({*rows}) == sorted(expected)
+    if id_ is not None:
+        assert rows == expected
+
+
+def test_merge_of_a_partition_that_rows_name(service: TopicService, channel: Channel):
+    """The error names the child."""
+    rows = table(bodies(10), partition_id=pa.array([0] * 10, pa.int32()))
+
+    def batches() -> Any:
+        yield rows
+        service.store.merge("t", 0, 1)
+        yield rows
+
+    with pytest.raises(InactivePartitionError, match=r"it was split or merged.*\[2\]"):
+        writer(channel, id_="q", partitioning=BY_ID).write(batches())
+
+
 def test_session_counts(service: TopicService, channel: Channel):
     """Waiting for quotas is told."""
     assert writer(channel).write([table([b"a"])]).quota_wait_s == pytest.approx(0.003)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_topics.source.stream.planner import StreamPlanner
+from tests.support.waiting import await_true
 from tests.support.ydb.faults import At, Fault
 from tests.support.ydb.service import TopicService
 from ydb_spark.client.channel import close_shared
@@ -156,6 +157,25 @@ def test_stream(service: TopicService, options: ReadOptions):
     assert planner.latest(start) == start
 
 
+def test_progress(service: TopicService, options: ReadOptions):
+    """How far a topic goes, and what a micro-batch leaves, as all sources call it."""
+    source = TopicSource(replace(options, max_rows=6))
+    planner = source.plan_stream()
+    start = planner.initial()
+    assert planner.progress() is None
+    fill(service, 0, 10, 18)
+    fill(service, 1, 20, 24)
+    end = planner.latest(start)
+    progress = planner.progress()
+    assert progress is not None
+    assert progress["latest"] == {"t": {"0": "7", "1": "3"}}
+    left = progress["backlogEntries"]["t"]
+    assert sum(left.values()) == 12 - 6
+    assert progress["backlogBytes"]["t"] == {n: 2 * count for n, count in left.items()}
+    assert progress["ageMs"] == {}
+    assert len(read(source, planner.ranges(start, end))) == 6
+
+
 def test_latest(service: TopicService, options: ReadOptions):
     """A stream that begins at the end has only what comes then."""
     fill(service, 0, 0, 10)
@@ -186,6 +206,26 @@ def test_children_after_their_parents(service: TopicService, options: ReadOption
     assert sorted(found) == [*range(50)]
     assert sorted(found[:25]) == [*range(25)]
     assert found[45:] == [*range(45, 50)]
+
+
+def test_children_of_partitions_that_were_never_written_to(
+    service: TopicService, options: ReadOptions
+):
+    """They wait for what is before them in the tree, and not just for their parent."""
+    source = TopicSource(replace(options, max_rows=10))
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 25)
+    left, _ = service.store.split("t", 0)
+    child, other = service.store.split("t", left)
+    fill(service, child, 25, 30)
+    merged = service.store.merge("t", child, other)
+    fill(service, merged, 30, 35)
+    found: list[int] = []
+    while (end := planner.latest(start)) != start:
+        found += read(source, planner.ranges(start, end))
+        start = end
+    assert found == [*range(35)]
 
 
 def test_partitions_that_come(service: TopicService, options: ReadOptions):
@@ -224,6 +264,79 @@ def test_topic_that_was_made_anew(service: TopicService, options: ReadOptions):
         planner.latest(end)
 
 
+def test_topic_with_as_many_rows_that_was_made_anew(
+    service: TopicService, options: ReadOptions
+):
+    """Its offsets fit, and its rows are others: what tells is when it was made."""
+    fill(service, 0, 0, 10)
+    strict = TopicSource(options)
+    planner = strict.plan_stream()
+    end = planner.latest(planner.initial())
+    service.store.create("t", 2, consumers=["c"])
+    fill(service, 0, 100, 120)
+    with pytest.raises(DataLossError, match="t was dropped and made anew"):
+        planner.latest(planner.offset(end.to_json()))
+    # A driver that begins with the micro-batch that it finds does not read others.
+    again = strict.plan_stream()
+    start = again.offset(end.to_json())
+    with pytest.raises(DataLossError, match="made anew"):
+        again.ranges(start, again.offset(end.to_json()))
+    lenient = TopicSource(replace(options, fail_on_data_loss=False, consumer="c"))
+    planner = lenient.plan_stream()
+    start = planner.offset(end.to_json())
+    later = planner.latest(start)
+    topic = service.store.find("t")
+    assert topic is not None
+    assert not topic.consumers["c"]  # not what was read of the other
+    offsets = [planner.offset(offset.to_json()) for offset in (start, later)]
+    assert read(lenient, planner.ranges(*offsets)) == [*range(100, 120)]
+    assert planner.latest(planner.offset(later.to_json())) == later
+
+
+def test_children_of_what_retention_took(service: TopicService, options: ReadOptions):
+    """A parent whose rest is gone holds nothing up."""
+    fill(service, 0, 0, 5)
+    source = TopicSource(replace(options, fail_on_data_loss=False))
+    planner = source.plan_stream()
+    start = planner.latest(planner.initial())
+    fill(service, 0, 5, 10)
+    child, _ = service.store.split("t", 0)
+    fill(service, child, 10, 15)
+    service.store.expire("t", 0, 10)
+    end = planner.latest(start)
+    assert read(source, planner.ranges(start, end)) == [*range(10, 15)]
+
+
+def test_consumer_that_is_not_there(service: TopicService, options: ReadOptions):
+    """It is an error at the beginning, and no warning in each micro-batch."""
+    source = TopicSource(replace(options, consumer="absent"))
+    with pytest.raises(OptionError, match=r"consumer: t has none .* It has: c\."):
+        source.plan_stream().initial()
+
+
+def test_commits_that_fail(
+    service: TopicService, options: ReadOptions, caplog: pytest.LogCaptureFixture
+):
+    """One that may be repeated is not waited for once a partition."""
+    fill(service, 0, 0, 10)
+    fill(service, 1, 10, 20)
+    short = replace(options.connection, operation_timeout_s=0.3)
+    source = TopicSource(replace(options, consumer="c", connection=short))
+    planner = source.plan_stream()
+    end = planner.latest(planner.initial())
+    service.faults.add(Fault(At.COMMIT, status=400050, times=-1))
+    planner.commit(end)
+    assert len(caplog.records) == 1
+    service.faults.clear()
+    service.faults.add(Fault(At.COMMIT, status=400010))
+    planner.commit(end)
+    planner.commit(end)
+    assert len(caplog.records) == 2
+    topic = service.store.find("t")
+    assert topic is not None
+    assert topic.consumers["c"] == {1: 10}
+
+
 def test_consumer(service: TopicService, options: ReadOptions):
     """It follows what was committed; that it cannot is no end of the stream."""
     fill(service, 0, 0, 10)
@@ -238,6 +351,8 @@ def test_consumer(service: TopicService, options: ReadOptions):
     assert topic.consumers["c"] == {0: 10}
     fill(service, 0, 10, 20)
     service.faults.add(Fault(At.COMMIT, status=400020, times=-1))
+    # Where there was nothing to plan the planner rests for a while.
+    await_true(lambda: planner.latest(end) != end, "the end of a rest", 20)
     later = planner.latest(end)
     planner.commit(later)
     assert read(source, planner.ranges(end, later)) == [*range(10, 20)]

@@ -67,6 +67,23 @@ def test_no_larger_than_allowed(codec: int):
         decode(codec, body, (1 << 20) - 1)
 
 
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_many_members(codec: int):
+    """A body of very many empty ones is done in one go over it."""
+    encode = encoder(codec)
+    assert encode is not None
+    assert decode(codec, encode(b"") * 200_000 + encode(b"end")) == b"end"
+
+
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_rest_that_is_something_else(codec: int):
+    """A body is nothing but what it is encoded as."""
+    encode = encoder(codec)
+    assert encode is not None
+    with pytest.raises(CorruptMessageError):
+        decode(codec, encode(b"body") + b"something else")
+
+
 def test_raw_is_not_copied():
     """The usual case costs nothing."""
     assert encoder(RAW) is None
