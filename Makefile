@@ -29,6 +29,8 @@ LONG := soak or matrix
 TUBEMQ_TESTS := tests/tubemq_spark/real
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
+# But a file of the real broker's may start one of its own: no two processes shall.
+BY_FILE := --dist=loadfile --no-loadscope-reorder
 COVERAGE := $(BIN)/python -m coverage run -m pytest --numprocesses=$(PROCESSES) \
 	--dist=worksteal -m 'not (broker or tubemq or slow or $(LONG))'
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
@@ -86,7 +88,7 @@ types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
 test: lint types check-proto ## Everything that must pass, with a real broker and Spark
-	$(PYTEST) -m 'not ($(LONG))' $(ARGS)
+	$(PYTEST) $(BY_FILE) -m 'not ($(LONG))' $(ARGS)
 
 test-fast: $(STAMP) ## The tests that need no broker
 	$(PYTEST) -m 'not (broker or tubemq or $(LONG))' $(ARGS)

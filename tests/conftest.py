@@ -25,6 +25,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.admin import Admin
+from tests.support.by_file import make_scheduler, unit_of
 from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
 from tests.support.session import start_spark
@@ -92,9 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Files with a broker or Spark come first, and of these the ones with slow tests: of
     several processes one begins with what waits for a JVM, beside others that compute,
-    and nothing long is left to the end. Whoever is done helps out from behind.
+    and nothing long is left to the end. Tests that share a broker of their own stay
+    together, see ``tests/support/by_file.py``.
     """
-    ranks: dict[Path, int] = {}
+    ranks: dict[str, int] = {}
     for item in items:
         is_slow = item.get_closest_marker("slow") is not None
         if is_slow and not item.get_closest_marker("timeout"):
@@ -106,8 +108,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in sorted(markers):
             item.add_marker(marker)
         rank = 0 if is_slow and markers else 1 if markers else 2
-        ranks[item.path] = min(rank, ranks.get(item.path, rank))
-    items.sort(key=lambda item: ranks[item.path])  # stable: files stay together
+        unit = unit_of(item.nodeid)
+        ranks[unit] = min(rank, ranks.get(unit, rank))
+    items.sort(key=lambda item: ranks[unit_of(item.nodeid)])  # units stay whole
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep what shares a broker in one process, where files are given out."""
+    is_by_file = config.getoption("dist") == "loadfile"
+    return make_scheduler(config, log) if is_by_file else None
 
 
 def pytest_collection_finish() -> None:

@@ -144,7 +144,7 @@ def test_command_is_understood(command: list[str]) -> None:
 
 #: Sections whose blocks need a broker of their own, and the test of these.
 ELSEWHERE = {
-    ("security", "Authentication"): "tests/broker/test_authentication.py",
+    ("security", "Authentication"): "tests/broker/secured/test_authentication.py",
     ("security", "TLS"): "tests/broker/test_tls.py",
     ("sql", "A pipeline"): "tests/broker/test_sql.py",
     ("tubemq", "Reading and writing"): "tests/tubemq_spark/real/test_spark.py",

@@ -10,14 +10,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pulsar
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 
-from tests.support.certificates import Authority, tls_settings
-from tests.support.official import Message, client, produce, read_back
+from tests.support.official import Message, produce, read_back
 from tests.support.pasted import checkpoints, paste, streamed, topics_of_guides
-from tests.support.secured import SecuredBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,70 +286,3 @@ def test_all_options_of_the_readme(
             else sorted(map(tuple, pairs.collect()))
         )
         assert found == ONE
-
-
-SECURED = """
-df = (
-    spark
-    .readStream
-    .format("pulsar")
-    .option("service.url", "pulsar://localhost:6650")
-    .option(
-        "pulsar.client.authPluginClassName",
-        "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-    )
-    .option("pulsar.client.authParams", "token:<valid client JWT token>")
-    .option("topicsPattern", "sensitiveTopic")
-    .load()
-)
-pairs = df.selectExpr("CAST(__key AS STRING)", "CAST(value AS STRING)")
-"""
-BY_TLS = SECURED.replace(
-    "pulsar://localhost:6650", "pulsar+ssl://localhost:6651"
-).replace(
-    '    .option("topicsPattern"',
-    """    .option(
-        "pulsar.admin.authPluginClassName",
-        "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-    )
-    .option("pulsar.admin.authParams", "token:<valid admin JWT token>")
-    .option("pulsar.client.tlsTrustCertsFilePath", "/path/to/tls/cert/cert.pem")
-    .option("pulsar.client.tlsAllowInsecureConnection", "false")
-    .option("pulsar.client.tlsHostnameVerificationenable", "true")
-    .option("topicsPattern\"""",
-)
-
-
-@pytest.mark.slow
-def test_authentication(spark: SparkSession, tmp_path: Path) -> None:
-    """With a token, and by TLS besides; a wrong path of a certificate is named."""
-    authority = Authority(tmp_path)
-    settings = tls_settings(authority, authority.issue("server"))
-    topic = f"{FULL}sensitiveTopic"
-    with SecuredBroker(settings) as secured:
-        secured.admin.grant("public/default", "both", "produce", "consume")
-        secured.admin.create_topic(topic)
-        token = secured.signer.token("both")
-        keys = pulsar.AuthenticationToken(token)
-
-        def publish_securely() -> None:
-            with client(secured.service_url, authentication=keys) as one:
-                producer = one.create_producer(topic)
-                for row in ROWS["topic1"]:
-                    producer.send(row.value, partition_key=row.key)
-
-        for code, url, ours in (
-            (SECURED, "pulsar://localhost:6650", secured.service_url),
-            (BY_TLS, "pulsar+ssl://localhost:6651", secured.broker.tls_url),
-        ):
-            pasted = code.replace("<valid client JWT token>", token).replace(url, ours)
-            if code is BY_TLS:
-                with pytest.raises(
-                    PySparkException, match="/path/to/tls/cert"
-                ) as caught:
-                    paste(pasted, spark=spark)
-                assert token not in str(caught.value)
-                path = str(authority.certificate)
-                pasted = pasted.replace("/path/to/tls/cert/cert.pem", path)
-            pairs = paste(pasted, spark=spark)["pairs"]
-            assert streamed(spark, pairs, publish_securely, len(ONE)) == ONE

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tests.support.admin import Admin
     from tests.support.standalone import Process
 
+#: Five JVMs and a Python of its own. What the driver logs by default, and that rows are
+#: exact where other processes read and write them, ``make test`` shows in local mode.
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 PARTS = 2
 ROWS = 300
 JOB = ROOT / "tests" / "support" / "standalone_job.py"
@@ -69,7 +73,6 @@ def run(cluster: StandaloneCluster, python: Path, folder: Path, **job: Any) -> P
     return cluster.submit(python, JOB, json.dumps({"folder": str(folder), **job}))
 
 
-@pytest.mark.slow
 def test_read_write_and_stream(
     cluster: StandaloneCluster,
     python: Path,
@@ -111,8 +114,6 @@ def test_read_write_and_stream(
     assert any(" bytes read in " in log for log in logs)
 
 
-@pytest.mark.slow
-@pytest.mark.soak
 def test_a_worker_is_killed(
     cluster: StandaloneCluster,
     python: Path,

@@ -32,6 +32,9 @@ ADMIN = "admin"
 USER, PASSWORD = "ann", "pass,w1"
 _HASH = "psZc1bbami3Pc"
 
+#: Where ``reader``, ``writer``, ``both`` and the user may do what they are called.
+NAMESPACE = "public/secured"
+
 #: How often a broker looks for tokens that have expired, in seconds.
 CHECK_S = 1
 

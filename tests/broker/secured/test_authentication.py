@@ -25,6 +25,7 @@ from tests.support.key_pairs import rsa_pair
 from tests.support.pulsar_proxy import PulsarProxy
 from tests.support.secured import (
     ADMIN,
+    NAMESPACE,
     PASSWORD,
     RENEWALS,
     USER,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = "org.apache.pulsar.client.impl.auth."
-NAMESPACE = "public/secured"
 PLUGIN = "pulsar.client.authPluginClassName"
 PARAMS = "pulsar.client.authParams"
 
@@ -53,20 +53,6 @@ LIFE_S = 3
 
 #: When a file has been renewed so often, the first token has expired for long.
 TWO_LIVES = 2 * RENEWALS
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
-    """A broker that wants to know who connects."""
-    with SecuredBroker() as one:
-        one.admin.create_namespace(NAMESPACE, keep=True)
-        one.admin.grant(NAMESPACE, "reader", "consume")
-        one.admin.grant(NAMESPACE, "writer", "produce")
-        one.admin.grant(NAMESPACE, "both", "produce", "consume")
-        one.admin.grant(NAMESPACE, USER, "consume")
-        # Where the coordinators of transactions are.
-        one.admin.grant("pulsar/system", "both", "consume")
-        yield one
 
 
 @pytest.fixture

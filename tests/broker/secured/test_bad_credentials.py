@@ -18,22 +18,21 @@ import pytest
 from pulsar_spark import AuthError
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.errors import OptionError, PulsarSparkError, TopicNotFoundError
-from tests.broker.test_authentication import PARAMS, PLUGIN, is_allowed, read, token
-from tests.broker.test_lost_access import LIFE_S, own_topic, slow_reader
+from tests.broker.secured.test_authentication import (
+    PARAMS,
+    PLUGIN,
+    is_allowed,
+    read,
+    token,
+)
+from tests.broker.secured.test_lost_access import LIFE_S, own_topic, slow_reader
 from tests.support import reading
 from tests.support.secured import PASSWORD, SecuredBroker, TokenServer
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
-    """A broker that wants to know who connects."""
-    with SecuredBroker() as one:
-        yield one
 
 
 def read_until_it_ends(

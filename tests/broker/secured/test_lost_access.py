@@ -18,7 +18,7 @@ import pytest
 
 from pulsar_spark import AuthError
 from pulsar_spark.client.pool import shared_pool
-from tests.broker.test_authentication import (
+from tests.broker.secured.test_authentication import (
     PARAMS,
     PLUGIN,
     is_allowed,
@@ -45,15 +45,6 @@ LIFE_S = 5
 #: Within so many seconds a query ends that is not let in any more. Brokers look each
 #: second for tokens that have expired, and tell of permissions at once.
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
-    """A broker that wants to know who connects."""
-    with SecuredBroker() as one:
-        for role in ("source", "sink"):
-            one.admin.grant("pulsar/system", role, "consume")
-        yield one
 
 
 #: What each role needs in its namespace.
