@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
-ROWS = 160_000
+ROWS = 400_000
 ROWS_EACH = ROWS // PARTITIONS
 ROWS_A_BATCH = 250
 PADDING = b"." * 92  # with the number, values of 100 bytes
 
-#: About 4 MB in each partition: a read of all takes seven seconds or so at this pace.
-BYTES_PER_S = 2_400_000
+#: About 11 MB in each partition: a read of all takes seven seconds or so at this pace.
+BYTES_PER_S = 6_000_000
 #: Bounds a failure; says nothing about how long a read should take.
 PATIENCE_S = 240.0
 
@@ -65,7 +65,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def rows(admin: Admin, service_url: str) -> Iterator[str]:
-    """A partitioned topic of 160,000 rows, numbered in each partition from 0."""
+    """A partitioned topic of 400,000 rows, numbered in each partition from 0."""
     namespace = f"public/faults-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace, keep=True)
     topic = f"persistent://{namespace}/rows"
@@ -218,7 +218,7 @@ class TestInProcess:
     ) -> None:
         """Every row once, in order, over dozens of connections."""
         with Reading(link.url, rows, {}) as reading:
-            link.cut_every((40_000, 600_000), seed=7)
+            link.cut_every((100_000, 1_500_000), seed=7)
             assert reading.result() == [ROWS_EACH] * PARTITIONS
             assert link.counters.cut >= 10
             assert reading.reconnects >= 10
@@ -281,7 +281,7 @@ class TestThroughSpark:
     ) -> None:
         """Every row once, in order within its partition, without a task retried."""
         cut = link.counters.cut
-        link.cut_every((80_000, 800_000), seed=11)
+        link.cut_every((200_000, 2_000_000), seed=11)
         assert numbers(spark, link.url, rows) == EXACT
         assert link.counters.cut >= cut + 10
 
@@ -298,7 +298,7 @@ class TestThroughSpark:
         with ThreadPoolExecutor(1) as executor:
             reading = executor.submit(numbers, spark, link.url, rows)
             wait_until(
-                lambda: reading.done() or link.counters.down_bytes > began + 3_200_000
+                lambda: reading.done() or link.counters.down_bytes > began + 8_000_000
             )
             assert not reading.done(), reading.result()
             # It may be done when this is: a broker serves before it counts as healthy.
@@ -322,7 +322,7 @@ class TestThroughSpark:
             command, stdout=subprocess.PIPE, env=environment(), cwd=tmp_path
         ) as job:
             try:
-                wait_until(lambda: link.counters.down_bytes > began + 3_200_000)
+                wait_until(lambda: link.counters.down_bytes > began + 8_000_000)
                 killed = kill_workers_of(job.pid)
                 link.pass_through()
                 output, _ = job.communicate(timeout=2 * PATIENCE_S)

@@ -113,6 +113,43 @@ def test_parts_of_partitions(
     assert found == [*range(10, 90)]
 
 
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        {"auth.token": "hunter2"},
+        {"auth.login": "ann", "auth.password": "hunter2"},
+        {"auth.sakey": '{"private_key": "hunter2"}'},
+        {"auth.sakey": '{"private_key": "hunter2"}', "auth.iam.ca": "hunter2"},
+    ],
+    ids=["token", "password", "key", "authority"],
+)
+def test_no_secret_in_a_plan(
+    session: SparkSession,
+    options: dict[str, str],
+    secrets: dict[str, str],
+    tmp_path: Path,
+):
+    """Nor in what Spark says of a query that failed."""
+    given = {**options, **secrets}
+    frame = session.read.format("ydb_topic").options(**given).load()
+    stream = session.readStream.format("ydb_topic").options(**given).load()
+    shown = [repr(frame), repr(stream)]
+    for one in (frame, stream):
+        execution = one._jdf.queryExecution()
+        shown += [execution.logical().toString(), execution.analyzed().toString()]
+    shown.append(frame._jdf.queryExecution().toString())
+    query = (
+        stream.writeStream.format("ydb_topic")
+        .options(**{**given, "url": "grpc://localhost:1/local"})
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    with pytest.raises(Exception, match="YDB_") as caught:
+        query.awaitTermination(PATIENCE_S)
+    shown += [str(caught.value), str(query.exception()), str(query.recentProgress)]
+    assert not [text for text in shown if "hunter2" in text]
+
+
 def run(frame: DataFrame, options: dict[str, str], folder: Path) -> Any:
     """Run a stream into the topic until there is no more."""
     query = (
