@@ -3,8 +3,8 @@
 
 Markers such as ``<!-- options: begin -->`` and ``<!-- options: end -->`` enclose what
 ``make generate-docs`` writes: tables of what the code says, and the figures of the runs
-that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make test-matrix`` and
-``make soak`` left in docs/.
+that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make coverage``,
+``make test-matrix`` and ``make soak`` left in docs/.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from spark_topics.options.document import (
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
+from tests.support import rooms
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import PACKAGES
@@ -86,6 +87,7 @@ def generated() -> dict[Path, str]:
         "architecture": {
             "rooms": _rooms("pulsar_spark"),
             "shared-rooms": _rooms("spark_topics"),
+            "coverage": rooms.table(rooms.saved()),
         },
         "columns": {
             "columns-of-a-read": columns_of_a_read(),
