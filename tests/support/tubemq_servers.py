@@ -53,6 +53,7 @@ _TOOLS = "org.apache.inlong.tubemq.server.tools"
 _ADMIN_TOKEN = "abc"
 _BROKER_ID = 1
 _PORTS = ("master", "master_web", "meta", "broker", "broker_web")
+_TLS_PORTS = ("master_tls", "broker_tls")
 
 #: Templates by which the master shows the answers of its web calls.
 _TEMPLATES = {
@@ -89,6 +90,8 @@ class TubeMQ:
         topics: All topics that there will be, but for those of ``add_topic``.
         broker_settings: Of the broker's ini file, beside the ones here.
         master_settings: Of the master's.
+        tls_settings: Of both, in ``tlsSetting``; with them they have ports for TLS,
+            ``master_tls`` and ``broker_tls``. See ``tubemq_tls.py``.
 
     Attributes:
         masters: Addresses as clients are given them.
@@ -101,6 +104,7 @@ class TubeMQ:
         topics: Sequence[Topic],
         broker_settings: Mapping[str, str] | None = None,
         master_settings: Mapping[str, str] | None = None,
+        tls_settings: Mapping[str, str] | None = None,
     ) -> None:
         self._topics = list(topics)
         self._settings = {
@@ -108,7 +112,9 @@ class TubeMQ:
             "master": dict(master_settings or {}),
         }
         self.folder = Path(tempfile.mkdtemp(prefix="tubemq-spark-servers-"))
-        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        self._tls_settings = dict(tls_settings or {})
+        names = (*_PORTS, *_TLS_PORTS) if tls_settings else _PORTS
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.masters = f"{LOOPBACK}:{self.ports['master']}"
         self.is_private = False
         self._network: subprocess.Popen[bytes] | None = None
@@ -242,7 +248,7 @@ class TubeMQ:
                     brokerId=_BROKER_ID,
                     brokerIp=LOOPBACK,
                     brokerPort=self.ports["broker"],
-                    brokerTLSPort=8124,
+                    brokerTLSPort=self.ports.get("broker_tls", 8124),
                     brokerWebPort=self.ports["broker_web"],
                     deletePolicy="delete,168h",
                     numPartitions=1,
@@ -348,10 +354,23 @@ class TubeMQ:
             "heartbeatPeriodMs": 1000,
             **self._settings["broker"],
         }
-        _write_ini(self.folder / "master.ini", master=master, meta_bdb=meta_bdb)
         _write_ini(
-            self.folder / "broker.ini", broker=broker, audit={"auditEnable": "false"}
+            self.folder / "master.ini",
+            master=master,
+            meta_bdb=meta_bdb,
+            tlsSetting=self._tls("master"),
         )
+        _write_ini(
+            self.folder / "broker.ini",
+            broker=broker,
+            audit={"auditEnable": "false"},
+            tlsSetting=self._tls("broker"),
+        )
+
+    def _tls(self, role: str) -> dict[str, object]:
+        port = self.ports.get(f"{role}_tls")
+        enabled = {"tlsEnable": "true", "tlsPort": port} if port else {}
+        return {**enabled, **self._tls_settings}
 
     def _start_role(self, role: str) -> None:
         self._jvms[role].start(
@@ -394,6 +413,8 @@ def _answers(address: tuple[str, int]) -> bool:
 def _write_ini(file: Path, **sections: Mapping[str, object]) -> None:
     lines = []
     for section, values in sections.items():
+        if not values:
+            continue
         lines.append(f"[{section}]")
         lines += [f"{name}={value}" for name, value in values.items()]
     file.write_text("\n".join(lines) + "\n")

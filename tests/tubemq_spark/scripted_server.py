@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.errors import ProtocolError
 from tubemq_spark.options.client import ClientOptions
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored, checksum
@@ -211,6 +212,7 @@ class ScriptedServer:
         seen: The bodies of all requests, by name.
         stores: By topic and number.
         owners: Registrations by group, topic and partition.
+        advertised: Where the master says that the broker is.
         publishable: Whether the master names any topic to producers.
         pool: Connections to it.
     """
@@ -224,6 +226,7 @@ class ScriptedServer:
     ) -> None:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
+        self.advertised = self.address
         self.requests: Counter[str] = Counter()
         self.seen: dict[str, list[Any]] = defaultdict(list)
         self.layout = {topic: list(counts) for topic, counts in stores.items()}
@@ -322,7 +325,7 @@ class ScriptedServer:
 
     def _serve(self, sock: socket.socket) -> None:
         session, reader = Session(self, sock), FrameReader()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ProtocolError):  # as a broker: not a word
             while data := sock.recv(65536):
                 reader.receive_data(data)
                 while (frame := reader.next_frame()) is not None:
@@ -344,6 +347,9 @@ class ScriptedServer:
         request = parse(pb.RequestBody(), parts[2])
         if not request.timeout:
             return  # as a broker: not a word
+        if request.method not in REQUESTS:
+            session.throw(serial, "Exception")
+            return
         body = parse(REQUESTS[request.method](), request.request)
         name = NAMES[request.method]
         with self._lock:
@@ -362,7 +368,7 @@ class ScriptedServer:
 
     @property
     def _brokers(self) -> list[str]:
-        return [f"{BROKER_ID}:{self.address}"]
+        return [f"{BROKER_ID}:{self.advertised}"]
 
     def _register_producer(self, body: Any) -> Any:
         return pb.RegisterResponseM2P(

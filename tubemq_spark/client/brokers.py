@@ -5,26 +5,39 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tubemq_spark.client.connection import Connection, connect
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.client.tokens import Tokens
+from tubemq_spark.errors import AuthError, ProtocolError, TubeMQError
 from tubemq_spark.options.client import ClientOptions
+from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.wire import codes, messages
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.messages import FLUSHED, Token
 from tubemq_spark.wire.metadata import Partition
+
+#: Registrations that are under way at a time: a broker answers all of these in the time
+#: that it is given for one.
+_TOGETHER = 500
+
+#: Longest pause that a broker may ask for; it asks again.
+_MAX_PAUSE_S = 10.0
 
 
 class BrokerPool:
     """The connections of this process, one to each broker.
 
     Args:
-        options: How long to wait.
+        options: How they are opened, and how long to wait.
+
+    Attributes:
+        tokens: What brokers have refused, and what masters gave instead.
     """
 
     def __init__(self, options: ClientOptions) -> None:
+        self.tokens = Tokens(options)
         self._options = options
         self._connections: dict[str, Connection] = {}
         self._lock = threading.Lock()
@@ -42,6 +55,7 @@ class BrokerPool:
                     server,
                     connect_timeout_s=self._options.connect_timeout_s,
                     timeout_s=self._options.rpc_timeout_s,
+                    tls=self._options.tls,
                 )
                 self._connections[server] = found
             return found
@@ -60,6 +74,7 @@ class BrokerPool:
         for connection in self._connections.values():
             connection.forget_parent()
         self._connections = {}
+        self.tokens = Tokens(self._options)
 
 
 _pools: dict[ClientOptions, BrokerPool] = {}
@@ -123,6 +138,8 @@ class Consumer:
         partition: One that the master has named.
         filters: Message types to deliver; none for all.
         token: Where the cluster wants one.
+        renew: Returns what to show instead of a token that the broker refuses, None
+            for nothing.
     """
 
     def __init__(
@@ -134,12 +151,14 @@ class Consumer:
         *,
         filters: Sequence[str] = (),
         token: Token | None = None,
+        renew: Callable[[Token | None], Token | None] = lambda _: None,
     ) -> None:
         self._connection = connection
         self._who = (client_id, group, partition.topic, partition.partition_id)
         self._partition = partition
         self._filters = filters
         self._token = token
+        self._renew = renew
 
     def register(self, offset: int, priority: int = FLUSHED) -> Registered:
         """Become the reader of the partition from an offset on, once more perhaps.
@@ -149,6 +168,16 @@ class Consumer:
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """
+        try:
+            return self._register(offset, priority)
+        except AuthError:
+            fresh = self._renew(self._token)
+            if fresh is None:
+                raise
+            self._token = fresh
+        return self._register(offset, priority)
+
+    def _register(self, offset: int, priority: int) -> Registered:
         request = messages.register(
             *self._who,
             offset,
@@ -156,8 +185,9 @@ class Consumer:
             filters=self._filters,
             token=self._token,
         )
-        reply = self._connection.ask(request, subject=str(self._partition))
-        return Registered(reply.currOffset, reply.maxOffset)
+        subject = str(self._partition)
+        reply = self._connection.ask(request, subject=subject)
+        return _registered(reply, subject)
 
     def fetch(self) -> Fetched:
         """Return what comes next. After an error, register again.
@@ -182,12 +212,13 @@ class Consumer:
             self._connection.check(committed, commit, subject=subject)
         except TubeMQError as error:
             raise error.saying(error.message, retriable=True) from None
+        brought = got.errCode == codes.SUCCESS
         return Fetched(
             got.errCode,
-            got.currOffset if got.errCode == codes.SUCCESS else None,
+            _offset(got.currOffset, subject) if brought else None,
             got.messages,
-            committed.currOffset,
-            max(0, got.minLimitTime) / 1000,
+            _offset(committed.currOffset, subject),
+            min(max(0, got.minLimitTime) / 1000, _MAX_PAUSE_S),
         )
 
     def unregister(self) -> None:
@@ -197,6 +228,26 @@ class Consumer:
             self._connection.call(
                 messages.unregister(client_id, group, topic, partition_id, self._token)
             )
+
+
+def _offset(offset: int, subject: str) -> int:
+    """Return an offset that a broker says, if it can be one.
+
+    Raises:
+        ProtocolError: It is between two messages, or before all.
+    """
+    if offset < 0 or offset % ENTRY_BYTES:
+        raise ProtocolError(
+            f"A broker says that {subject} is at offset {offset}: offsets are "
+            f"multiples of {ENTRY_BYTES}."
+        )
+    return offset
+
+
+def _registered(reply: pb.RegisterResponseB2C, subject: str) -> Registered:
+    return Registered(
+        _offset(reply.currOffset, subject), _offset(reply.maxOffset, subject)
+    )
 
 
 def register_all(
@@ -211,7 +262,7 @@ def register_all(
 ) -> dict[Partition, Registered]:
     """Return where some partitions of a broker begin and end.
 
-    They are registered and let go, all at once.
+    They are registered and let go, many at once.
 
     Args:
         pool: Of connections.
@@ -220,13 +271,37 @@ def register_all(
         groups: Of planners; the first that nobody else uses at the moment is taken.
         partitions: All on this broker.
         priority: What counts as there.
-        token: Where the cluster wants one.
+        token: Where the cluster wants one; another one is asked for where it is too
+            old.
 
     Raises:
         ServerError: The broker refuses.
         TransportError: It does not answer.
     """
-    connection = pool.connection(server)
+    token = pool.tokens.newest(token)
+    found: dict[Partition, Registered] = {}
+    for begin in range(0, len(partitions), _TOGETHER):
+        some = partitions[begin : begin + _TOGETHER]
+        connection = pool.connection(server)
+        try:
+            part = _register_some(connection, client_id, groups, some, priority, token)
+        except AuthError:
+            token = pool.tokens.renewed(token, groups[0], some[0].topic)
+            if token is None:
+                raise
+            part = _register_some(connection, client_id, groups, some, priority, token)
+        found.update(part)
+    return found
+
+
+def _register_some(
+    connection: Connection,
+    client_id: str,
+    groups: Sequence[str],
+    partitions: Sequence[Partition],
+    priority: int,
+    token: Token | None,
+) -> dict[Partition, Registered]:
     found: dict[Partition, Registered] = {}
     for number, group in enumerate(groups):
         pending = [one for one in partitions if one not in found]
@@ -244,21 +319,23 @@ def register_all(
         ]
         calls = connection.call_all(requests)
         is_last = number == len(groups) - 1
-        for partition, request, call in zip(pending, requests, calls, strict=True):
-            reply = connection.reply(call)
-            if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
-                continue
-            connection.check(reply, request, subject=str(partition))
-            found[partition] = Registered(reply.currOffset, reply.maxOffset)
-        connection.call_all(
-            [
-                messages.unregister(
-                    client_id, group, one.topic, one.partition_id, token
-                )
-                for one in pending
-                if one in found
-            ]
-        )
+        try:
+            for partition, request, call in zip(pending, requests, calls, strict=True):
+                reply = connection.reply(call)
+                if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
+                    continue
+                connection.check(reply, request, subject=str(partition))
+                found[partition] = _registered(reply, str(partition))
+        finally:
+            # Of those, too, that nobody waited for: others' are not touched by it.
+            connection.call_all(
+                [
+                    messages.unregister(
+                        client_id, group, one.topic, one.partition_id, token
+                    )
+                    for one in pending
+                ]
+            )
         if len(found) == len(partitions):
             break
     return found

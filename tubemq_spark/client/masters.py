@@ -17,7 +17,9 @@ from typing import TypeVar
 
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.connection import Connection, connect
+from tubemq_spark.client.identity import Identity
 from tubemq_spark.errors import (
+    AuthError,
     NoMasterError,
     ServerError,
     TlsError,
@@ -69,10 +71,14 @@ class Masters:
     """The masters of a cluster. For one thread.
 
     Args:
-        options: Where they are, and how long to wait.
+        options: Where they are, how long to wait, and who asks.
+
+    Attributes:
+        identity: Who asks.
     """
 
     def __init__(self, options: ClientOptions) -> None:
+        self.identity = Identity(options)
         self._options = options
         self._next = 0  # where the last one that served is in the list
         self._connection: Connection | None = None
@@ -105,7 +111,7 @@ class Masters:
             for _ in self._options.masters:
                 server = self._options.masters[self._next % len(self._options.masters)]
                 try:
-                    return work(self._connected(server))
+                    return self._work(work, self._connected(server))
                 except (TransportError, ServerError) as error:
                     if not error.retriable or isinstance(error, TlsError):
                         raise
@@ -114,12 +120,21 @@ class Masters:
                 self._next += 1
             retry.pause(_none_serves(said))
 
+    def _work(self, work: Callable[[Connection], T], connection: Connection) -> T:
+        try:
+            return work(connection)
+        except AuthError:
+            if not self.identity.forget():
+                raise
+        return work(connection)  # what the master gave has come to its end
+
     def _connected(self, server: str) -> Connection:
         if self._connection is None or not self._connection.is_open:
             self._connection = connect(
                 server,
                 connect_timeout_s=self._options.connect_timeout_s,
                 timeout_s=self._options.rpc_timeout_s,
+                tls=self._options.tls,
             )
         return self._connection
 
@@ -135,27 +150,39 @@ class Masters:
             GroupForbiddenError: The group may not read them.
             NoMasterError: As `run`, as for the others.
         """
-        client_id = new_client_id(group)
+        client_id, identity = new_client_id(group), self.identity
 
         def ask(connection: Connection) -> ClusterView:
             registered = connection.ask(
                 messages.register_consumer(
-                    client_id, group, topics, socket.gethostname()
+                    client_id,
+                    group,
+                    topics,
+                    socket.gethostname(),
+                    certificate=identity.certificate(),
                 ),
                 subject=", ".join(topics),
             )
             try:
-                reply = connection.ask(messages.partition_metadata(client_id, group))
+                reply = connection.ask(
+                    messages.partition_metadata(
+                        client_id, group, certificate=identity.certificate()
+                    )
+                )
             finally:
                 # While it is registered, others of this name are refused.
                 connection.ask(
-                    messages.close_consumer(client_id, group),
+                    messages.close_consumer(
+                        client_id, group, certificate=identity.certificate()
+                    ),
                     accepting=frozenset({codes.HB_NO_NODE}),
                 )
+            token = _token(registered.authorizedInfo)
+            identity.keep(token)
             view = ClusterView(
                 decode_brokers(reply.brokerConfigList or registered.brokerConfigList),
                 decode_topic_meta_infos(reply.topicMetaInfoList),
-                _token(registered.authorizedInfo),
+                token,
             )
             missing = [name for name in topics if not _partitions_of(view, name)]
             if missing:
@@ -233,21 +260,17 @@ class Producer:
             return self._masters.run(self._ask)
 
     def _ask(self, connection: Connection) -> ClusterView:
-        host = socket.gethostname()
         if not self._is_registered:
-            connection.ask(
-                messages.register_producer(self.client_id, self.topics, host)
-            )
-            self._is_registered = True
-        heartbeat = messages.heartbeat_producer(self.client_id, self.topics, host)
+            self._register(connection)
         reply = connection.ask(
-            heartbeat, accepting=frozenset({codes.HB_NO_NODE, codes.NOT_READY})
+            self._heartbeat(),
+            accepting=frozenset({codes.HB_NO_NODE, codes.NOT_READY}),
         )
         if reply.errCode == codes.HB_NO_NODE:  # it has expired, or the master is new
-            connection.ask(
-                messages.register_producer(self.client_id, self.topics, host)
-            )
-            reply = connection.ask(heartbeat)
+            self._register(connection)
+            reply = connection.ask(self._heartbeat())
+        token = _token(reply.authorizedInfo)
+        self._masters.identity.keep(token)
         topics = decode_topic_infos(reply.topicInfos)
         default = reply.appdConfig.maxMsgSize or None
         return ClusterView(
@@ -258,7 +281,25 @@ class Producer:
                 )
                 for name, metadata in topics.items()
             },
-            _token(reply.authorizedInfo),
+            token,
+        )
+
+    def _register(self, connection: Connection) -> None:
+        request = messages.register_producer(
+            self.client_id,
+            self.topics,
+            socket.gethostname(),
+            certificate=self._masters.identity.certificate(),
+        )
+        connection.ask(request)
+        self._is_registered = True
+
+    def _heartbeat(self) -> messages.Request[pb.HeartResponseM2P]:
+        return messages.heartbeat_producer(
+            self.client_id,
+            self.topics,
+            socket.gethostname(),
+            certificate=self._masters.identity.certificate(),
         )
 
     def wait_for(self, timeout_s: float) -> ClusterView:
@@ -290,9 +331,10 @@ class Producer:
         """Tell the master that it ends."""
         if self._is_registered:
             self._is_registered = False
+            certificate = self._masters.identity.certificate()
             self._masters.run(
                 lambda connection: connection.ask(
-                    messages.close_producer(self.client_id),
+                    messages.close_producer(self.client_id, certificate=certificate),
                     accepting=frozenset({codes.HB_NO_NODE}),
                 )
             )

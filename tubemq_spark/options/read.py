@@ -11,10 +11,12 @@ from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import boolean, integer
 from tubemq_spark.options.client import (
+    CLIENT_SPECS,
     IGNORED,
     MASTERS,
     REFUSED,
     ClientOptions,
+    client_options,
     group,
     milliseconds,
     topic,
@@ -172,7 +174,7 @@ class ReadOptions:
 READ_SPECS = (
     MASTERS,
     *specs_of(ReadOptions),
-    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *CLIENT_SPECS,
     *IGNORED,
     *REFUSED,
 )
@@ -188,10 +190,8 @@ def parse_read_options(
         OptionError: With every problem.
     """
     given = Given(options, KNOWN, use)
-    client = given.fill(ClientOptions)
+    client = client_options(given)
     found = given.fill(ReadOptions, client=client)
-    if "master.rpc" not in given:
-        given.problems.append("master.rpc is missing: host:port of the masters.")
     if "topic" in given and "topics" in given:
         given.problems.append("topic and topics are both given: leave one out.")
     if not found.topics and "topic" not in given and "topics" not in given:

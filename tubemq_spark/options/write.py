@@ -11,10 +11,12 @@ from spark_topics.options.of_spark import OF_SPARK
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import integer, plain_text, size
 from tubemq_spark.options.client import (
+    CLIENT_SPECS,
     IGNORED,
     MASTERS,
     REFUSED,
     ClientOptions,
+    client_options,
     milliseconds,
     refused,
     topic,
@@ -78,7 +80,7 @@ class WriteOptions:
 WRITE_SPECS = (
     MASTERS,
     *specs_of(WriteOptions),
-    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *CLIENT_SPECS,
     *OF_SPARK,
     *IGNORED,
     *REFUSED,
@@ -100,9 +102,7 @@ def parse_write_options(
         OptionError: With every problem.
     """
     given = Given(options, KNOWN, use)
-    client = given.fill(ClientOptions)
+    client = client_options(given)
     found = given.fill(WriteOptions, client=client)
-    if "master.rpc" not in given:
-        given.problems.append("master.rpc is missing: host:port of the masters.")
     given.finish(quiet=quiet)
     return found

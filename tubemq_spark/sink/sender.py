@@ -295,7 +295,8 @@ def _is_lost(message: _Message) -> bool:
     error = call.exception()
     if error is not None:
         return isinstance(error, TubeMQError) and error.retriable
-    return call.result().errCode in codes.RETRIABLE
+    code = call.result().errCode
+    return code in codes.RETRIABLE or code == codes.CERTIFICATE_FAILURE
 
 
 def _may_pass(error: TubeMQError, tries: int) -> bool:

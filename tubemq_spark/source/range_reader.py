@@ -41,7 +41,7 @@ from tubemq_spark.source.ranges import Edges, loss
 from tubemq_spark.wire import codes
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import checksum
-from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
+from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED, Token
 
 #: A registration that nobody uses is dropped by the broker after 30 s.
 _OCCUPIED_S = 35.0
@@ -169,7 +169,8 @@ class RangeReader:
                 self._slots[slot],
                 self._range.partition,
                 filters=self._options.filters or (),
-                token=self._task.token,
+                token=self._pool.tokens.newest(self._task.token),
+                renew=self._renewed,
             )
             try:
                 answer = consumer.register(offset, priority)
@@ -180,6 +181,10 @@ class RangeReader:
                 self._slot = slot
                 return consumer, answer
         raise AssertionError("there is no slot")
+
+    def _renewed(self, token: Token | None) -> Token | None:
+        group, topic = f"{self._task.group}-plan", self._range.partition.topic
+        return self._pool.tokens.renewed(token, group, topic)
 
     def _check_registered(self, answer: Registered) -> None:
         if answer.offset != self._position:
