@@ -27,7 +27,11 @@ LAYERS = {
     ),
     # What to read, how far, in what parts.
     "source": Layer(("errors", "system", "options", "client", "wire"), (), NETWORK),
-    "source.ranges": Layer(("errors", "options", "wire.metadata"), (), NETWORK + CLOCK),
+    "source.ranges": Layer(
+        ("errors", "system", "statistics", "options", "wire.metadata"),
+        (),
+        NETWORK + CLOCK,
+    ),
     "source.task": Layer(
         ("arrow", "options", "client", "source"), ("pyarrow",), NETWORK
     ),

@@ -37,7 +37,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask
 from tubemq_spark.source.discovery import group_slots, priority_of
-from tubemq_spark.source.ranges import Edges, loss
+from tubemq_spark.source.ranges import Edges, loss, report
 from tubemq_spark.wire import codes
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import checksum
@@ -197,8 +197,8 @@ class RangeReader:
             self._end = max(answer.end, self._position)
 
     def _lose(self, edges: Edges) -> None:
-        if self._options.fail_on_data_loss:
-            raise loss(self._range.partition, self._position, edges)
+        error = loss(self._range.partition, self._position, edges)
+        report(error, fail_on_data_loss=self._options.fail_on_data_loss)
 
     def _move(self, offset: int) -> None:
         """Go on elsewhere, for lack of what is here: never back."""

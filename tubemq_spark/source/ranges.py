@@ -6,9 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_topics.statistics import warn_once
 from tubemq_spark.errors import DataLossError, OptionError
 from tubemq_spark.options.offsets import ENTRY_BYTES, Offsets, Start
+from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("source")
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,7 @@ def chosen_start(
     assert isinstance(wanted, int)
     if edges.begin <= wanted <= edges.end:
         return wanted
-    if fail_on_data_loss:
-        raise loss(partition, wanted, edges)
+    report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
     return min(max(wanted, edges.begin), edges.end)
 
 
@@ -92,8 +95,8 @@ def chosen_end(
     if wanted is Start.EARLIEST:
         return edges.begin
     assert isinstance(wanted, int)
-    if wanted > edges.end and fail_on_data_loss:
-        raise loss(partition, wanted, edges)
+    if wanted > edges.end:
+        report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
     return min(wanted, edges.end)
 
 
@@ -115,6 +118,13 @@ def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
         wanted=str(wanted),
         available=str(edges.begin),
     )
+
+
+def report(error: DataLossError, *, fail_on_data_loss: bool) -> None:
+    """Raise an error, or warn of it, once a process, where the query goes on."""
+    if fail_on_data_loss:
+        raise error
+    warn_once(logger, f"Going on with what there is. {error.message}")
 
 
 def check_named(
