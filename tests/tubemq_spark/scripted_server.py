@@ -30,6 +30,7 @@ from tubemq_spark.wire.rpc import parse
 
 LOOPBACK = "127.0.0.1"
 ENTRY = 28
+UNREGISTER = 32
 BROKER_ID = 1
 NAMES = {
     1: "producer register",
@@ -205,12 +206,16 @@ class ScriptedServer:
         stores: How many partitions each store of a topic has.
         half: Whether gets bring half of what there is, as from files.
         per_get: Most entries that a get looks at.
+        broker_id: Number of the broker.
+        others: Whose brokers its master names, too. They have the same topics.
 
     Attributes:
         requests: How often each method was called, by name.
         seen: The bodies of all requests, by name.
         stores: By topic and number.
         owners: Registrations by group, topic and partition.
+        positions: Offsets that groups are at, likewise.
+        readable: Whether the master says that its broker can be read.
         publishable: Whether the master names any topic to producers.
         pool: Connections to it.
     """
@@ -221,6 +226,8 @@ class ScriptedServer:
         *,
         half: bool = False,
         per_get: int = 10,
+        broker_id: int = BROKER_ID,
+        others: Sequence[ScriptedServer] = (),
     ) -> None:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
@@ -233,7 +240,11 @@ class ScriptedServer:
             for number in range(len(counts))
         }
         self.owners: dict[tuple[str, str, int], Registration] = {}
+        self.positions: dict[tuple[str, str, int], int] = {}
+        self.readable = True
         self.publishable = True
+        self.broker_id = broker_id
+        self._others = others
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -263,8 +274,16 @@ class ScriptedServer:
 
     def script(self, method: str, *actions: Action) -> None:
         """Say what happens to the next requests of a method."""
-        assert method in NAMES.values()
+        assert method in {*NAMES.values(), "unregister"}
         self._scripts[method].extend(actions)
+
+    def crash(self) -> None:
+        """Do as a broker that was killed and started: only what was flushed is left."""
+        with self._lock:
+            for store in self.stores.values():
+                del store.entries[store.end :]
+            self.forget_registrations()
+            self.cut_all()
 
     def cut_all(self) -> None:
         """Close all connections."""
@@ -306,6 +325,15 @@ class ScriptedServer:
             if entry.partition_id == partition_id
         ]
 
+    def owners_of(self, group: str) -> list[str]:
+        """Return the clients of a group that are registered."""
+        with self._lock:
+            return [
+                owner.client_id
+                for (name, _, _), owner in self.owners.items()
+                if name == group
+            ]
+
     def forget_registrations(self) -> None:
         """Do as a broker that was restarted."""
         self.owners.clear()
@@ -346,6 +374,8 @@ class ScriptedServer:
             return  # as a broker: not a word
         body = parse(REQUESTS[request.method](), request.request)
         name = NAMES[request.method]
+        if name == "register" and body.opType == UNREGISTER:
+            name = "unregister"
         with self._lock:
             self.requests[name] += 1
             self.seen[name].append(body)
@@ -362,7 +392,17 @@ class ScriptedServer:
 
     @property
     def _brokers(self) -> list[str]:
-        return [f"{BROKER_ID}:{self.address}"]
+        return [f"{one.broker_id}:{one.address}" for one in (self, *self._others)]
+
+    def layout_to_write(self, topic: str) -> str:
+        """Return a broker's part of a topic as producers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{counts[0]}:{len(counts)}"
+
+    def layout_to_read(self, topic: str) -> str:
+        """Return a broker's part of a topic as consumers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{len(counts)}:{counts[0]}:{int(self.readable)}"
 
     def _register_producer(self, body: Any) -> Any:
         return pb.RegisterResponseM2P(
@@ -370,14 +410,15 @@ class ScriptedServer:
         )
 
     def _heartbeat_producer(self, body: Any) -> Any:
-        topics = [t for t in body.topicList if t in self.layout and self.publishable]
+        brokers = [one for one in (self, *self._others) if one.publishable]
+        topics = [t for t in body.topicList if t in self.layout and brokers]
         return pb.HeartResponseM2P(
             success=True,
             errCode=200,
             errMsg="OK!",
             brokerInfos=self._brokers,
             topicInfos=[
-                f"{t}#{BROKER_ID}:{self.layout[t][0]}:{len(self.layout[t])}#"
+                f"{t}#{','.join(one.layout_to_write(t) for one in brokers)}#"
                 for t in topics
             ],
         )
@@ -395,7 +436,8 @@ class ScriptedServer:
             errMsg="OK!",
             brokerConfigList=self._brokers,
             topicMetaInfoList=[
-                f"{t}#{BROKER_ID}:{len(self.layout[t])}:{self.layout[t][0]}:1"
+                f"{t}#"
+                + ",".join(one.layout_to_read(t) for one in (self, *self._others))
                 for t in self._topics
             ],
         )
@@ -420,7 +462,7 @@ class ScriptedServer:
         key = (body.groupName, body.topicName, body.partitionId)
         owner = self.owners.get(key)
         reply = pb.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!")
-        if body.opType == 32:
+        if body.opType == UNREGISTER:
             if owner is not None and owner.client_id == body.clientId:
                 del self.owners[key]
             return reply
@@ -430,6 +472,7 @@ class ScriptedServer:
             )
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
         position = min(max(body.currOffset // ENTRY, store.begin), store.end)
+        self.positions[key] = position * ENTRY
         self.owners[key] = Registration(
             body.clientId, position, frozenset(body.filterCondStr)
         )

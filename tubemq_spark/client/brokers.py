@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tubemq_spark.client.connection import Connection, connect
@@ -200,33 +200,34 @@ class Consumer:
 
 
 def register_all(
-    pool: BrokerPool,
-    server: str,
+    connection: Connection,
     client_id: str,
     groups: Sequence[str],
     partitions: Sequence[Partition],
     *,
+    offsets: Mapping[Partition, int] | None = None,
     priority: int = FLUSHED,
     token: Token | None = None,
 ) -> dict[Partition, Registered]:
     """Return where some partitions of a broker begin and end.
 
-    They are registered and let go, all at once.
+    They are registered and let go, all at once. That also stores where the group is:
+    brokers keep the offset of a registration.
 
     Args:
-        pool: Of connections.
-        server: ``host:port`` of the broker.
-        client_id: Of the planner.
-        groups: Of planners; the first that nobody else uses at the moment is taken.
+        connection: To the broker.
+        client_id: Whose registrations these are.
+        groups: Not of readers; the first that nobody else uses at the moment is taken.
         partitions: All on this broker.
+        offsets: To register at; the first there is where nothing is said.
         priority: What counts as there.
         token: Where the cluster wants one.
 
     Raises:
+        PartitionOccupiedError: Others of all these groups have a partition.
         ServerError: The broker refuses.
         TransportError: It does not answer.
     """
-    connection = pool.connection(server)
     found: dict[Partition, Registered] = {}
     for number, group in enumerate(groups):
         pending = [one for one in partitions if one not in found]
@@ -236,7 +237,7 @@ def register_all(
                 group,
                 one.topic,
                 one.partition_id,
-                0,
+                (offsets or {}).get(one, 0),
                 priority=priority,
                 token=token,
             )
@@ -244,21 +245,23 @@ def register_all(
         ]
         calls = connection.call_all(requests)
         is_last = number == len(groups) - 1
-        for partition, request, call in zip(pending, requests, calls, strict=True):
-            reply = connection.reply(call)
-            if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
-                continue
-            connection.check(reply, request, subject=str(partition))
-            found[partition] = Registered(reply.currOffset, reply.maxOffset)
-        connection.call_all(
-            [
-                messages.unregister(
-                    client_id, group, one.topic, one.partition_id, token
-                )
-                for one in pending
-                if one in found
-            ]
-        )
+        try:
+            for partition, request, call in zip(pending, requests, calls, strict=True):
+                reply = connection.reply(call)
+                if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
+                    continue
+                connection.check(reply, request, subject=str(partition))
+                found[partition] = Registered(reply.currOffset, reply.maxOffset)
+        finally:
+            # Of those, too, that nobody waited for: others' are not touched by it.
+            connection.call_all(
+                [
+                    messages.unregister(
+                        client_id, group, one.topic, one.partition_id, token
+                    )
+                    for one in pending
+                ]
+            )
         if len(found) == len(partitions):
             break
     return found

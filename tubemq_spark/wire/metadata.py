@@ -85,10 +85,13 @@ class TopicMetadata(NamedTuple):
     Attributes:
         partitions: All that are open, in order.
         max_message_bytes: Largest message, None where it is not said.
+        closed: Those that are not open, as far as that is said: their broker is down
+            or starts, or lets nobody in.
     """
 
     partitions: tuple[Partition, ...]
     max_message_bytes: int | None = None
+    closed: tuple[Partition, ...] = ()
 
 
 class PartitionFailure(NamedTuple):
@@ -147,7 +150,7 @@ def decode_topic_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
 
 
 def decode_topic_meta_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
-    """Read topicMetaInfoList of a consumer: the partitions open for reading.
+    """Read topicMetaInfoList of a consumer: partitions, open for reading or not.
 
     Raises:
         ProtocolError: One does not have this form.
@@ -158,14 +161,17 @@ def decode_topic_meta_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
         if not topic:
             raise _unreadable(info)
         found: list[Partition] = []
+        closed: list[Partition] = []
         for layout in filter(None, layouts.split(",")):
             numbers = [_number(text, info) for text in layout.split(":")]
             if len(numbers) != 4:
                 raise _unreadable(info)
             broker_id, stores, partitions, status = numbers
-            if status == _SUBSCRIBABLE:
-                found += _partitions(topic, broker_id, stores, partitions, info)
-        topics[topic] = TopicMetadata(tuple(sorted(found)))
+            some = _partitions(topic, broker_id, stores, partitions, info)
+            (found if status == _SUBSCRIBABLE else closed).extend(some)
+        topics[topic] = TopicMetadata(
+            tuple(sorted(found)), closed=tuple(sorted(closed))
+        )
     return topics
 
 
