@@ -392,7 +392,11 @@ class ScriptedServer:
 
     @property
     def _brokers(self) -> list[str]:
-        return [f"{one.broker_id}:{one.address}" for one in (self, *self._others)]
+        return [f"{one.broker_id}:{one.address}" for one in self._cluster]
+
+    @property
+    def _cluster(self) -> list[ScriptedServer]:
+        return [self, *self._others]
 
     def layout_to_write(self, topic: str) -> str:
         """Return a broker's part of a topic as producers are told it."""
@@ -410,21 +414,24 @@ class ScriptedServer:
         )
 
     def _heartbeat_producer(self, body: Any) -> Any:
-        brokers = [one for one in (self, *self._others) if one.publishable]
-        topics = [t for t in body.topicList if t in self.layout and brokers]
+        brokers = [one for one in self._cluster if one.publishable]
+        topics = [t for t in body.topicList if any(t in one.layout for one in brokers)]
         return pb.HeartResponseM2P(
             success=True,
             errCode=200,
             errMsg="OK!",
             brokerInfos=self._brokers,
             topicInfos=[
-                f"{t}#{','.join(one.layout_to_write(t) for one in brokers)}#"
+                f"{t}#"
+                + ",".join(one.layout_to_write(t) for one in brokers if t in one.layout)
+                + "#"
                 for t in topics
             ],
         )
 
     def _register_consumer(self, body: Any) -> Any:
-        unknown = [t for t in body.topicList if t not in self.layout]
+        known = {topic for one in self._cluster for topic in one.layout}
+        unknown = [t for t in body.topicList if t not in known]
         if unknown:
             return pb.RegisterResponseM2CV2(errCode=431, errMsg=f"{unknown}")
         self._topics = list(body.topicList)
@@ -437,7 +444,9 @@ class ScriptedServer:
             brokerConfigList=self._brokers,
             topicMetaInfoList=[
                 f"{t}#"
-                + ",".join(one.layout_to_read(t) for one in (self, *self._others))
+                + ",".join(
+                    one.layout_to_read(t) for one in self._cluster if t in one.layout
+                )
                 for t in self._topics
             ],
         )

@@ -75,12 +75,15 @@ def offsets_of(default: Start) -> Any:
                 f"{name} must be earliest, latest, or JSON such as "
                 '{"demo":{"1:0":56}}, not ' + repr(text[:100]) + "."
             )
-        found = {}
+        found: dict[Partition, int | Start] = {}
         for topic, partitions in tree.items():
             if not isinstance(partitions, dict):
                 raise OptionError(f"{name} has no partitions for the topic {topic!r}.")
             for key, value in partitions.items():
-                found[_partition(topic, key, name)] = _place(value, name, topic, key)
+                partition = _partition(topic, key, name)
+                if partition in found:
+                    raise OptionError(f"{name} names the partition {partition} twice.")
+                found[partition] = _place(value, name, topic, key)
         return Offsets(default, found)
 
     return parse

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.tubemq_spark.scripted_server import ENTRY, ScriptedServer, Store, refuse
+from tests.tubemq_spark.scripted_server import (
+    ENTRY,
+    ScriptedServer,
+    Store,
+    refuse,
+    throw,
+)
 from tubemq_spark.errors import CheckpointError, DataLossError, TransportError
 from tubemq_spark.options import Offsets, ReadOptions, Start
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
@@ -225,6 +231,20 @@ def test_ids_of_partitions_repeat_on_each_broker(two):
     end = stream.latest(start)
     assert end.to_json()["lastRead"] == {"t": {"1:0": "84", "2:0": "28"}}
     assert ranges(stream, start, end) == [("t/1:0", 0, 84), ("t/2:0", 0, 28)]
+
+
+def test_another_master_takes_over(server: ScriptedServer):
+    """While a stream runs: the one that served stands by from now on, or is gone."""
+    with ScriptedServer({}, broker_id=9, others=[server]) as second:
+        masters = (server.address, second.address)
+        client = replace(server.options, masters=masters)
+        stream = planner(server, client=client, discovery_interval_s=0.0)
+        end = stream.latest(stream.initial())
+        server.script("consumer register", *[throw("rv.StandbyException")] * 9)
+        server.append("t", 10000, b"new")
+        later = stream.latest(end)
+        assert ranges(stream, end, later) == [("t/1:10000", 0, ENTRY)]
+        assert second.requests["consumer register"] == 1
 
 
 def test_a_batch_waits_for_a_broker_that_is_down(two):
