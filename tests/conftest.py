@@ -47,6 +47,7 @@ MARKERS = {
     "link": "broker",
     "spark": "spark",
     "tube": "tubemq",
+    "tube_cluster": "tubemq",
 }
 
 

@@ -31,6 +31,7 @@ from tubemq_spark.wire.rpc import parse
 
 LOOPBACK = "127.0.0.1"
 ENTRY = 28
+UNREGISTER = 32
 BROKER_ID = 1
 NAMES = {
     1: "producer register",
@@ -206,6 +207,8 @@ class ScriptedServer:
         stores: How many partitions each store of a topic has.
         half: Whether gets bring half of what there is, as from files.
         per_get: Most entries that a get looks at.
+        broker_id: Number of the broker.
+        others: Whose brokers its master names, too. They have the same topics.
 
     Attributes:
         requests: How often each method was called, by name.
@@ -213,6 +216,8 @@ class ScriptedServer:
         stores: By topic and number.
         owners: Registrations by group, topic and partition.
         advertised: Where the master says that the broker is.
+        positions: Offsets that groups are at, likewise.
+        readable: Whether the master says that its broker can be read.
         publishable: Whether the master names any topic to producers.
         pool: Connections to it.
     """
@@ -223,6 +228,8 @@ class ScriptedServer:
         *,
         half: bool = False,
         per_get: int = 10,
+        broker_id: int = BROKER_ID,
+        others: Sequence[ScriptedServer] = (),
     ) -> None:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
@@ -236,7 +243,11 @@ class ScriptedServer:
             for number in range(len(counts))
         }
         self.owners: dict[tuple[str, str, int], Registration] = {}
+        self.positions: dict[tuple[str, str, int], int] = {}
+        self.readable = True
         self.publishable = True
+        self.broker_id = broker_id
+        self._others = others
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -266,8 +277,16 @@ class ScriptedServer:
 
     def script(self, method: str, *actions: Action) -> None:
         """Say what happens to the next requests of a method."""
-        assert method in NAMES.values()
+        assert method in {*NAMES.values(), "unregister"}
         self._scripts[method].extend(actions)
+
+    def crash(self) -> None:
+        """Do as a broker that was killed and started: only what was flushed is left."""
+        with self._lock:
+            for store in self.stores.values():
+                del store.entries[store.end :]
+            self.forget_registrations()
+            self.cut_all()
 
     def cut_all(self) -> None:
         """Close all connections."""
@@ -308,6 +327,15 @@ class ScriptedServer:
             for entry in store.entries
             if entry.partition_id == partition_id
         ]
+
+    def owners_of(self, group: str) -> list[str]:
+        """Return the clients of a group that are registered."""
+        with self._lock:
+            return [
+                owner.client_id
+                for (name, _, _), owner in self.owners.items()
+                if name == group
+            ]
 
     def forget_registrations(self) -> None:
         """Do as a broker that was restarted."""
@@ -352,6 +380,8 @@ class ScriptedServer:
             return
         body = parse(REQUESTS[request.method](), request.request)
         name = NAMES[request.method]
+        if name == "register" and body.opType == UNREGISTER:
+            name = "unregister"
         with self._lock:
             self.requests[name] += 1
             self.seen[name].append(body)
@@ -368,7 +398,21 @@ class ScriptedServer:
 
     @property
     def _brokers(self) -> list[str]:
-        return [f"{BROKER_ID}:{self.advertised}"]
+        return [f"{one.broker_id}:{one.advertised}" for one in self._cluster]
+
+    @property
+    def _cluster(self) -> list[ScriptedServer]:
+        return [self, *self._others]
+
+    def layout_to_write(self, topic: str) -> str:
+        """Return a broker's part of a topic as producers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{counts[0]}:{len(counts)}"
+
+    def layout_to_read(self, topic: str) -> str:
+        """Return a broker's part of a topic as consumers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{len(counts)}:{counts[0]}:{int(self.readable)}"
 
     def _register_producer(self, body: Any) -> Any:
         return pb.RegisterResponseM2P(
@@ -376,20 +420,24 @@ class ScriptedServer:
         )
 
     def _heartbeat_producer(self, body: Any) -> Any:
-        topics = [t for t in body.topicList if t in self.layout and self.publishable]
+        brokers = [one for one in self._cluster if one.publishable]
+        topics = [t for t in body.topicList if any(t in one.layout for one in brokers)]
         return pb.HeartResponseM2P(
             success=True,
             errCode=200,
             errMsg="OK!",
             brokerInfos=self._brokers,
             topicInfos=[
-                f"{t}#{BROKER_ID}:{self.layout[t][0]}:{len(self.layout[t])}#"
+                f"{t}#"
+                + ",".join(one.layout_to_write(t) for one in brokers if t in one.layout)
+                + "#"
                 for t in topics
             ],
         )
 
     def _register_consumer(self, body: Any) -> Any:
-        unknown = [t for t in body.topicList if t not in self.layout]
+        known = {topic for one in self._cluster for topic in one.layout}
+        unknown = [t for t in body.topicList if t not in known]
         if unknown:
             return pb.RegisterResponseM2CV2(errCode=431, errMsg=f"{unknown}")
         self._topics = list(body.topicList)
@@ -401,7 +449,10 @@ class ScriptedServer:
             errMsg="OK!",
             brokerConfigList=self._brokers,
             topicMetaInfoList=[
-                f"{t}#{BROKER_ID}:{len(self.layout[t])}:{self.layout[t][0]}:1"
+                f"{t}#"
+                + ",".join(
+                    one.layout_to_read(t) for one in self._cluster if t in one.layout
+                )
                 for t in self._topics
             ],
         )
@@ -426,7 +477,7 @@ class ScriptedServer:
         key = (body.groupName, body.topicName, body.partitionId)
         owner = self.owners.get(key)
         reply = pb.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!")
-        if body.opType == 32:
+        if body.opType == UNREGISTER:
             if owner is not None and owner.client_id == body.clientId:
                 del self.owners[key]
             return reply
@@ -436,6 +487,7 @@ class ScriptedServer:
             )
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
         position = min(max(body.currOffset // ENTRY, store.begin), store.end)
+        self.positions[key] = position * ENTRY
         self.owners[key] = Registration(
             body.clientId, position, frozenset(body.filterCondStr)
         )

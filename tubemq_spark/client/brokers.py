@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tubemq_spark.client.connection import Connection, connect
@@ -257,40 +257,86 @@ def register_all(
     groups: Sequence[str],
     partitions: Sequence[Partition],
     *,
+    offsets: Mapping[Partition, int] | None = None,
     priority: int = FLUSHED,
     token: Token | None = None,
 ) -> dict[Partition, Registered]:
     """Return where some partitions of a broker begin and end.
 
-    They are registered and let go, many at once.
+    As `register_on`; a token that the broker finds too old is replaced by asking a
+    master, once.
 
     Args:
         pool: Of connections.
         server: ``host:port`` of the broker.
-        client_id: Of the planner.
-        groups: Of planners; the first that nobody else uses at the moment is taken.
+        client_id: As there, as for the others.
+        groups: Of planners.
         partitions: All on this broker.
+        offsets: To register at.
         priority: What counts as there.
-        token: Where the cluster wants one; another one is asked for where it is too
-            old.
+        token: Where the cluster wants one.
 
     Raises:
+        TubeMQError: As `register_on`, or the masters refuse.
+    """
+
+    def register(token: Token | None) -> dict[Partition, Registered]:
+        return register_on(
+            pool.connection(server),
+            client_id,
+            groups,
+            partitions,
+            offsets=offsets,
+            priority=priority,
+            token=token,
+        )
+
+    token = pool.tokens.newest(token)
+    try:
+        return register(token)
+    except AuthError:
+        fresh = pool.tokens.renewed(token, groups[0], partitions[0].topic)
+        if fresh is None:
+            raise
+    return register(fresh)
+
+
+def register_on(
+    connection: Connection,
+    client_id: str,
+    groups: Sequence[str],
+    partitions: Sequence[Partition],
+    *,
+    offsets: Mapping[Partition, int] | None = None,
+    priority: int = FLUSHED,
+    token: Token | None = None,
+) -> dict[Partition, Registered]:
+    """Return where some partitions of a broker begin and end.
+
+    They are registered and let go, many at once. That also stores where the group is:
+    brokers keep the offset of a registration.
+
+    Args:
+        connection: To the broker.
+        client_id: Whose registrations these are.
+        groups: Not of readers; the first that nobody else uses at the moment is taken.
+        partitions: All on this broker.
+        offsets: To register at; the first there is where nothing is said.
+        priority: What counts as there.
+        token: Where the cluster wants one.
+
+    Raises:
+        AuthError: It is too old, or there is none.
+        PartitionOccupiedError: Others of all these groups have a partition.
         ServerError: The broker refuses.
         TransportError: It does not answer.
     """
-    token = pool.tokens.newest(token)
     found: dict[Partition, Registered] = {}
     for begin in range(0, len(partitions), _TOGETHER):
         some = partitions[begin : begin + _TOGETHER]
-        connection = pool.connection(server)
-        try:
-            part = _register_some(connection, client_id, groups, some, priority, token)
-        except AuthError:
-            token = pool.tokens.renewed(token, groups[0], some[0].topic)
-            if token is None:
-                raise
-            part = _register_some(connection, client_id, groups, some, priority, token)
-        found.update(part)
+        found |= _register_some(
+            connection, client_id, groups, some, offsets or {}, priority, token
+        )
     return found
 
 
@@ -299,6 +345,7 @@ def _register_some(
     client_id: str,
     groups: Sequence[str],
     partitions: Sequence[Partition],
+    offsets: Mapping[Partition, int],
     priority: int,
     token: Token | None,
 ) -> dict[Partition, Registered]:
@@ -311,7 +358,7 @@ def _register_some(
                 group,
                 one.topic,
                 one.partition_id,
-                0,
+                offsets.get(one, 0),
                 priority=priority,
                 token=token,
             )

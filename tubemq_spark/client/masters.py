@@ -13,13 +13,14 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.connection import Connection, connect
 from tubemq_spark.client.identity import Identity
 from tubemq_spark.errors import (
     AuthError,
+    GroupForbiddenError,
     NoMasterError,
     ServerError,
     TlsError,
@@ -95,17 +96,21 @@ class Masters:
         if connection is not None:
             connection.close()
 
-    def run(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Connection], T], timeout_s: float | None = None) -> T:
         """Do something with the master that serves.
 
         Args:
             work: Called with a connection, again with another where that one fails.
+            timeout_s: How long to look for one; 0 for asking each of them once, None
+                for ``operation.timeout``.
 
         Raises:
-            NoMasterError: None serves within ``operation.timeout``.
+            NoMasterError: None serves in time.
             ServerError: The one that serves refuses.
         """
-        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, self._options.operation_timeout_s)
+        if timeout_s is None:
+            timeout_s = self._options.operation_timeout_s
+        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, timeout_s)
         said: dict[str, TubeMQError] = {}
         while True:
             for _ in self._options.masters:
@@ -127,6 +132,11 @@ class Masters:
             if not self.identity.forget():
                 raise
         return work(connection)  # what the master gave has come to its end
+
+    def tell(self, request: messages.Request[Any]) -> None:
+        """Send what need not arrive to the master that served, if it is still there."""
+        if self._connection is not None and self._connection.is_open:
+            self._connection.call(request)
 
     def _connected(self, server: str) -> Connection:
         if self._connection is None or not self._connection.is_open:
@@ -153,7 +163,8 @@ class Masters:
         client_id, identity = new_client_id(group), self.identity
 
         def ask(connection: Connection) -> ClusterView:
-            registered = connection.ask(
+            registered = _register(
+                connection,
                 messages.register_consumer(
                     client_id,
                     group,
@@ -199,6 +210,24 @@ class Masters:
         return self.run(ask)
 
 
+def _register(
+    connection: Connection,
+    request: messages.Request[pb.RegisterResponseM2CV2],
+    subject: str,
+) -> pb.RegisterResponseM2CV2:
+    """Register a planner.
+
+    Another one of the group that asks about other topics at the moment is in its way,
+    and so is one that was killed, for 30 s.
+    """
+    try:
+        return connection.ask(request, subject=subject)
+    except GroupForbiddenError as error:
+        if error.code != codes.CLIENT_INCONSISTENT_TOPICSET:
+            raise
+        raise error.saying(error.message, retriable=True) from None
+
+
 def _partitions_of(view: ClusterView, topic: str) -> Sequence[object]:
     metadata = view.topics.get(topic)
     return metadata.partitions if metadata else ()
@@ -206,9 +235,10 @@ def _partitions_of(view: ClusterView, topic: str) -> Sequence[object]:
 
 def _none_serves(said: Mapping[str, TubeMQError]) -> TubeMQError:
     """Return why none serves, as the error to raise when there is no time left."""
-    errors = list(said.values())
-    if all(isinstance(error, TopicNotFoundError) for error in errors[-1:]):
-        return errors[-1]
+    for error in said.values():
+        # Only one that serves says so.
+        if isinstance(error, TopicNotFoundError | GroupForbiddenError):
+            return error
     answers = "; ".join(f"{server}: {error.message}" for server, error in said.items())
     return NoMasterError(
         f"None of the masters serves. {answers} Check `master.rpc`, and that one is up."
@@ -242,22 +272,25 @@ class Producer:
         self.topics = topics
         self._is_registered = False
 
-    def view(self) -> ClusterView:
+    def view(self, timeout_s: float | None = None) -> ClusterView:
         """Return brokers, the partitions open for writing, and a fresh token.
 
         Topics that are not open for writing are left out: also while their brokers
         restart.
 
+        Args:
+            timeout_s: As `Masters.run`.
+
         Raises:
             NoMasterError: As `Masters.run`.
         """
         try:
-            return self._masters.run(self._ask)
+            return self._masters.run(self._ask, timeout_s)
         except ServerError as error:
             if error.code != codes.HB_NO_NODE:
                 raise
             self._is_registered = False
-            return self._masters.run(self._ask)
+            return self._masters.run(self._ask, timeout_s)
 
     def _ask(self, connection: Connection) -> ClusterView:
         if not self._is_registered:
@@ -328,13 +361,10 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Tell the master that it ends."""
+        """Tell the master that it ends; one that does not hear it finds out itself."""
         if self._is_registered:
             self._is_registered = False
             certificate = self._masters.identity.certificate()
-            self._masters.run(
-                lambda connection: connection.ask(
-                    messages.close_producer(self.client_id, certificate=certificate),
-                    accepting=frozenset({codes.HB_NO_NODE}),
-                )
+            self._masters.tell(
+                messages.close_producer(self.client_id, certificate=certificate)
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from spark_topics.errors import OptionError
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
-from spark_topics.options.values import boolean, integer
+from spark_topics.options.values import boolean, integer, size
 from tubemq_spark.options.client import (
     CLIENT_SPECS,
     IGNORED,
@@ -81,6 +81,7 @@ class ReadOptions:
         fail_on_data_loss: Whether rows that are gone are an error.
         read_unflushed: Whether to read what brokers have in memory alone.
         max_rows: Most rows of a micro-batch, None for no limit.
+        max_bytes: Most bytes of a micro-batch, about; None for no limit.
         min_partitions: Into how many input partitions to split at least.
         not_found_pause_s: How long to wait where there is nothing at the moment.
         read_timeout_s: Longest silence of a partition that has more.
@@ -140,6 +141,14 @@ class ReadOptions:
         Scope.STREAM,
         "Most rows of a micro-batch; fewer where partitions share a store.",
         "maxOffsetsPerTrigger",
+    )
+    max_bytes: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        size(1, 2**53),
+        Scope.STREAM,
+        "Most bytes of a micro-batch, about: the next messages are looked at, further "
+        "ones count by the average of their topic.",
     )
     min_partitions: int | None = option(
         "minPartitions",

@@ -50,7 +50,7 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
     """
     group = batch_group(options)
     with Masters(options.client) as masters:
-        found = find_partitions(masters, options, group)
+        found = find_partitions(masters, options, group, wait=True)
     check_named(options.starting, "startingOffsets", found.brokers)
     check_named(options.ending, "endingOffsets", found.brokers)
     edges = find_edges(pool, found, found.brokers, options, group)

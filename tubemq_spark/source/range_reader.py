@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.brokers import BrokerPool, Consumer, Fetched, Registered
-from tubemq_spark.client.masters import new_client_id
+from tubemq_spark.client.masters import Masters, new_client_id
 from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
@@ -36,12 +37,19 @@ from tubemq_spark.errors import (
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask
-from tubemq_spark.source.discovery import group_slots, priority_of
+from tubemq_spark.source.discovery import (
+    find_partitions,
+    group_slots,
+    priority_of,
+)
 from tubemq_spark.source.ranges import Edges, loss, report
+from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire import codes
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import checksum
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED, Token
+
+logger = SYSTEM.logger("source")
 
 #: A registration that nobody uses is dropped by the broker after 30 s.
 _OCCUPIED_S = 35.0
@@ -88,6 +96,7 @@ class RangeReader:
         self._end = task.range.end
         self._slots = group_slots(task.group)
         self._slot = 0
+        self._has_said_occupied = False
         self._consumer: Consumer | None = None
         self._retry = Retry(
             _FIRST_PAUSE_S,
@@ -147,9 +156,14 @@ class RangeReader:
             try:
                 consumer, answer = self._try_slots(self._position, self._priority)
                 break
-            except PartitionOccupiedError:
+            except PartitionOccupiedError as error:
                 if time.monotonic() > deadline:
                     raise
+                if not self._has_said_occupied:
+                    self._has_said_occupied = True
+                    logger.warning(
+                        "Waiting up to %g s for other readers: %s", _OCCUPIED_S, error
+                    )
                 self._pause(1.0)
         try:
             self._check_registered(answer)
@@ -293,7 +307,7 @@ class RangeReader:
         )
 
     def _report_holes(self, fetched: Fetched, spanned: int) -> None:
-        if not self._options.fail_on_data_loss:
+        if not self._options.fail_on_data_loss or not self._is_alone():
             return
         raise DataLossError(
             f"Of {spanned} messages of {self._range.partition} from offset "
@@ -304,6 +318,14 @@ class RangeReader:
             wanted=str(fetched.start),
             available=str(fetched.end),
         )
+
+    def _is_alone(self) -> bool:
+        """Return whether the store still has no other partition than this one."""
+        with Masters(self._options.client) as masters:
+            found = find_partitions(masters, self._options, self._task.group)
+        is_dense = self._range.partition in found.dense
+        self._range = replace(self._range, is_dense=is_dense)
+        return is_dense
 
     # -- the cut -----------------------------------------------------------------------
 

@@ -92,10 +92,13 @@ class TopicMetadata(NamedTuple):
     Attributes:
         partitions: All that are open, in order.
         max_message_bytes: Largest message, None where it is not said.
+        closed: Those that are not open, as far as that is said: their broker is down
+            or starts, or lets nobody in.
     """
 
     partitions: tuple[Partition, ...]
     max_message_bytes: int | None = None
+    closed: tuple[Partition, ...] = ()
 
 
 class PartitionFailure(NamedTuple):
@@ -154,7 +157,7 @@ def decode_topic_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
 
 
 def decode_topic_meta_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Read topicMetaInfoList of a consumer: the partitions open for reading.
+    """Read topicMetaInfoList of a consumer: partitions, open for reading or not.
 
     Raises:
         ProtocolError: One does not have this form, or there are too many partitions.
@@ -166,12 +169,18 @@ def decode_topic_meta_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
         if not topic:
             raise _unreadable(info)
         found: set[Partition] = set()
+        closed: set[Partition] = set()
         for broker_id, stores, partitions, status in _layouts(layouts, 4, info):
-            if status == _SUBSCRIBABLE:
-                believed.add(
-                    found, topic, broker_id, stores=stores, partitions=partitions
-                )
-        topics[topic] = TopicMetadata(tuple(sorted(found)))
+            believed.add(
+                found if status == _SUBSCRIBABLE else closed,
+                topic,
+                broker_id,
+                stores=stores,
+                partitions=partitions,
+            )
+        topics[topic] = TopicMetadata(
+            tuple(sorted(found)), closed=tuple(sorted(closed))
+        )
     return topics
 
 

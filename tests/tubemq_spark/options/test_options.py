@@ -66,6 +66,8 @@ def test_offsets_of_partitions():
         ({"startingOffsets": '{"demo":{"1:0":true}}'}, "multiple of 28"),
         ({"startingOffsets": '{"demo":{"0":28}}'}, "broker:partition"),
         ({"startingOffsets": '{"demo":28}'}, "no partitions"),
+        ({"startingOffsets": '{"demo":{"1:0":28,"01:0":56}}'}, "demo/1:0 twice"),
+        ({"startingOffsets": "[" * 100_000}, "earliest, latest, or JSON"),
         ({"topic": "x", "startingOffsets": '{"demo":{"1:0":28}}'}, "is not read"),
         ({"startingOffsets": "latest", "bootstrap.from.max": "true"}, "both given"),
         ({"stream.id": "x" * 257}, "256 characters"),
@@ -124,6 +126,21 @@ def test_a_stream_has_no_end():
 def test_what_spark_adds_to_the_sink_of_a_stream_is_taken():
     added = {"checkpointLocation": "/data/checkpoint", "queryName": "copy"}
     parse_write_options({**LEAST, **added}, Scope.STREAM_WRITE)
+
+
+def test_limits_of_a_stream():
+    options = parse_read_options(
+        {**LEAST, "maxRowsPerTrigger": "7", "maxBytesPerTrigger": "512m"}, Scope.STREAM
+    )
+    assert (options.max_rows, options.max_bytes) == (7, 512 * 2**20)
+
+
+def test_how_a_write_is_made_sure():
+    options = parse_write_options(
+        {**LEAST, "confirm.flush": "true", "max.retries": "0"}, Scope.BATCH_WRITE
+    )
+    assert (options.confirm_flush, options.max_retries) == (True, 0)
+    assert parse_write_options(LEAST, Scope.BATCH_WRITE).max_retries is None
 
 
 def test_a_write_is_at_least_once():

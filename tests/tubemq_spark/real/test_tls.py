@@ -58,7 +58,7 @@ def tls(authority: Authority) -> TlsOptions:
     )
 
 
-def options_of(tube: TubeMQ, tls: TlsOptions, role: str = "master_tls") -> ReadOptions:
+def options_of(tube: TubeMQ, tls: TlsOptions, role: str = "master1_tls") -> ReadOptions:
     client = ClientOptions(
         masters=(f"{LOOPBACK}:{tube.ports[role]}",),
         operation_timeout_s=PATIENCE_S,
@@ -75,7 +75,7 @@ def test_the_page_runs(
     names: dict[str, Any] = {"spark": spark}
     (snippet,) = docs.snippets_of(docs.DOCS / "tubemq.md", "TLS and users")
     for shown, here in (
-        ("master-1:8716,master-2:8716", f"{LOOPBACK}:{tube.ports['master_tls']}"),
+        ("master-1:8716,master-2:8716", f"{LOOPBACK}:{tube.ports['master1_tls']}"),
         ("/etc/tubemq/authority.pem", str(tls.trust_path)),
         ("/etc/tubemq/client.pem", str(tls.identity_path)),
         ("/etc/tubemq/password", str(tmp_path / "password")),
@@ -97,7 +97,7 @@ def test_all_connections_are_to_the_ports_for_tls(tube: TubeMQ, tls: TlsOptions)
     options = options_of(tube, tls)
     with Masters(options.client) as masters:
         view = masters.readable("tests-tls", ["demo"])
-    assert view.brokers == {1: f"{LOOPBACK}:{tube.ports['broker_tls']}"}
+    assert view.brokers == {1: f"{LOOPBACK}:{tube.ports['broker1_tls']}"}
 
 
 def test_a_client_without_a_certificate_is_told(tube: TubeMQ, tls: TlsOptions):
@@ -109,7 +109,7 @@ def test_a_client_without_a_certificate_is_told(tube: TubeMQ, tls: TlsOptions):
         masters.readable("tests-tls", ["demo"])
 
 
-@pytest.mark.parametrize("role", ["master", "broker"])
+@pytest.mark.parametrize("role", ["master1", "broker1"])
 def test_the_wrong_port_is_told(tube: TubeMQ, tls: TlsOptions, role: str):
     for port, settings, text in (
         (f"{role}_tls", TlsOptions(), "wants TLS at this port"),

@@ -281,3 +281,13 @@ def test_only_what_is_flushed_is_asked_for(dense: ScriptedServer):
     read(dense, 0, 20)
     registers = [body for body in dense.seen["register"] if body.opType == 31]
     assert {body.qryPriorityId for body in registers} == {1}
+
+
+def test_who_waits_for_other_readers_says_so(
+    dense: ScriptedServer, caplog: pytest.LogCaptureFixture
+):
+    dense.script("register", *[refuse(410, "owned by x")] * 8)
+    assert read(dense, 0, 20) == numbers(0, 20)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= 30]
+    assert "Waiting up to 35 s for other readers" in warning
+    assert "owned by x" in warning

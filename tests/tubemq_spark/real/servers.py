@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests with real servers share: reads and writes that wait for busy machines."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.tubemq_servers import TubeMQ
+from tests.support.waiting import await_true
+from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.options import ClientOptions, ReadOptions
+from tubemq_spark.source.batch_plan import plan_batch
+
+#: Until what was written counts as there: brokers flush every few seconds.
+FLUSH_S = 300.0
+
+#: Other work may keep the machine busy: servers answer late then, and start slowly.
+PATIENCE_S = 300.0
+PATIENT = {"operation.timeout": f"{PATIENCE_S * 1000:.0f}"}
+
+
+def client_of(tube: TubeMQ) -> ClientOptions:
+    """Return options of a client of the servers."""
+    return ClientOptions(
+        masters=tuple(tube.masters.split(",")), operation_timeout_s=PATIENCE_S
+    )
+
+
+def read(spark: SparkSession, tube: TubeMQ, topic: str, **options: str) -> DataFrame:
+    """Return the rows of a topic."""
+    reader = spark.read.format("tubemq").option("master.rpc", tube.masters)
+    reader = reader.options(**PATIENT)
+    return reader.options(topic=topic, group=f"tests-{topic}", **options).load()
+
+
+def write(frame: DataFrame, tube: TubeMQ, topic: str | None, **options: str) -> None:
+    """Write rows, to the topics that they name where none is given."""
+    writer = frame.write.format("tubemq").option("master.rpc", tube.masters)
+    writer = writer.options(**PATIENT, **{"send.timeout": PATIENT["operation.timeout"]})
+    if topic is not None:
+        writer = writer.option("topic", topic)
+    writer.options(**options).mode("append").save()
+
+
+def stored(tube: TubeMQ, topic: str, *, unflushed: bool = False) -> int:
+    """Return how many offsets a batch would read of all partitions, by its plan."""
+    options = ReadOptions(
+        client_of(tube),
+        (topic,),
+        group=f"tests-count-{topic}",
+        read_unflushed=unflushed,
+    )
+    pool = BrokerPool(options.client)
+    try:
+        return sum(task.range.entries for task in plan_batch(pool, options))
+    finally:
+        pool.close()
+
+
+def await_stored(tube: TubeMQ, topic: str, count: int) -> None:
+    """Wait until so many messages count as there."""
+    await_true(lambda: stored(tube, topic) >= count, f"the flush of {topic}", FLUSH_S)
