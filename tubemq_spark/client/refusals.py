@@ -53,7 +53,7 @@ _AUTH_CURES = (
             "allows, by default 20 s: set them."
         ),
     ),
-    ("MasterCertificateInfo", "Set `usr.name` and `usr.password`."),
+    ("userName is Blank", "Set `usr.name` and `usr.password`."),
     (
         "authAuthorizedToken",
         (

@@ -108,7 +108,7 @@ def test_a_token_of_a_master_is_shown_until_it_is_refused():
     ("said", "text"),
     [
         (WRONG_CLOCK, "clock of .* and the server's differ"),
-        ("Server required MasterCertificateInfo!", r"Set `usr\.name` and"),
+        ("Illegal value: authInfo.userName is Blank!", r"Set `usr\.name` and"),
         ("userName or password is not correct!", r"Check `usr\.name` and `usr\.passw"),
     ],
 )
