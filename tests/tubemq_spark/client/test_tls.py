@@ -75,14 +75,14 @@ def trusting(authority: Authority, **more: object) -> TlsOptions:
 def options_of(front: TlsFront, tls: TlsOptions) -> ClientOptions:
     return ClientOptions(
         masters=(front.address,),
-        rpc_timeout_s=1.0,
+        rpc_timeout_s=20.0,
         connect_timeout_s=2.0,
         operation_timeout_s=5.0,
         tls=tls,
     )
 
 
-def ask(address: str, tls: TlsOptions | None, timeout_s: float = 2.0) -> int:
+def ask(address: str, tls: TlsOptions | None, timeout_s: float = 20.0) -> int:
     """Connect, send a message, and return its offset."""
     with connect(
         address, connect_timeout_s=timeout_s, timeout_s=timeout_s, tls=tls
