@@ -55,7 +55,7 @@ OWN_NETWORK = Path(__file__).with_name("own_network.py")
 _TOOLS = "org.apache.inlong.tubemq.server.tools"
 _ADMIN_TOKEN = "abc"
 _HEAP_MB = {"master": 512, "broker": 768}
-_PORTS = {"master": ("", "_web", "_meta"), "broker": ("", "_web", "_tls")}
+_PORTS = {"master": ("", "_web", "_meta"), "broker": ("", "_web")}
 
 #: Templates by which the master shows the answers of its web calls.
 _TEMPLATES = {
@@ -336,7 +336,7 @@ class TubeMQ:
                     brokerId=_id(name),
                     brokerIp=_host(name),
                     brokerPort=self.ports[name],
-                    brokerTLSPort=self.ports[f"{name}_tls"],
+                    brokerTLSPort=8124,
                     brokerWebPort=self.ports[f"{name}_web"],
                     deletePolicy="delete,168h",
                     numPartitions=1,

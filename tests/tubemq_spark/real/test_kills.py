@@ -16,8 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from tests.support.streaming import Job, Query
 from tests.support.tubemq_servers import TubeMQ
@@ -26,14 +24,14 @@ from tests.tubemq_spark.real.servers import (
     FLUSH_S,
     PATIENCE_S,
     PATIENT,
-    read,
-    write,
+    send,
+    values_of,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 #: Far more than the buffers hold between a broker and the task that reads.
-COUNT, PADDING = 240, "." * 100_000
+COUNT, PADDING = 240, b"." * 100_000
 MODULE = "tests.tubemq_spark.real.job"
 
 
@@ -86,27 +84,23 @@ def kill_workers(job: Job) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def give(spark: SparkSession, tube: TubeMQ, topic: str, part: int) -> None:
-    """Write the next rows, which are several micro-batches."""
-    rows = spark.range(part * COUNT, (part + 1) * COUNT).select(
-        f.concat_ws(" ", f.col("id").cast("string"), f.lit(PADDING)).alias("value")
-    )
-    write(rows, tube, topic, **{"confirm.flush": "true"})
+def give(tube: TubeMQ, topic: str, part: int) -> None:
+    """Write the next rows, which are several micro-batches, to the disk."""
+    rows = range(part * COUNT, (part + 1) * COUNT)
+    send(tube, topic, (b"%d %s" % (n, PADDING) for n in rows), confirm_flush=True)
 
 
 def numbers(query: Query) -> Counter[int]:
     return Counter(number for part in query.rows().values() for number in part)
 
 
-def test_a_stream_into_files_has_each_row_once(
-    spark: SparkSession, tube: TubeMQ, tmp_path: Path
-):
+def test_a_stream_into_files_has_each_row_once(tube: TubeMQ, tmp_path: Path):
     query = Query(tmp_path / "files", {})
     query.folder.mkdir()
     given = [specification(tube, query, "cut", None)]
 
     def held(running: Job, part: int) -> Held:
-        return Held(running, query, lambda: give(spark, tube, "cut", part))
+        return Held(running, query, lambda: give(tube, "cut", part))
 
     def await_rows(running: Job, parts: int, after: str) -> None:
         running.await_true(
@@ -135,9 +129,7 @@ def test_a_stream_into_files_has_each_row_once(
     assert set(found.values()) == {1}
 
 
-def test_a_stream_into_a_topic_loses_nothing(
-    spark: SparkSession, tube: TubeMQ, tmp_path: Path
-):
+def test_a_stream_into_a_topic_loses_nothing(tube: TubeMQ, tmp_path: Path):
     """At least once, with ``confirm.flush``: also over a broker that is killed."""
     query = Query(tmp_path / "topic", {})
     query.folder.mkdir()
@@ -149,11 +141,10 @@ def test_a_stream_into_a_topic_loses_nothing(
     given = [specification(tube, query, "cut_again", sink)]
 
     def held(running: Job, part: int) -> Held:
-        return Held(running, query, lambda: give(spark, tube, "cut_again", part))
+        return Held(running, query, lambda: give(tube, "cut_again", part))
 
     def copied() -> set[int]:
-        found = read(spark, tube, "cut_copy").select("value").collect()
-        return {int(row.value) for row in found}
+        return {int(value) for value in values_of(tube, "cut_copy")}
 
     with Job(given, tmp_path / "log", MODULE) as running:
         with held(running, 0):
@@ -171,17 +162,15 @@ def test_a_stream_into_a_topic_loses_nothing(
 
 @pytest.mark.parametrize("confirms", [True, False])
 def test_what_was_confirmed_outlives_a_broker_that_is_killed(
-    spark: SparkSession, tube: TubeMQ, confirms: bool
+    tube: TubeMQ, confirms: bool
 ):
     """And without confirmation the last seconds are lost, as the documents say."""
     topic = "confirmed" if confirms else "unconfirmed"
-    rows = spark.range(300).selectExpr("cast(id as string) as value")
-    write(rows, tube, topic, **{"confirm.flush": str(confirms).lower()})
+    send(tube, topic, (b"%d" % n for n in range(300)), confirm_flush=confirms)
     tube.stop_broker(kill=True)
     tube.start_broker()
     await_true(lambda: tube.is_live(topic), "the topic", FLUSH_S)
-    unflushed = read(spark, tube, topic, readUnflushed="true").select("value")
-    found = {int(row.value) for row in unflushed.collect()}
+    found = {int(value) for value in values_of(tube, topic, read_unflushed=True)}
     if confirms:
         assert found == set(range(300))
     else:
