@@ -364,10 +364,15 @@ class TubeMQ:
     def is_live(self, name: str) -> bool:
         """Return whether a topic can be written and read, on all brokers."""
         answer = self.admin("admin_query_topic_info", query=True, topicName=name)
-        text = json.dumps(answer)
-        return all(
-            text.count(f'"isSrvAccept{what}": true') >= len(self._brokers)
-            for what in ("Publish", "Subscribe")
+        runs = [
+            broker["runInfo"]
+            for topic in answer["data"]
+            for broker in topic["topicInfo"]
+        ]
+        return len(runs) == len(self._brokers) and all(
+            run.get(what) is True
+            for run in runs
+            for what in ("acceptPublish", "acceptSubscribe")
         )
 
     # -- processes -----------------------------------------------------------------
