@@ -166,7 +166,7 @@ class TubeMQ:
     ) -> None:
         self.stop()
 
-    def start(self, timeout: float = 300.0) -> None:
+    def start(self, timeout: float = 600.0) -> None:
         """Start all, and wait until all topics can be written and read.
 
         Raises:
@@ -186,8 +186,12 @@ class TubeMQ:
                 log_level="warn",
                 remove=self.folder,
             )
-        for name in self._masters:  # the first makes their group, others join it
-            self.start_master(name, deadline - time.monotonic())
+        first, *others = self._masters
+        self.start_master(first, deadline - time.monotonic())
+        for name in others:  # they join the group that the first has made
+            self._launch(name)
+        for name in others:
+            self._await_master(name, deadline)
         for name in self._brokers:
             self._add_broker(name, deadline)
             for topic in self._topics:
@@ -208,8 +212,8 @@ class TubeMQ:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def address(self, name: str) -> str:
-        """Return ``host:port`` of a server, such as ``broker1``."""
-        return f"{LOOPBACK}:{self.ports[name]}"
+        """Return ``host:port`` of a server, or of what it has: ``broker1_web``."""
+        return f"{_host(name)}:{self.ports[name]}"
 
     # -- servers that come and go --------------------------------------------------
 
@@ -229,9 +233,7 @@ class TubeMQ:
     def start_master(self, name: str, timeout: float = 180.0) -> None:
         """Start a master and wait for its ports; whether it serves is another thing."""
         self._launch(name)
-        deadline = time.monotonic() + timeout
-        self._await_port(name, deadline)
-        self._await_port(f"{name}_web", deadline)
+        self._await_master(name, time.monotonic() + timeout)
 
     def active_master(self) -> str:
         """Return the name of the master that serves.
@@ -301,7 +303,7 @@ class TubeMQ:
         """
         values = {"method": method, **{key: str(one) for key, one in fields.items()}}
         request = urllib.request.Request(
-            f"http://{LOOPBACK}:{self.ports[f'{name}_web']}/broker.htm",
+            f"http://{self.address(f'{name}_web')}/broker.htm",
             data=urllib.parse.urlencode(values).encode(),
         )
         with urllib.request.urlopen(request, timeout=20) as reply:
@@ -339,9 +341,9 @@ class TubeMQ:
                 self.admin(
                     "admin_add_broker_configure",
                     brokerId=_id(name),
-                    brokerIp=LOOPBACK,
+                    brokerIp=_host(name),
                     brokerPort=self.ports[name],
-                    brokerTLSPort=self.ports[f"{name}_tls"],
+                    brokerTLSPort=8124,
                     brokerWebPort=self.ports[f"{name}_web"],
                     deletePolicy="delete,168h",
                     numPartitions=1,
@@ -369,10 +371,15 @@ class TubeMQ:
     def is_live(self, name: str) -> bool:
         """Return whether a topic can be written and read, on all brokers."""
         answer = self.admin("admin_query_topic_info", query=True, topicName=name)
-        text = json.dumps(answer)
-        return all(
-            text.count(f'"isSrvAccept{what}": true') >= len(self._brokers)
-            for what in ("Publish", "Subscribe")
+        runs = [
+            broker["runInfo"]
+            for topic in answer["data"]
+            for broker in topic["topicInfo"]
+        ]
+        return len(runs) == len(self._brokers) and all(
+            run.get(what) is True
+            for run in runs
+            for what in ("acceptPublish", "acceptSubscribe")
         )
 
     # -- processes -----------------------------------------------------------------
@@ -382,9 +389,9 @@ class TubeMQ:
         if not sys.platform.startswith("linux") or shutil.which("nsenter") is None:
             return
         log = self.folder / "network.out"
-        ports = [str(port) for port in self.ports.values()]
+        addresses = [self.address(name) for name in self.ports]
         with log.open("wb") as output:
-            command = [sys.executable, "-I", str(OWN_NETWORK), *ports]
+            command = [sys.executable, "-I", str(OWN_NETWORK), *addresses]
             guard = start_guard(["", *command], self.folder, output)
         assert guard.stdout is not None
         with guard.stdout:
@@ -449,7 +456,7 @@ class TubeMQ:
     def _write_broker(self, name: str) -> None:
         broker = {
             "brokerId": _id(name),
-            "hostName": LOOPBACK,
+            "hostName": _host(name),
             "port": self.ports[name],
             "webPort": self.ports[f"{name}_web"],
             "masterAddressList": self.masters,
@@ -485,8 +492,12 @@ class TubeMQ:
             prefix=self._prefix,
         )
 
+    def _await_master(self, name: str, deadline: float) -> None:
+        self._await_port(name, deadline)
+        self._await_port(f"{name}_web", deadline)
+
     def _await_port(self, name: str, deadline: float) -> None:
-        address = (LOOPBACK, self.ports[name])
+        address = (_host(name), self.ports[name])
         while not _answers(address):
             self._check(deadline, f"port {address[1]}, {name}")
             time.sleep(0.1)
@@ -507,6 +518,13 @@ def _role(name: str) -> str:
 
 def _id(name: str) -> int:
     return int(name.removeprefix(_role(name)))
+
+
+def _host(name: str) -> str:
+    """Return where a server is: masters refuse two brokers on one host."""
+    server = name.partition("_")[0]
+    is_further = server.startswith("broker") and server != "broker1"
+    return f"127.0.0.{_id(server)}" if is_further else LOOPBACK
 
 
 def _answers(address: tuple[str, int]) -> bool:

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.tubemq_servers import TubeMQ
 from tests.support.waiting import await_true
 from tubemq_spark.client.brokers import BrokerPool
-from tubemq_spark.options import ClientOptions, ReadOptions
+from tubemq_spark.options import ClientOptions, ReadOptions, WriteOptions
+from tubemq_spark.sink.rows import Row
+from tubemq_spark.sink.sender import Sender, Sent
 from tubemq_spark.source.batch_plan import plan_batch
+from tubemq_spark.source.range_reader import RangeReader
+from tubemq_spark.wire.attributes import Stored
 
 #: Until what was written counts as there: brokers flush every few seconds.
 FLUSH_S = 300.0
@@ -60,3 +67,48 @@ def stored(tube: TubeMQ, topic: str, *, unflushed: bool = False) -> int:
 def await_stored(tube: TubeMQ, topic: str, count: int) -> None:
     """Wait until so many messages count as there."""
     await_true(lambda: stored(tube, topic) >= count, f"the flush of {topic}", FLUSH_S)
+
+
+def send(tube: TubeMQ, topic: str, values: Iterable[bytes], **options: object) -> Sent:
+    """Write messages without Spark.
+
+    Args:
+        tube: The servers.
+        topic: Where to.
+        values: Of the messages.
+        **options: Fields of ``WriteOptions``.
+    """
+    client = client_of(tube)
+    chosen = WriteOptions(client=client, topic=(topic,), send_timeout_s=PATIENCE_S)
+    pool = BrokerPool(client)
+    sender = Sender(pool, replace(chosen, **options))  # type: ignore[arg-type]
+    try:
+        sender.send(
+            Row(topic, Stored(one, 0), None, None, None, None) for one in values
+        )
+        return sender.finish()
+    finally:
+        sender.close()
+        pool.close()
+
+
+def values_of(tube: TubeMQ, topic: str, **options: object) -> list[bytes]:
+    """Return the messages of a topic, read without Spark.
+
+    Args:
+        tube: The servers.
+        topic: To read.
+        **options: Fields of ``ReadOptions``.
+    """
+    chosen = ReadOptions(client_of(tube), (topic,), group=f"tests-{topic}")
+    chosen = replace(chosen, **options)  # type: ignore[arg-type]
+    pool = BrokerPool(chosen.client)
+    try:
+        return [
+            message.payLoadData
+            for task in plan_batch(pool, chosen)
+            for piece in RangeReader(pool, task, chosen).pieces()
+            for message in piece.messages
+        ]
+    finally:
+        pool.close()

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from tests.tubemq_spark.real.servers import (
     PATIENT,
     await_stored,
     client_of,
-    read,
+    send,
     stored,
-    write,
+    values_of,
 )
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
@@ -33,7 +34,7 @@ from tubemq_spark.errors import TransportError
 from tubemq_spark.options import ReadOptions, WriteOptions
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.sink.sender import Sender, Sent
-from tubemq_spark.source.batch_plan import plan_batch
+from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.wire.attributes import Stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -126,38 +127,38 @@ def await_rows(query: Any, seen: Counter[int], count: int) -> None:
     await_true(came, f"{count} rows of the stream", FLUSH_S)
 
 
-def test_topics_are_on_both_brokers(spark: SparkSession, tube_cluster: TubeMQ):
-    """Partition ids repeat on each broker."""
-    rows = spark.range(400).selectExpr("cast(id as string) as value")
-    write(rows, tube_cluster, "spread", **{"confirm.flush": "true"})
-    found = read(spark, tube_cluster, "spread").collect()
-    assert sorted(int(row.value) for row in found) == list(range(400))
-    places = Counter((row["__broker"], row["__partition"]) for row in found)
-    assert set(places) == {(1, 0), (1, 10000), (2, 0), (2, 10000)}
-
-    # A broker that the master knows to be down: the batch would be incomplete.
-    tube_cluster.stop_broker("broker2")
+def test_topics_are_on_both_brokers(tube_cluster: TubeMQ):
+    """Partition ids repeat on each; without one of them a batch would be less."""
+    send(tube_cluster, "spread", (b"%d" % n for n in range(400)), confirm_flush=True)
+    assert sorted(map(int, values_of(tube_cluster, "spread"))) == list(range(400))
     options = ReadOptions(client_of(tube_cluster), ("spread",), group="tests-down")
+    pool = BrokerPool(options.client)
+    assert places(plan_batch(pool, options)) == {
+        *("spread/1:0", "spread/1:10000", "spread/2:0", "spread/2:10000"),
+    }
+
+    tube_cluster.stop_broker("broker2")
     with Masters(options.client) as masters:
-        await_true(
-            lambda: bool(
-                masters.readable("tests-x", ["spread"]).topics["spread"].closed
-            ),
-            "the master's notice of it",
-            PATIENCE_S,
-        )
-    write(rows.selectExpr("'later' as value"), tube_cluster, "spread")
-    hasty = {"operation.timeout": "1000"}
-    with pytest.raises(
-        Exception, match="spread/2:0, spread/2:10000 cannot be read now"
-    ):
-        read(spark, tube_cluster, "spread", **hasty).collect()
-    some = read(spark, tube_cluster, "spread", failOnDataLoss="false", **hasty)
-    assert {row["__broker"] for row in some.collect()} == {1}
+
+        def is_closed() -> bool:
+            return bool(masters.readable("tests-x", ["spread"]).topics["spread"].closed)
+
+        await_true(is_closed, "the master's notice of it", PATIENCE_S)
+    send(tube_cluster, "spread", (b"%d" % n for n in range(400, 500)))
+    hasty = replace(options.client, operation_timeout_s=1.0)
+    lost = "spread/2:0, spread/2:10000 cannot be read now"
+    with pytest.raises(TransportError, match=lost):
+        plan_batch(pool, replace(options, client=hasty))
+    some = plan_batch(pool, replace(options, client=hasty, fail_on_data_loss=False))
+    assert places(some) == {"spread/1:0", "spread/1:10000"}
     tube_cluster.start_broker("broker2")
-    await_stored(tube_cluster, "spread", 800)
-    again = read(spark, tube_cluster, "spread").where("value <> 'later'").collect()
-    assert sorted(int(row.value) for row in again) == list(range(400))
+    pool.close()
+    await_stored(tube_cluster, "spread", 500)
+    assert sorted(map(int, values_of(tube_cluster, "spread"))) == list(range(500))
+
+
+def places(tasks: Iterable[ReadTask]) -> set[str]:
+    return {str(task.range.partition) for task in tasks}
 
 
 def test_streams_and_writes_go_on_over_masters_and_brokers_that_die(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     ENTRY,
     ScriptedServer,
@@ -360,6 +361,8 @@ def test_what_a_dead_broker_took_along_is_not_read_twice(server: ScriptedServer)
     assert stream.latest(end) is end
     for number in range(3):
         server.append("t", 0, b"%d" % number)
+    # A plan that found nothing and took long is not made again at once.
+    await_true(lambda: stream.latest(end) is not end, "a plan")
     later = stream.latest(end)
     assert ranges(stream, end, later) == [("t/1:0", 8 * ENTRY, 11 * ENTRY)]
 
