@@ -108,6 +108,7 @@ class Registration:
     client_id: str
     position: int  # of the next get, in entries
     filters: frozenset[str] = frozenset()
+    priority: int | None = None
 
 
 #: What a script may do with a request: answer, or not at all.
@@ -143,6 +144,8 @@ class Session:
             data = part.SerializeToString()
             payload += _varint(len(data)) + data
         frame = encode_frame(serial, payload)
+        if self in self.server.deaf:
+            return
         with contextlib.suppress(OSError):
             self.sock.sendall(frame)
 
@@ -153,6 +156,14 @@ def _varint(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
+
+
+def java_hash(text: str) -> int:
+    """By which brokers compare message types: it is the same for Aa and BB."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) % 2**32
+    return value
 
 
 def silence(session: Session, serial: int, method: int, body: Any) -> None:
@@ -186,6 +197,13 @@ def store_silently(session: Session, serial: int, method: int, body: Any) -> Non
     session.server.act(body)
 
 
+def and_restart(session: Session, serial: int, method: int, body: Any) -> None:
+    """Do as asked, answer, and be restarted: nobody is known any more."""
+    passing(session, serial, method, body)
+    session.server.forget_registrations()
+    session.server.cut_all()
+
+
 def twice(session: Session, serial: int, method: int, body: Any) -> None:
     """Do as asked, and answer two times."""
     reply = session.server.act(body)
@@ -212,6 +230,7 @@ class ScriptedServer:
         stores: By topic and number.
         owners: Registrations by group, topic and partition.
         publishable: Whether the master names any topic to producers.
+        deaf: Connections on which nothing is answered any more.
         pool: Connections to it.
     """
 
@@ -234,6 +253,7 @@ class ScriptedServer:
         }
         self.owners: dict[tuple[str, str, int], Registration] = {}
         self.publishable = True
+        self.deaf: set[Session] = set()
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -342,7 +362,7 @@ class ScriptedServer:
             parts.append(payload[at : at + size])
             at += size
         request = parse(pb.RequestBody(), parts[2])
-        if not request.timeout:
+        if not request.timeout or session in self.deaf:
             return  # as a broker: not a word
         body = parse(REQUESTS[request.method](), request.request)
         name = NAMES[request.method]
@@ -431,7 +451,10 @@ class ScriptedServer:
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
         position = min(max(body.currOffset // ENTRY, store.begin), store.end)
         self.owners[key] = Registration(
-            body.clientId, position, frozenset(body.filterCondStr)
+            body.clientId,
+            position,
+            frozenset(body.filterCondStr),
+            body.qryPriorityId,
         )
         reply.currOffset = position * ENTRY
         reply.maxOffset = store.end * ENTRY
@@ -453,11 +476,12 @@ class ScriptedServer:
         if self._half:
             count = max(1, count // 2)
         owner.position = start + count
+        hashes = {java_hash(one) for one in owner.filters}
         some = [
             entry.message
             for entry in store.entries[start : start + count]
             if entry.partition_id == body.partitionId
-            and (not owner.filters or entry.msg_type in owner.filters)
+            and (not owner.filters or java_hash(entry.msg_type) in hashes)
         ]
         return pb.GetMessageResponseB2C(
             success=True,
@@ -465,6 +489,26 @@ class ScriptedServer:
             errMsg="OK!",
             messages=some,
             currOffset=start * ENTRY,
+        )
+
+    def _heartbeat(self, body: Any) -> Any:
+        failures = []
+        for info in body.partitionInfo:
+            topic, _, partition_id = info.rpartition("#")[2].rpartition(":")
+            owner = self.owners.get((body.groupName, topic, int(partition_id)))
+            if owner is None:
+                failures.append(f"411:{info}")
+            elif owner.client_id != body.clientId:
+                failures.append(f"412:{info}")
+            else:
+                priority = body.HasField("qryPriorityId")
+                owner.priority = body.qryPriorityId if priority else None
+        return pb.HeartBeatResponseB2C(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            hasPartFailure=bool(failures),
+            failureInfo=failures,
         )
 
     def _commit(self, body: Any) -> Any:
@@ -495,6 +539,7 @@ _ACTIONS: dict[type[Any], Callable[[ScriptedServer, Any], Any]] = {
     pb.GetPartMetaRequestC2M: ScriptedServer._metadata,
     pb.SendMessageRequestP2B: ScriptedServer._send,
     pb.RegisterRequestC2B: ScriptedServer._register,
+    pb.HeartBeatRequestC2B: ScriptedServer._heartbeat,
     pb.GetMessageRequestC2B: ScriptedServer._get,
     pb.CommitOffsetRequestC2B: ScriptedServer._commit,
 }
