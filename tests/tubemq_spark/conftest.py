@@ -18,13 +18,23 @@ TOPICS = (
     Topic("written", stores=3),
     Topic("sunk", stores=2),
     Topic("killed", stores=3),
+    Topic("java_dense", stores=3),
+    Topic("java_shared", partitions=3),
+    Topic("java_sunk", stores=3),
+    Topic("large", max_message_mb=3),
+    Topic("torn"),
+    Topic("alike"),
+    Topic("planned"),
+    Topic("held"),
+    Topic("rested"),
+    Topic("rested_less"),
     Topic("demo", stores=3),
     Topic("demo_copy", stores=3),
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tube() -> Iterator[TubeMQ]:
-    """The servers of a module; up after some 40 seconds."""
+    """The servers of a run; up after some 40 seconds."""
     with TubeMQ(TOPICS) as servers:
         yield servers

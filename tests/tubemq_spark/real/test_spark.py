@@ -49,9 +49,17 @@ def client_of(tube: TubeMQ) -> ClientOptions:
     return ClientOptions(masters=(tube.masters,), operation_timeout_s=PATIENCE_S)
 
 
-def read(spark: SparkSession, tube: TubeMQ, topic: str, **options: str) -> DataFrame:
+def read(
+    spark: SparkSession,
+    tube: TubeMQ,
+    topic: str,
+    schema: str | None = None,
+    **options: str,
+) -> DataFrame:
     reader = spark.read.format("tubemq").option("master.rpc", tube.masters)
     reader = reader.options(**PATIENT)
+    if schema is not None:
+        reader = reader.schema(schema)
     return reader.options(topic=topic, group=f"tests-{topic}", **options).load()
 
 

@@ -15,6 +15,7 @@ from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     BROKER_ID,
     ENTRY,
+    NAMES,
     Action,
     ScriptedServer,
     Session,
@@ -392,16 +393,20 @@ class Zombie:
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server = server
+        self._session: Session | None = None
         self._body: Any = None
 
     def die(self, session: Session, serial: int, method: int, body: Any) -> None:
         """Cut the connection, and keep what it asked for."""
-        self._body = body
+        self._session, self._body = session, body
         cut(session, serial, method, body)
 
     def rise(self, session: Session, serial: int, method: int, body: Any) -> None:
-        """Carry it out just before another request."""
-        self._server.act(self._body)
+        """Carry it out just before a request of the next connection."""
+        if session is self._session:
+            self._server.script(NAMES[method], self.rise)
+        else:
+            self._server.act(self._body)
         passing(session, serial, method, body)
 
 
