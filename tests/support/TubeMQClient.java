@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.inlong.tubemq.client.common.ConfirmResult;
 import org.apache.inlong.tubemq.client.common.ConsumeResult;
@@ -34,13 +35,19 @@ import org.apache.inlong.tubemq.corebase.rv.ProcessResult;
 class TubeMQClient {
     private static final String[] TYPES = {"A", "B", "Aa", "BB"};
 
-    public static void main(String[] args) throws Throwable {
-        switch (args[0]) {
-            case "write" -> write(args[1], args[2], Integer.parseInt(args[3]));
-            default -> read(args[0].equals("read"), args);
+    public static void main(String[] args) {
+        int code = 0;
+        try {
+            switch (args[0]) {
+                case "write" -> write(args[1], args[2], Integer.parseInt(args[3]));
+                default -> read(args[0].equals("read"), args);
+            }
+        } catch (Throwable error) {
+            error.printStackTrace();
+            code = 1;
         }
         System.out.flush();
-        Runtime.getRuntime().halt(0); // the client has threads that stay
+        Runtime.getRuntime().halt(code); // the client has threads that stay
     }
 
     // -- writing -------------------------------------------------------------------------
@@ -135,7 +142,6 @@ class TubeMQClient {
         if (!prints) {
             System.out.println("tube\t" + rows + "\t" + seconds);
         }
-        consumer.shutdown();
     }
 
     /** One thread for each partition, until all have got to their ends. */
@@ -143,36 +149,31 @@ class TubeMQClient {
             ClientBalanceConsumer consumer, Map<String, Long> left, boolean prints)
             throws Exception {
         AtomicLong rows = new AtomicLong();
-        Thread[] threads = new Thread[prints ? 1 : left.size()];
-        for (int at = 0; at < threads.length; at++) {
-            threads[at] = new Thread(() -> {
+        CountDownLatch partitions = new CountDownLatch(left.size());
+        int threads = prints ? 1 : left.size();
+        for (int at = 0; at < threads; at++) {
+            Thread thread = new Thread(() -> {
                 try {
-                    takeSome(consumer, left, prints, rows);
+                    takeSome(consumer, left, prints, rows, partitions);
                 } catch (Throwable error) {
                     error.printStackTrace();
                     Runtime.getRuntime().halt(1);
                 }
             });
-            threads[at].start();
+            thread.setDaemon(true); // it may wait for a partition that never comes
+            thread.start();
         }
-        for (Thread thread : threads) {
-            thread.join();
-        }
+        partitions.await();
         return rows.get();
     }
 
     private static void takeSome(
             ClientBalanceConsumer consumer, Map<String, Long> left, boolean prints,
-            AtomicLong rows) throws Exception {
+            AtomicLong rows, CountDownLatch partitions) throws Exception {
         ConsumeResult got = new ConsumeResult();
         ConfirmResult confirmed = new ConfirmResult();
         ProcessResult result = new ProcessResult();
-        while (true) {
-            synchronized (left) {
-                if (left.isEmpty()) {
-                    return;
-                }
-            }
+        while (partitions.getCount() > 0) {
             if (!consumer.getMessage(got)) {
                 continue; // nothing at the moment, or others have all partitions
             }
@@ -189,6 +190,7 @@ class TubeMQClient {
                 if (end != null && confirmed.getCurrOffset() >= end) {
                     left.remove(key);
                     consumer.disconnectFromPartition(key, result);
+                    partitions.countDown();
                 }
             }
         }

@@ -75,10 +75,16 @@ class JavaClient:
         lines = self._run("read", topic, group, types, _ends(ends))
         return [_message(line) for line in lines]
 
-    def drain(self, topic: str, group: str, ends: Mapping[int, int]) -> float:
-        """Read it and drop it; return the seconds, from its first registration on."""
-        ((_, _, seconds),) = self._run("drain", topic, group, "-", _ends(ends))
-        return float(seconds)
+    def drain(
+        self, topic: str, group: str, ends: Mapping[int, int]
+    ) -> tuple[int, float]:
+        """Read a topic and drop it.
+
+        Returns:
+            How many messages it had, and the seconds from the first registration on.
+        """
+        ((_, rows, seconds),) = self._run("drain", topic, group, "-", _ends(ends))
+        return int(rows), float(seconds)
 
     def _run(self, what: str, *words: str) -> list[list[str]]:
         output = _run(*self._command, what, self._masters, *words)

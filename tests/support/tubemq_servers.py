@@ -89,6 +89,7 @@ class TubeMQ:
         topics: All topics that there will be, but for those of ``add_topic``.
         broker_settings: Of the broker's ini file, beside the ones here.
         master_settings: Of the master's.
+        is_short_lived: Whether they are to start fast, or to be as fast as they can.
 
     Attributes:
         masters: Addresses as clients are given them.
@@ -101,7 +102,10 @@ class TubeMQ:
         topics: Sequence[Topic],
         broker_settings: Mapping[str, str] | None = None,
         master_settings: Mapping[str, str] | None = None,
+        *,
+        is_short_lived: bool = True,
     ) -> None:
+        self._is_short_lived = is_short_lived
         self._topics = list(topics)
         self._settings = {
             "broker": dict(broker_settings or {}),
@@ -145,7 +149,12 @@ class TubeMQ:
             folder = self.folder / role
             folder.mkdir()
             self._jvms[role] = Jvm(
-                folder, class_path, heap_mb, log_level="warn", remove=self.folder
+                folder,
+                class_path,
+                heap_mb,
+                log_level="warn",
+                remove=self.folder,
+                is_short_lived=self._is_short_lived,
             )
         self._start_role("master")
         self._await_port("master", deadline)

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,17 +21,22 @@ from tests.tubemq_spark.real.test_spark import (
     read,
     stored,
 )
+from tubemq_spark.arrow.decode import Decoder
 from tubemq_spark.client import heart
 from tubemq_spark.client.brokers import BrokerPool, Consumer
 from tubemq_spark.client.masters import Masters, Producer
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.wire import messages
 from tubemq_spark.wire.attributes import Body, Stored, encode_body
+from tubemq_spark.wire.metadata import Partition
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+VALUE = pa.schema([("value", pa.binary())])
 
 #: Longer than brokers of tests keep a registration: 20 s, looked at now and then.
 REST_S = 45.0
@@ -190,3 +199,91 @@ def test_a_reader_that_rests_keeps_its_registration(
     got += [value for piece in pieces for value in piece.bodies]
     assert got == values
     assert one.reconnects == (0 if beats else 1)
+
+
+def fill(
+    tube: TubeMQ, pool: BrokerPool, topic: str, count: int, chance: random.Random
+) -> dict[Partition, dict[int, tuple[bytes, str | None]]]:
+    """Store messages of random types and partitions, and return them by offset."""
+    truth: dict[Partition, dict[int, tuple[bytes, str | None]]] = {}
+    with Masters(client_of(tube)) as masters:
+        producer = Producer(masters, [topic])
+        view = producer.wait_for(300.0)
+        partitions = view.topics[topic].partitions
+        connection = pool.connection(view.brokers[1])
+        for begin in range(0, count, 200):
+            some = [
+                (
+                    chance.choice(partitions),
+                    b"%d" % n,
+                    chance.choice([None, "Aa", "BB"]),
+                )
+                for n in range(begin, begin + 200)
+            ]
+            calls = connection.call_all(
+                [
+                    messages.send(
+                        producer.client_id,
+                        topic,
+                        partition.partition_id,
+                        encode_body(Body(value, type_)),
+                        msg_type=type_,
+                        token=view.token,
+                    )
+                    for partition, value, type_ in some
+                ]
+            )
+            for call, (partition, value, type_) in zip(calls, some, strict=True):
+                offset = connection.reply(call).appendOffset
+                truth.setdefault(partition, {})[offset] = (value, type_)
+        producer.close()
+    return truth
+
+
+@pytest.mark.parametrize(
+    ("topic", "per_store"), [("kills_1x3", 3), ("kills_2x2", 2), ("kills_3x1", 1)]
+)
+def test_random_reads_over_kills_are_exact(
+    tube: TubeMQ, pool: BrokerPool, topic: str, per_store: int
+):
+    """Of random ranges, filtered or not, while the broker dies, or stops in order."""
+    chance = random.Random(11)
+    truth = fill(tube, pool, topic, 3000, chance)
+    await_stored(tube, topic, 3000 * per_store)
+    options = options_of(tube, topic)
+    plan = {task.range.partition: task for task in plan_batch(pool, options)}
+    is_over = threading.Event()
+
+    def read_on(seed: int) -> int:
+        mine = random.Random(seed)
+        count = 0
+        while not is_over.is_set():
+            task = plan[mine.choice(sorted(plan))]
+            whole = task.range
+            cuts = range(0, whole.end + ENTRY_BYTES, ENTRY_BYTES)
+            start, end = sorted(mine.sample(cuts, 2))
+            types = mine.choice([None, ("Aa",), ("BB",)])
+            part = replace(task, range=replace(whole, start=start, end=end))
+            decoder = Decoder(VALUE, whole.partition, types or ())
+            reader = RangeReader(pool, part, replace(options, filters=types))
+            got: list[bytes] = []
+            for piece in reader.pieces():
+                got += decoder.decode(*piece).column("value").to_pylist()
+            assert got == [
+                value
+                for offset, (value, type_) in sorted(truth[whole.partition].items())
+                if start <= offset < end and (types is None or type_ in types)
+            ], (whole.partition, start, end, types)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as readers:
+        running = [readers.submit(read_on, seed) for seed in range(2)]
+        try:
+            for kill in (True, False, True):
+                threading.Event().wait(2.0)
+                tube.stop_broker(kill=kill)
+                tube.start_broker()
+        finally:
+            is_over.set()
+        assert all(one.result(300.0) > 0 for one in running)
