@@ -24,6 +24,9 @@ from tubemq_spark.wire.metadata import Partition
 #: Types of the columns, by name.
 TYPES = {name: ARROW_TYPES[read.type] for name, read in columns.READ.items()}
 
+#: Columns for which attributes have to be decoded.
+_OF_ATTRIBUTES = {columns.MSG_TYPE, columns.MSG_TIME, columns.ATTRIBUTES}
+
 #: Attributes are often those of the message before. So many are kept decoded, and none
 #: that is longer.
 _MAX_KEPT, _MAX_KEPT_BYTES = 1000, 500
@@ -74,6 +77,9 @@ class Decoder:
         self._schema = schema
         self._partition = partition
         self._filters = frozenset(filters)
+        self._wants_attributes = bool(filters) or not _OF_ATTRIBUTES.isdisjoint(
+            schema.names
+        )
         self._kept: dict[bytes, _Attributes] = {}
 
     def decode(
@@ -126,7 +132,8 @@ class Decoder:
             if flags[number]:
                 try:
                     text, values[number] = split_body(body)
-                    attributes[number] = known(text) or self._attributes(text)
+                    if self._wants_attributes:
+                        attributes[number] = known(text) or self._attributes(text)
                 except ProtocolError as error:
                     raise CorruptMessageError(
                         error.message,
