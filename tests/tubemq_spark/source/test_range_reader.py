@@ -226,6 +226,17 @@ def test_a_log_that_was_rolled_back_is_a_loss(dense: ScriptedServer):
         read(dense, 0, 20)
 
 
+@pytest.mark.parametrize(("start", "wanted"), [(2, 560), (10, 280)])
+def test_a_topic_that_was_made_anew_is_a_loss(
+    dense: ScriptedServer, start: int, wanted: int
+):
+    """Its offsets begin at 0 again; nothing else tells it from the old one."""
+    del dense.stores["t", 0].entries[6:]
+    with pytest.raises(DataLossError, match=f"offset {wanted} .* ends at 168"):
+        read(dense, start, 20)
+    assert read(dense, start, 20, fail_on_data_loss=False) == numbers(start, 6)
+
+
 def test_a_hole_in_a_dense_partition_is_a_loss(dense: ScriptedServer):
     del dense.stores["t", 0].entries[5]
     dense.stores["t", 0].entries.insert(5, dense.stores["t", 0].entries[0])
