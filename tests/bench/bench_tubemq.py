@@ -61,7 +61,7 @@ _SETTINGS = {
     "maxIndexSegmentSize": str(22020096),
 }
 
-_COLUMNS = {
+COLUMNS = {
     "value only": ("value",),
     "all columns": tuple(TYPES),
 }
@@ -89,7 +89,7 @@ class _Kind:
         return f"bench_{self.size_bytes}_{int(self.has_attributes)}"
 
 
-_KINDS = (
+KINDS = (
     _Kind("100 B", 100),
     _Kind("100 B with attributes", 100, 1, True),
     _Kind("1 KiB", 1024, 2),
@@ -100,9 +100,9 @@ _SINK, _SYNCHRONOUS = "bench_sink", "bench_synchronous"
 
 def run_decode(rows: int, repeats: int) -> Iterator[Case]:
     """Replies of gets become RecordBatches, without a server: the processor's time."""
-    for kind in _KINDS[:3]:
+    for kind in KINDS[:3]:
         some = _reply(kind, _BATCH_ROWS)
-        for name, wanted in _COLUMNS.items():
+        for name, wanted in COLUMNS.items():
             decoder = Decoder(_schema(wanted), Partition("t", 1, 0))
             decode = partial(_decode, some, decoder, rows // _BATCH_ROWS)
             (seconds,) = in_turns({name: cpu(decode)}, repeats).values()
@@ -146,7 +146,7 @@ def _decode(data: bytes, decoder: Decoder, times: int) -> None:
 
 def run(spark: SparkSession, rows: int, repeats: int) -> Iterator[Case]:
     """Reads and writes through a master and a broker of our own."""
-    topics = [kind.topic for kind in _KINDS] + [_SINK, _SYNCHRONOUS]
+    topics = [kind.topic for kind in KINDS] + [_SINK, _SYNCHRONOUS]
     with contextlib.ExitStack() as stack:
         note("starting TubeMQ")
         tube = stack.enter_context(
@@ -160,7 +160,7 @@ def run(spark: SparkSession, rows: int, repeats: int) -> Iterator[Case]:
         java = JavaClient(Path(folder), tube.masters, ("-Xmx1g",))
         yield from _writes(tube, rows // 10, repeats)
         spark.dataSource.register(TubeMQDataSource)
-        for kind in _KINDS:
+        for kind in KINDS:
             tasks = _fill(tube, kind, rows // kind.fewer)
             yield from _reads(tube, java, spark, kind, tasks, repeats)
 
@@ -184,16 +184,29 @@ def _reads(
         "drain": partial(drain, ranges[:1]),
         **{
             name: wall(partial(_read, tasks[0], options, wanted))
-            for name, wanted in _COLUMNS.items()
+            for name, wanted in COLUMNS.items()
         },
         "drain all": partial(drain, ranges),
         "spark": wall(partial(_to_noop, spark, tube, kind)),
         "java": partial(_drain_by_java, java, kind, ends),
     }
     seconds = in_turns(measures, repeats)
+    yield from read_cases(kind, [one.entries for one in ranges], seconds)
+
+
+def read_cases(
+    kind: _Kind, entries: Sequence[int], seconds: dict[str, list[float]]
+) -> Iterator[Case]:
+    """What was measured of reads, as lines.
+
+    Args:
+        kind: Of which messages.
+        entries: Of each partition; the first one is read by itself.
+        seconds: By what was measured.
+    """
 
     def case(
-        key: str, what: str, rows: int, limit: str, by: str, **more: float
+        key: str, what: str, rows: int, limit: str = "", by: str = "", **more: float
     ) -> Case:
         return Case(
             "tubemq",
@@ -206,14 +219,14 @@ def _reads(
             **more,
         )
 
-    one, every = ranges[0].entries, sum(part.entries for part in ranges)
+    one, every = entries[0], sum(entries)
     yield case("drain", "null drain of a partition", one)
-    for name in _COLUMNS:
+    for name in COLUMNS:
         yield case(
             name, f"a partition, {name}", one, "null drain", "drain", target=_TO_DRAIN
         )
-    yield case("drain all", f"null drain of {len(ranges)}", every)
-    yield case("java", f"Java client, {len(ranges)} threads", every)
+    yield case("drain all", f"null drain of {len(entries)}", every)
+    yield case("java", f"Java client, {len(entries)} threads", every)
     for limit, by in (("null drain", "drain all"), ("Java client", "java")):
         yield case("spark", "Spark, all columns", every, limit, by)
 
@@ -281,7 +294,7 @@ def _batch(kind: _Kind, first: int, rows: int) -> pa.RecordBatch:
 
 def _writes(tube: TubeMQ, rows: int, repeats: int) -> Iterator[Case]:
     note("TubeMQ: writes")
-    kind = _KINDS[0]
+    kind = KINDS[0]
     batch = _batch(kind, 0, _BATCH_ROWS)
     rows = rows // _BATCH_ROWS * _BATCH_ROWS
     write = partial(_write, tube, _SINK, [batch] * (rows // _BATCH_ROWS))
