@@ -109,6 +109,7 @@ class TubeMQ:
             that end in ``_tls``. See ``tubemq_tls.py``.
         masters: How many there are.
         brokers: How many there are.
+        is_short_lived: Whether they are to start fast, or to be as fast as they can.
 
     Attributes:
         masters: Addresses as clients are given them.
@@ -127,7 +128,9 @@ class TubeMQ:
         *,
         masters: int = 1,
         brokers: int = 1,
+        is_short_lived: bool = True,
     ) -> None:
+        self._is_short_lived = is_short_lived
         self._topics = list(topics)
         self._masters = [f"master{number + 1}" for number in range(masters)]
         self._brokers = [f"broker{number + 1}" for number in range(brokers)]
@@ -185,6 +188,7 @@ class TubeMQ:
                 _HEAP_MB[_role(name)],
                 log_level="warn",
                 remove=self.folder,
+                is_short_lived=self._is_short_lived,
             )
         first, *others = self._masters
         self.start_master(first, deadline - time.monotonic())

@@ -26,14 +26,25 @@ LAYERS = {
         ("errors", "columns", "options", "wire"), ("pyarrow",), NETWORK + CLOCK
     ),
     # What to read, how far, in what parts.
-    "source": Layer(("errors", "system", "options", "client", "wire"), (), NETWORK),
+    "source": Layer(
+        ("errors", "system", "statistics", "options", "client", "wire"), (), NETWORK
+    ),
     "source.ranges": Layer(
-        ("errors", "system", "statistics", "options", "wire.metadata"),
+        (
+            "errors",
+            "system",
+            "statistics",
+            "options",
+            "wire.metadata",
+            "source.parts",
+        ),
         (),
         NETWORK + CLOCK,
     ),
     "source.task": Layer(
-        ("arrow", "options", "client", "source"), ("pyarrow",), NETWORK
+        ("system", "statistics", "arrow", "options", "client", "source"),
+        ("pyarrow",),
+        NETWORK,
     ),
     "source.tubemq_source": Layer(
         ("options", "client", "source"), ("pyarrow",), NETWORK

@@ -110,6 +110,7 @@ class Registration:
     client_id: str
     position: int  # of the next get, in entries
     filters: frozenset[str] = frozenset()
+    priority: int | None = None
 
 
 #: What a script may do with a request: answer, or not at all.
@@ -145,6 +146,8 @@ class Session:
             data = part.SerializeToString()
             payload += _varint(len(data)) + data
         frame = encode_frame(serial, payload)
+        if self in self.server.deaf:
+            return
         with contextlib.suppress(OSError):
             self.sock.sendall(frame)
 
@@ -155,6 +158,14 @@ def _varint(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
+
+
+def java_hash(text: str) -> int:
+    """By which brokers compare message types: it is the same for Aa and BB."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) % 2**32
+    return value
 
 
 def silence(session: Session, serial: int, method: int, body: Any) -> None:
@@ -188,6 +199,13 @@ def store_silently(session: Session, serial: int, method: int, body: Any) -> Non
     session.server.act(body)
 
 
+def and_restart(session: Session, serial: int, method: int, body: Any) -> None:
+    """Do as asked, answer, and be restarted: nobody is known any more."""
+    passing(session, serial, method, body)
+    session.server.forget_registrations()
+    session.server.cut_all()
+
+
 def twice(session: Session, serial: int, method: int, body: Any) -> None:
     """Do as asked, and answer two times."""
     reply = session.server.act(body)
@@ -219,6 +237,7 @@ class ScriptedServer:
         positions: Offsets that groups are at, likewise.
         readable: Whether the master says that its broker can be read.
         publishable: Whether the master names any topic to producers.
+        deaf: Connections on which nothing is answered any more.
         pool: Connections to it.
     """
 
@@ -248,6 +267,7 @@ class ScriptedServer:
         self.publishable = True
         self.broker_id = broker_id
         self._others = others
+        self.deaf: set[Session] = set()
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -373,7 +393,7 @@ class ScriptedServer:
             parts.append(payload[at : at + size])
             at += size
         request = parse(pb.RequestBody(), parts[2])
-        if not request.timeout:
+        if not request.timeout or session in self.deaf:
             return  # as a broker: not a word
         if request.method not in REQUESTS:
             session.throw(serial, "Exception")
@@ -489,7 +509,10 @@ class ScriptedServer:
         position = min(max(body.currOffset // ENTRY, store.begin), store.end)
         self.positions[key] = position * ENTRY
         self.owners[key] = Registration(
-            body.clientId, position, frozenset(body.filterCondStr)
+            body.clientId,
+            position,
+            frozenset(body.filterCondStr),
+            body.qryPriorityId,
         )
         reply.currOffset = position * ENTRY
         reply.maxOffset = store.end * ENTRY
@@ -511,11 +534,12 @@ class ScriptedServer:
         if self._half:
             count = max(1, count // 2)
         owner.position = start + count
+        hashes = {java_hash(one) for one in owner.filters}
         some = [
             entry.message
             for entry in store.entries[start : start + count]
             if entry.partition_id == body.partitionId
-            and (not owner.filters or entry.msg_type in owner.filters)
+            and (not owner.filters or java_hash(entry.msg_type) in hashes)
         ]
         return pb.GetMessageResponseB2C(
             success=True,
@@ -523,6 +547,26 @@ class ScriptedServer:
             errMsg="OK!",
             messages=some,
             currOffset=start * ENTRY,
+        )
+
+    def _heartbeat(self, body: Any) -> Any:
+        failures = []
+        for info in body.partitionInfo:
+            topic, _, partition_id = info.rpartition("#")[2].rpartition(":")
+            owner = self.owners.get((body.groupName, topic, int(partition_id)))
+            if owner is None:
+                failures.append(f"411:{info}")
+            elif owner.client_id != body.clientId:
+                failures.append(f"412:{info}")
+            else:
+                priority = body.HasField("qryPriorityId")
+                owner.priority = body.qryPriorityId if priority else None
+        return pb.HeartBeatResponseB2C(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            hasPartFailure=bool(failures),
+            failureInfo=failures,
         )
 
     def _commit(self, body: Any) -> Any:
@@ -553,6 +597,7 @@ _ACTIONS: dict[type[Any], Callable[[ScriptedServer, Any], Any]] = {
     pb.GetPartMetaRequestC2M: ScriptedServer._metadata,
     pb.SendMessageRequestP2B: ScriptedServer._send,
     pb.RegisterRequestC2B: ScriptedServer._register,
+    pb.HeartBeatRequestC2B: ScriptedServer._heartbeat,
     pb.GetMessageRequestC2B: ScriptedServer._get,
     pb.CommitOffsetRequestC2B: ScriptedServer._commit,
 }

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tubemq_spark.client.connection import Connection, connect
+from tubemq_spark.client.connection import Call, Connection, connect
+from tubemq_spark.client.refusals import refusal
 from tubemq_spark.client.tokens import Tokens
 from tubemq_spark.errors import AuthError, ProtocolError, TubeMQError
 from tubemq_spark.options.client import ClientOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.wire import codes, messages
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.messages import FLUSHED, Token
-from tubemq_spark.wire.metadata import Partition
+from tubemq_spark.wire.messages import FLUSHED, Request, Token
+from tubemq_spark.wire.metadata import (
+    Broker,
+    Partition,
+    decode_failure,
+    encode_partition_info,
+)
 
 #: Registrations that are under way at a time: a broker answers all of these in the time
 #: that it is given for one.
@@ -24,6 +31,9 @@ _TOGETHER = 500
 
 #: Longest pause that a broker may ask for; it asks again.
 _MAX_PAUSE_S = 10.0
+
+
+_AnswerT = TypeVar("_AnswerT")
 
 
 class BrokerPool:
@@ -128,8 +138,17 @@ class Fetched(NamedTuple):
     pause_s: float = 0.0
 
 
+class _Asked(NamedTuple):
+    """A get that is under way, and the commit behind it."""
+
+    get: Request[pb.GetMessageResponseB2C]
+    commit: Request[pb.CommitOffsetResponseB2C]
+    got: Call[pb.GetMessageResponseB2C]
+    committed: Call[pb.CommitOffsetResponseB2C]
+
+
 class Consumer:
-    """Who reads one partition on one connection. For one thread.
+    """Who reads one partition on one connection. For one thread, but for `beat`.
 
     Args:
         connection: To the partition's broker.
@@ -140,6 +159,10 @@ class Consumer:
         token: Where the cluster wants one.
         renew: Returns what to show instead of a token that the broker refuses, None
             for nothing.
+
+    Attributes:
+        used_at: When the broker was last asked for something that keeps the
+            registration, on the monotonic clock.
     """
 
     def __init__(
@@ -153,12 +176,15 @@ class Consumer:
         token: Token | None = None,
         renew: Callable[[Token | None], Token | None] = lambda _: None,
     ) -> None:
+        self.used_at = time.monotonic()
         self._connection = connection
         self._who = (client_id, group, partition.topic, partition.partition_id)
         self._partition = partition
         self._filters = filters
         self._token = token
         self._renew = renew
+        self._priority = FLUSHED
+        self._asked: _Asked | None = None
 
     def register(self, offset: int, priority: int = FLUSHED) -> Registered:
         """Become the reader of the partition from an offset on, once more perhaps.
@@ -168,14 +194,7 @@ class Consumer:
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """
-        try:
-            return self._register(offset, priority)
-        except AuthError:
-            fresh = self._renew(self._token)
-            if fresh is None:
-                raise
-            self._token = fresh
-        return self._register(offset, priority)
+        return self._renewing(lambda: self._register(offset, priority))
 
     def _register(self, offset: int, priority: int) -> Registered:
         request = messages.register(
@@ -185,9 +204,20 @@ class Consumer:
             filters=self._filters,
             token=self._token,
         )
+        self._priority = priority
+        self._asked = None  # a broker goes through a connection's requests in order
+        self.used_at = time.monotonic()
         subject = str(self._partition)
         reply = self._connection.ask(request, subject=subject)
         return _registered(reply, subject)
+
+    def prefetch(self) -> None:
+        """Ask for what comes next, which `fetch` then returns."""
+        if self._asked is None:
+            self.used_at = time.monotonic()
+            # The commit tells where the get ended, which nothing else does.
+            get, commit = messages.get(*self._who), messages.commit(*self._who)
+            self._asked = _Asked(get, commit, *self._connection.call_all([get, commit]))
 
     def fetch(self) -> Fetched:
         """Return what comes next. After an error, register again.
@@ -196,20 +226,20 @@ class Consumer:
             ServerError: The registration is gone, or the broker refuses.
             TransportError: It does not answer.
         """
-        # The commit tells where the get ended, which nothing else does.
-        get, commit = messages.get(*self._who), messages.commit(*self._who)
-        get_call, commit_call = self._connection.call_all([get, commit])
-        got = self._connection.reply(get_call)
-        committed = self._connection.reply(commit_call)
+        self.prefetch()
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        got = self._connection.reply(asked.got)
+        committed = self._connection.reply(asked.committed)
         subject = str(self._partition)
         self._connection.check(
             got,
-            get,
+            asked.get,
             subject=subject,
             accepting=frozenset({codes.NOT_FOUND, codes.SERVER_CONSUME_SPEED_LIMIT}),
         )
         try:
-            self._connection.check(committed, commit, subject=subject)
+            self._connection.check(committed, asked.commit, subject=subject)
         except TubeMQError as error:
             raise error.saying(error.message, retriable=True) from None
         brought = got.errCode == codes.SUCCESS
@@ -221,13 +251,63 @@ class Consumer:
             min(max(0, got.minLimitTime) / 1000, _MAX_PAUSE_S),
         )
 
-    def unregister(self) -> None:
-        """Let go of the partition, as far as the broker can be told."""
-        if self._connection.is_open:
+    def beat(self) -> None:
+        """Keep the registration where nothing is fetched for a while.
+
+        Raises:
+            PartitionOccupiedError: Another one has taken the partition over.
+            ServerError: The registration is gone, or the broker refuses.
+            TransportError: It does not answer.
+        """
+        self._renewing(self._beat)
+
+    def _beat(self) -> None:
+        client_id, group, topic, partition_id = self._who
+        broker = Broker(self._partition.broker_id, self._connection.server)
+        request = messages.heartbeat(
+            client_id,
+            group,
+            [encode_partition_info(broker, self._partition)],
+            priority=self._priority,
+            token=self._token,
+        )
+        self.used_at = time.monotonic()
+        subject = str(self._partition)
+        reply = self._connection.ask(request, subject=subject)
+        for failure in map(decode_failure, reply.failureInfo):
+            if (failure.topic, failure.partition_id) == (topic, partition_id):
+                raise refusal(
+                    failure.code,
+                    "the registration is not there any more",
+                    call=request.name,
+                    server=self._connection.server,
+                    subject=subject,
+                )
+
+    def _renewing(self, ask: Callable[[], _AnswerT]) -> _AnswerT:
+        """Ask, and once more where a token was refused and there is a newer one."""
+        try:
+            return ask()
+        except AuthError:
+            fresh = self._renew(self._token)
+            if fresh is None:
+                raise
+            self._token = fresh
+        return ask()
+
+    def unregister(self, connection: Connection | None = None) -> bool:
+        """Let go of the partition, and return whether the broker could be told.
+
+        Args:
+            connection: Another one to its broker, where its own is broken.
+        """
+        connection = connection or self._connection
+        if connection.is_open:
             client_id, group, topic, partition_id = self._who
-            self._connection.call(
+            connection.call(
                 messages.unregister(client_id, group, topic, partition_id, self._token)
             )
+        return connection.is_open
 
 
 def _offset(offset: int, subject: str) -> int:

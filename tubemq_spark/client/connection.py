@@ -267,9 +267,9 @@ class Connection:
             calls = [self._calls.pop(serial, None) for serial in late]
             for call in filter(None, calls):
                 error = self._timed_out(call)
-                call.set_exception(error)
                 if is_silent and self._silence is None:
-                    self._silence = error
+                    self._silence = error  # first: who is told looks whether it is open
+                call.set_exception(error)
             is_over = self._silence is not None and not self._calls
         if is_over:
             assert self._silence is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from spark_topics.errors import OptionError
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
-from spark_topics.options.values import boolean, integer, size
+from spark_topics.options.values import boolean, integer, seconds, size
 from tubemq_spark.options.client import (
     CLIENT_SPECS,
     IGNORED,
@@ -86,6 +86,7 @@ class ReadOptions:
         not_found_pause_s: How long to wait where there is nothing at the moment.
         read_timeout_s: Longest silence of a partition that has more.
         discovery_interval_s: How often a stream looks for new partitions.
+        stats_interval_s: Time between two lines about a task, in seconds; 0 for none.
     """
 
     client: ClientOptions
@@ -177,6 +178,13 @@ class ReadOptions:
         milliseconds(1000, 86_400),
         Scope.STREAM,
         "How often a stream looks for new partitions, in milliseconds.",
+    )
+    stats_interval_s: float = option(
+        "statsIntervalSeconds",
+        "60",
+        seconds(1, 86_400, minimum=0),
+        Scope.READ,
+        "Time between two lines about a task in the executor's log; `0` for none.",
     )
 
 

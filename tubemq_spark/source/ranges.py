@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spark_topics.source.parts import cut_numbers
 from spark_topics.statistics import warn_once
 from tubemq_spark.errors import DataLossError, OptionError
 from tubemq_spark.options.offsets import ENTRY_BYTES, Offsets, Start
@@ -143,11 +144,14 @@ def check_named(
 
 
 def split(range_: PartitionRange, parts: int) -> list[PartitionRange]:
-    """Cut a range into parts of about equal size, none of them empty."""
-    entries = range_.entries
-    parts = max(1, min(parts, entries))
-    cuts = [range_.start + entries * n // parts * ENTRY_BYTES for n in range(parts)]
+    """Cut a range into parts of about equal size.
+
+    Args:
+        range_: Of so many messages at least.
+        parts: At least 1.
+    """
+    begin = range_.start // ENTRY_BYTES
     return [
-        PartitionRange(range_.partition, start, end, range_.broker, range_.is_dense)
-        for start, end in zip(cuts, [*cuts[1:], range_.end], strict=True)
+        replace(range_, start=first * ENTRY_BYTES, end=end * ENTRY_BYTES)
+        for first, end in cut_numbers(begin, begin + range_.entries, parts)
     ]

@@ -33,10 +33,18 @@ def client_of(tube: TubeMQ) -> ClientOptions:
     )
 
 
-def read(spark: SparkSession, tube: TubeMQ, topic: str, **options: str) -> DataFrame:
+def read(
+    spark: SparkSession,
+    tube: TubeMQ,
+    topic: str,
+    schema: str | None = None,
+    **options: str,
+) -> DataFrame:
     """Return the rows of a topic."""
     reader = spark.read.format("tubemq").option("master.rpc", tube.masters)
     reader = reader.options(**PATIENT)
+    if schema is not None:
+        reader = reader.schema(schema)
     return reader.options(topic=topic, group=f"tests-{topic}", **options).load()
 
 
