@@ -136,6 +136,7 @@ def test_a_refusal_is_final_and_says_what_to_do(method: str, said: str, text: st
 #: Requests that have to show a token, and what answers them.
 ASKING: dict[type[Any], type[Any]] = {
     pb.RegisterRequestC2B: pb.RegisterResponseB2C,
+    pb.HeartBeatRequestC2B: pb.HeartBeatResponseB2C,
     pb.SendMessageRequestP2B: pb.SendMessageResponseB2P,
 }
 
@@ -188,6 +189,31 @@ def test_a_task_that_registers_again_has_the_token_of_now():
             server.visit += 1  # more often than any cluster
             server.forget_registrations()
         assert found == [b"%d" % number for number in range(50)]
+
+
+def test_a_reader_that_rests_longer_than_a_token_holds_keeps_its_registration(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tubemq_spark.client.heart.INTERVAL_S", 0.02)
+    with TurningServer({"t": [1]}, per_get=5) as server:
+        for number in range(20):
+            server.append("t", 0, b"%d" % number)
+        options = ReadOptions(server.options, ("t",), group="g")
+        (task,) = plan_batch(server.pool, options)
+        before = server.requests["register"]
+        pieces = RangeReader(server.pool, task, options).pieces()
+        found = [one.payLoadData for one in next(pieces).messages]
+        server.visit = 2
+        await_true(
+            lambda: any(
+                body.authInfo.visitAuthorizedToken == 2
+                for body in server.seen["heartbeat"]
+            ),
+            "a heartbeat with the token of now",
+        )
+        found += [one.payLoadData for piece in pieces for one in piece.messages]
+        assert found == [b"%d" % number for number in range(20)]
+        assert server.requests["register"] == before + 1
 
 
 def test_a_planner_with_an_old_token_asks_for_another():
