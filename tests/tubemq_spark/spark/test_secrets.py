@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import pickle
 import traceback
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from tubemq_spark.source.tubemq_source import TubeMQSource
 
 PASSWORD = "c2VjcmV0LW9mLXRoZS10ZXN0"
 
+# While tests are collected: Spark's workers have the variables that it started with,
+# and it may start for another test of the process.
+os.environ["TUBEMQ_PASSWORD"] = PASSWORD
+
 
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
@@ -43,12 +48,9 @@ def given(server: ScriptedServer, password: str) -> dict[str, str]:
 
 
 @pytest.fixture(params=["itself", "file", "env"])
-def form(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def form(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The password as an option has it."""
     (tmp_path / "password").write_text(PASSWORD)
-    monkeypatch.setenv("TUBEMQ_PASSWORD", PASSWORD)
     forms = {
         "itself": PASSWORD,
         "file": f"file:{tmp_path}/password",
