@@ -54,6 +54,7 @@ MARKERS = {
     "link": "broker",
     "spark": "spark",
     "tube": "tubemq",
+    "tube_cluster": "tubemq",
 }
 
 

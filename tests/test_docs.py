@@ -148,6 +148,7 @@ ELSEWHERE = {
     ("security", "TLS"): "tests/broker/test_tls.py",
     ("sql", "A pipeline"): "tests/broker/test_sql.py",
     ("tubemq", "Reading and writing"): "tests/tubemq_spark/real/test_spark.py",
+    ("tubemq", "TLS and users"): "tests/tubemq_spark/real/test_tls.py",
     ("ydb-topics", "Reading and writing"): "tests/ydb_spark/spark/test_example.py",
 }
 

@@ -235,7 +235,8 @@ class PartitionOccupiedError(ServerError):
 class AuthError(ServerError):
     """A server does not let this client in.
 
-    Cure: Clusters that ask for a user are not supported yet; else check the clock.
+    Cure: Check ``usr.name`` and ``usr.password``, and that the clocks here and there
+    agree.
     """
 
     condition = "TUBEMQ_AUTH"

@@ -37,7 +37,7 @@ NETWORK = Network(
         key="tls.keystore.path",
         insecure="tls.allow.insecure",
         verify_hostname="tls.verify.hostname",
-        use_key_stores="tls.enable",
+        use_key_stores="tls.store.type=PKCS12",
         trust_store="tls.truststore.path",
         trust_store_password="tls.truststore.password",  # noqa: S106 - an option
         key_store="tls.keystore.path",

@@ -15,7 +15,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.protocol import ClientProtocol
 from spark_topics.client.buffers import BufferPool
-from spark_topics.client.tls import Tls, is_ip_address
+from spark_topics.client.tls import Tls, host_of, is_ip_address
 from spark_topics.client.transport import Transport, open_transport, speaks_tls
 
 #: Longest wait for an answer when looking whether a server speaks TLS, in seconds.
@@ -74,7 +74,7 @@ def _open(address: str, options: ClientOptions) -> Transport:
     """Open a connection on which nothing has been said."""
     tls = None
     if options.service_url.uses_tls:
-        tls = Tls(options.tls, _host(address))
+        tls = Tls(options.tls, host_of(address))
         if options.tls.proxy is not None and is_ip_address(tls.server_name):
             raise _needs_name(address, options.tls.proxy)
     try:
@@ -159,8 +159,3 @@ def _needs_name(broker: str, proxy: str) -> TlsError:
         "(`pulsar.client.listenerName`).",
         broker=broker,
     )
-
-
-def _host(address: str) -> str:
-    """Return the host of ``host:port`` as certificates name it."""
-    return address.rpartition(":")[0].strip("[]").partition("%")[0]

@@ -168,6 +168,11 @@ def cipher_refusal(agreed: ssl.SSLObject, tls: Tls, broker: str) -> TlsError | N
     )
 
 
+def host_of(address: str) -> str:
+    """Return the host of ``host:port`` as certificates name it."""
+    return address.rpartition(":")[0].strip("[]").partition("%")[0]
+
+
 def is_ip_address(host: str) -> bool:
     """Return whether a host is given by its address."""
     try:
@@ -464,10 +469,11 @@ def _alerted(alert: str, tls: Tls) -> str:
         if tls.shows_certificate:
             return f"it wants another client certificate than ours ({said})"
         wants = "it wants" if alert != "HANDSHAKE_FAILURE" else "perhaps it wants"
-        text = (
-            f"{wants} a client certificate ({said}): set `{names.certificate}` and"
-            f" `{names.key}`, or `{names.key_store}`"
+        files = " and ".join(
+            dict.fromkeys((f"`{names.certificate}`", f"`{names.key}`"))
         )
+        store = "" if names.key_store in files else f", or `{names.key_store}`"
+        text = f"{wants} a client certificate ({said}): set {files}{store}"
         if alert == "HANDSHAKE_FAILURE":
             text += f". Or {_no_cipher(tls)}"
         return text

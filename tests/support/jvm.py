@@ -31,6 +31,7 @@ class Jvm:
         heap_mb: Most memory of its heap, and as much again beside it.
         log_level: Of its log.
         remove: What goes, too, where the process that wanted it is gone.
+        is_short_lived: Whether it is to start fast, or to be as fast as it can.
 
     Attributes:
         log_file: Its log.
@@ -44,6 +45,8 @@ class Jvm:
         heap_mb: int,
         log_level: str = "info",
         remove: Path | None = None,
+        *,
+        is_short_lived: bool = True,
     ) -> None:
         self.log_file = folder / "log"
         self.pid: int | None = None
@@ -52,6 +55,7 @@ class Jvm:
         self._heap_mb = heap_mb
         self._log_level = log_level
         self._remove = remove
+        self._flags = SHORT_LIVED if is_short_lived else ()
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, program: Sequence[str], prefix: Sequence[str] = ()) -> None:
@@ -77,7 +81,7 @@ class Jvm:
             "-Xms64m",
             f"-Xmx{self._heap_mb}m",
             f"-XX:MaxDirectMemorySize={self._heap_mb}m",
-            *SHORT_LIVED,
+            *self._flags,
             "-XX:+ExitOnOutOfMemoryError",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
             f"-Dlog4j2.configurationFile={log4j}",

@@ -3,7 +3,7 @@
 
 ::
 
-    test ── 127.0.0.1:port ──▶ this process ── 127.0.0.1:port over there ──▶ server
+    test ── host:port ──▶ this process ── 127.0.0.1:port over there ──▶ server
 
 The ports are opened before this process moves to a network namespace of its own, so
 that they stay where the tests are; what it connects to afterwards is in there. Whoever
@@ -11,7 +11,8 @@ starts a server enters that namespace by ``nsenter --net=/proc/<pid>/ns/net``. T
 numbers are the same on both sides: addresses that servers tell their clients hold for
 all.
 
-Its arguments are the ports. It needs the right to make a namespace, and prints "ready".
+Its arguments are such addresses of this machine. It needs the right to make a
+namespace, and prints "ready".
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ CLONE_NEWNET = 0x40000000
 READ_BYTES = 256 * 1024
 
 
-def main(ports: list[int]) -> None:
+def main(addresses: list[str]) -> None:
     """Forward connections until the process is ended."""
-    listeners = [socket.create_server((LOOPBACK, port), backlog=64) for port in ports]
+    hosts = [address.partition(":")[0] for address in addresses]
+    ports = [int(address.partition(":")[2]) for address in addresses]
+    listeners = [
+        socket.create_server(where, backlog=64)
+        for where in zip(hosts, ports, strict=True)
+    ]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -69,4 +75,4 @@ def copy(source: socket.socket, target: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main([int(port) for port in sys.argv[1:]])
+    main(sys.argv[1:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real TubeMQ master and broker on this machine, for the tests and the demo.
+"""Real TubeMQ masters and brokers on this machine, for the tests and the demo.
 
 The jars come from Maven. TubeMQ listens on all interfaces and cannot be told otherwise,
 so the servers run in a network namespace of their own where the system allows that
@@ -12,6 +12,9 @@ servers does for a whole run::
 
     with TubeMQ([Topic("demo", stores=3)]) as tube:
         tube.masters  # "127.0.0.1:28715"
+
+Servers are numbered from 1. Each topic is on all brokers. One of several masters serves
+and the others stand by; three are needed for another to take over.
 """
 
 from __future__ import annotations
@@ -51,8 +54,11 @@ POM = Path(__file__).with_name("tubemq-pom.xml")
 OWN_NETWORK = Path(__file__).with_name("own_network.py")
 _TOOLS = "org.apache.inlong.tubemq.server.tools"
 _ADMIN_TOKEN = "abc"
-_BROKER_ID = 1
-_PORTS = ("master", "master_web", "meta", "broker", "broker_web")
+_HEAP_MB = {"master": 512, "broker": 768}
+_PORTS = {
+    "master": ("", "_web", "_meta", "_tls"),
+    "broker": ("", "_web", "_tls"),
+}
 
 #: Templates by which the master shows the answers of its web calls.
 _TEMPLATES = {
@@ -82,16 +88,33 @@ class Topic:
     max_message_mb: int | None = None
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Does not follow a standby, which sends on to the active one at its own port."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return None: the answer is an error."""
+
+
+_OPENER = urllib.request.build_opener(_Stay)
+
+
 class TubeMQ:
-    """A master and a broker, in child processes that end with this one.
+    """Masters and brokers, in child processes that end with this one.
 
     Args:
         topics: All topics that there will be, but for those of ``add_topic``.
         broker_settings: Of the broker's ini file, beside the ones here.
         master_settings: Of the master's.
+        tls_settings: Of both, in ``tlsSetting``; with them they speak TLS at the ports
+            that end in ``_tls``. See ``tubemq_tls.py``.
+        masters: How many there are.
+        brokers: How many there are.
+        is_short_lived: Whether they are to start fast, or to be as fast as they can.
 
     Attributes:
         masters: Addresses as clients are given them.
+        ports: By the name of the server and what is there: ``broker1``,
+            ``broker1_web``.
         is_private: Whether nobody else can reach the servers.
         folder: Of data, configuration and logs; goes with ``stop``.
     """
@@ -101,19 +124,34 @@ class TubeMQ:
         topics: Sequence[Topic],
         broker_settings: Mapping[str, str] | None = None,
         master_settings: Mapping[str, str] | None = None,
+        tls_settings: Mapping[str, str] | None = None,
+        *,
+        masters: int = 1,
+        brokers: int = 1,
+        is_short_lived: bool = True,
     ) -> None:
+        self._is_short_lived = is_short_lived
         self._topics = list(topics)
+        self._masters = [f"master{number + 1}" for number in range(masters)]
+        self._brokers = [f"broker{number + 1}" for number in range(brokers)]
         self._settings = {
             "broker": dict(broker_settings or {}),
             "master": dict(master_settings or {}),
         }
         self.folder = Path(tempfile.mkdtemp(prefix="tubemq-spark-servers-"))
-        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
-        self.masters = f"{LOOPBACK}:{self.ports['master']}"
+        self._tls_settings = dict(tls_settings or {})
+        names = [
+            name + what
+            for name in (*self._masters, *self._brokers)
+            for what in _PORTS[_role(name)]
+        ]
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.masters = ",".join(map(self.address, self._masters))
         self.is_private = False
         self._network: subprocess.Popen[bytes] | None = None
         self._prefix: tuple[str, ...] = ()
         self._jvms: dict[str, Jvm] = {}
+        self._active = self._masters[0]  # that was asked last
 
     def __enter__(self) -> TubeMQ:
         try:
@@ -131,8 +169,8 @@ class TubeMQ:
     ) -> None:
         self.stop()
 
-    def start(self, timeout: float = 300.0) -> None:
-        """Start both, and wait until all topics can be written and read.
+    def start(self, timeout: float = 600.0) -> None:
+        """Start all, and wait until all topics can be written and read.
 
         Raises:
             BrokerStartError: They cannot, or not in time.
@@ -141,40 +179,74 @@ class TubeMQ:
         self._open_network()
         self._write_files()
         deadline = time.monotonic() + timeout
-        for role, heap_mb in (("master", 512), ("broker", 768)):
-            folder = self.folder / role
+        for name in (*self._masters, *self._brokers):
+            folder = self.folder / name
             folder.mkdir()
-            self._jvms[role] = Jvm(
-                folder, class_path, heap_mb, log_level="warn", remove=self.folder
+            self._jvms[name] = Jvm(
+                folder,
+                class_path,
+                _HEAP_MB[_role(name)],
+                log_level="warn",
+                remove=self.folder,
+                is_short_lived=self._is_short_lived,
             )
-        self._start_role("master")
-        self._await_port("master", deadline)
-        self._await_port("master_web", deadline)
-        self._admin_until_taken(deadline)
-        for topic in self._topics:
-            self._add(topic)
-        self.admin("admin_online_broker_configure", brokerId=_BROKER_ID, modify=True)
-        self.start_broker(deadline - time.monotonic())
+        first, *others = self._masters
+        self.start_master(first, deadline - time.monotonic())
+        for name in others:  # they join the group that the first has made
+            self._launch(name)
+        for name in others:
+            self._await_master(name, deadline)
+        for name in self._brokers:
+            self._add_broker(name, deadline)
+            for topic in self._topics:
+                self._add(topic, name)
+            self.admin("admin_online_broker_configure", brokerId=_id(name), modify=True)
+        for name in self._brokers:
+            self._launch(name)
+        for name in self._brokers:
+            self._await_port(name, deadline)
         self._await_topics([topic.name for topic in self._topics], deadline)
 
     def stop(self) -> None:
-        """End both and remove their folder. What runs already ended is left alone."""
+        """End all and remove their folder. What runs already ended is left alone."""
         for jvm in self._jvms.values():
             jvm.order(b"k")
         if self._network is not None:
             end_guarded(self._network, b"k")
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # -- the broker ----------------------------------------------------------------
+    def address(self, name: str) -> str:
+        """Return ``host:port`` of a server, or of what it has: ``broker1_web``."""
+        return f"{_host(name)}:{self.ports[name]}"
 
-    def stop_broker(self, *, kill: bool = False) -> None:
-        """End the broker, in order or as a crash would. What it has stored stays."""
-        self._jvms["broker"].order(b"k" if kill else b"t", timeout=30.0)
+    # -- servers that come and go --------------------------------------------------
 
-    def start_broker(self, timeout: float = 180.0) -> None:
-        """Start the broker and wait for its port; its topics come when they come."""
-        self._start_role("broker")
-        self._await_port("broker", time.monotonic() + timeout)
+    def stop_broker(self, name: str = "broker1", *, kill: bool = False) -> None:
+        """End a broker, in order or as a crash would. What it has stored stays."""
+        self._jvms[name].order(b"k" if kill else b"t", timeout=30.0)
+
+    def start_broker(self, name: str = "broker1", timeout: float = 180.0) -> None:
+        """Start a broker and wait for its port; its topics come when they come."""
+        self._launch(name)
+        self._await_port(name, time.monotonic() + timeout)
+
+    def stop_master(self, name: str, *, kill: bool = False) -> None:
+        """End a master, in order or as a crash would."""
+        self._jvms[name].order(b"k" if kill else b"t", timeout=30.0)
+
+    def start_master(self, name: str, timeout: float = 180.0) -> None:
+        """Start a master and wait for its ports; whether it serves is another thing."""
+        self._launch(name)
+        self._await_master(name, time.monotonic() + timeout)
+
+    def active_master(self) -> str:
+        """Return the name of the master that serves.
+
+        Raises:
+            BrokerStartError: None does.
+        """
+        self.admin("admin_query_master_group_info", query=True)
+        return self._active
 
     # -- admin calls ---------------------------------------------------------------
 
@@ -205,20 +277,53 @@ class TubeMQ:
             values |= {"confModAuthToken": _ADMIN_TOKEN, user: "tester"}
         values |= {name: str(value) for name, value in more.items()}
         values |= fields or {}
+        return self._ask_masters(method, urllib.parse.urlencode(values).encode())
+
+    def _ask_masters(self, method: str, data: bytes) -> dict[str, Any]:
+        problem: Exception | None = None
+        for name in dict.fromkeys((self._active, *self._masters)):
+            port = self.ports[f"{name}_web"]
+            url = f"http://{LOOPBACK}:{port}/webapi.htm"
+            request = urllib.request.Request(url, data=data)
+            try:
+                with _OPENER.open(request, timeout=20) as reply:
+                    answer: dict[str, Any] = json.load(reply)
+            except OSError as error:  # it stands by, or does not run
+                problem = error
+                continue
+            self._active = name
+            if not answer.get("result"):
+                raise BrokerStartError(f"The master refused {method}: {answer}")
+            return answer
+        raise BrokerStartError(f"No master serves: {problem}")
+
+    def broker_admin(
+        self, method: str, name: str = "broker1", **fields: object
+    ) -> dict[str, Any]:
+        """Ask a broker by its web interface and return its answer.
+
+        Raises:
+            BrokerStartError: It refuses.
+        """
+        values = {"method": method, **{key: str(one) for key, one in fields.items()}}
         request = urllib.request.Request(
-            f"http://{LOOPBACK}:{self.ports['master_web']}/webapi.htm",
+            f"http://{self.address(f'{name}_web')}/broker.htm",
             data=urllib.parse.urlencode(values).encode(),
         )
         with urllib.request.urlopen(request, timeout=20) as reply:
             answer: dict[str, Any] = json.load(reply)
         if not answer.get("result"):
-            raise BrokerStartError(f"The master refused {method}: {answer}")
+            raise BrokerStartError(f"The broker refused {method}: {answer}")
         return answer
 
-    def _add(self, topic: Topic) -> None:
+    def reload_broker(self, name: str = "broker1") -> None:
+        """Let a broker learn how its topics were changed."""
+        self.admin("admin_reload_broker_configure", modify=True, brokerId=_id(name))
+
+    def _add(self, topic: Topic, broker: str) -> None:
         self.admin(
             "admin_add_new_topic_record",
-            brokerId=_BROKER_ID,
+            brokerId=_id(broker),
             topicName=topic.name,
             numPartitions=topic.partitions,
             numTopicStores=topic.stores,
@@ -233,17 +338,17 @@ class TubeMQ:
                 maxMsgSizeInMB=topic.max_message_mb,
             )
 
-    def _admin_until_taken(self, deadline: float) -> None:
-        """Make the broker known: the first call, for which the master may be early."""
+    def _add_broker(self, name: str, deadline: float) -> None:
+        """Make a broker known: by the first call, for which masters may be early."""
         while True:
             try:
                 self.admin(
                     "admin_add_broker_configure",
-                    brokerId=_BROKER_ID,
-                    brokerIp=LOOPBACK,
-                    brokerPort=self.ports["broker"],
+                    brokerId=_id(name),
+                    brokerIp=_host(name),
+                    brokerPort=self.ports[name],
                     brokerTLSPort=8124,
-                    brokerWebPort=self.ports["broker_web"],
+                    brokerWebPort=self.ports[f"{name}_web"],
                     deletePolicy="delete,168h",
                     numPartitions=1,
                     unflushThreshold=1000,
@@ -251,8 +356,8 @@ class TubeMQ:
                     acceptPublish="true",
                     acceptSubscribe="true",
                 )
-            except (urllib.error.URLError, OSError, BrokerStartError) as error:
-                self._check(deadline, f"the master's web interface: {error}")
+            except BrokerStartError as error:
+                self._check(deadline, f"the masters' web interface: {error}")
                 time.sleep(0.2)
             else:
                 return
@@ -261,18 +366,24 @@ class TubeMQ:
         missing = set(names)
         while missing:
             for name in sorted(missing):
-                if self._is_live(name):
+                if self.is_live(name):
                     missing.discard(name)
             if missing:
                 self._check(deadline, f"the topics {', '.join(sorted(missing))}")
                 time.sleep(0.3)
 
-    def _is_live(self, name: str) -> bool:
+    def is_live(self, name: str) -> bool:
+        """Return whether a topic can be written and read, on all brokers."""
         answer = self.admin("admin_query_topic_info", query=True, topicName=name)
-        text = json.dumps(answer)
-        return (
-            '"isSrvAcceptPublish": true' in text
-            and '"isSrvAcceptSubscribe": true' in text
+        runs = [
+            broker["runInfo"]
+            for topic in answer["data"]
+            for broker in topic["topicInfo"]
+        ]
+        return len(runs) == len(self._brokers) and all(
+            run.get(what) is True
+            for run in runs
+            for what in ("acceptPublish", "acceptSubscribe")
         )
 
     # -- processes -----------------------------------------------------------------
@@ -282,9 +393,9 @@ class TubeMQ:
         if not sys.platform.startswith("linux") or shutil.which("nsenter") is None:
             return
         log = self.folder / "network.out"
-        ports = [str(port) for port in self.ports.values()]
+        addresses = [self.address(name) for name in self.ports]
         with log.open("wb") as output:
-            command = [sys.executable, "-I", str(OWN_NETWORK), *ports]
+            command = [sys.executable, "-I", str(OWN_NETWORK), *addresses]
             guard = start_guard(["", *command], self.folder, output)
         assert guard.stdout is not None
         with guard.stdout:
@@ -313,11 +424,16 @@ class TubeMQ:
             f"resource.loader.file.path={resources / 'templates'}\n"
             "velocimacro.library=macro.vm\n"
         )
-        meta = f"{LOOPBACK}:{self.ports['meta']}"
+        for name in self._masters:
+            self._write_master(name, resources)
+        for name in self._brokers:
+            self._write_broker(name)
+
+    def _write_master(self, name: str, resources: Path) -> None:
         master = {
             "hostName": LOOPBACK,
-            "port": self.ports["master"],
-            "webPort": self.ports["master_web"],
+            "port": self.ports[name],
+            "webPort": self.ports[f"{name}_web"],
             "webResourcePath": resources,
             "confModAuthToken": _ADMIN_TOKEN,
             "consumerBalancePeriodMs": 5000,
@@ -326,21 +442,29 @@ class TubeMQ:
         }
         meta_bdb = {
             "repGroupName": "tests",
-            "repNodeName": "node1",
-            "repNodePort": self.ports["meta"],
-            "repHelperHost": meta,
-            "metaDataPath": self.folder / "meta",
+            "repNodeName": name,
+            "repNodePort": self.ports[f"{name}_meta"],
+            "repHelperHost": self.address(f"{self._masters[0]}_meta"),
+            "metaDataPath": self.folder / "meta" / name,
             "metaLocalSyncPolicy": 3,
             "metaReplicaSyncPolicy": 3,
             "repReplicaAckPolicy": 1,
         }
+        _write_ini(
+            self.folder / f"{name}.ini",
+            master=master,
+            meta_bdb=meta_bdb,
+            tlsSetting=self._tls(name),
+        )
+
+    def _write_broker(self, name: str) -> None:
         broker = {
-            "brokerId": _BROKER_ID,
-            "hostName": LOOPBACK,
-            "port": self.ports["broker"],
-            "webPort": self.ports["broker_web"],
+            "brokerId": _id(name),
+            "hostName": _host(name),
+            "port": self.ports[name],
+            "webPort": self.ports[f"{name}_web"],
             "masterAddressList": self.masters,
-            "primaryPath": self.folder / "stage",
+            "primaryPath": self.folder / "stage" / name,
             "maxSegmentSize": 67108864,
             "maxIndexSegmentSize": 2200000,
             "transferSize": 524288,
@@ -348,36 +472,63 @@ class TubeMQ:
             "heartbeatPeriodMs": 1000,
             **self._settings["broker"],
         }
-        _write_ini(self.folder / "master.ini", master=master, meta_bdb=meta_bdb)
         _write_ini(
-            self.folder / "broker.ini", broker=broker, audit={"auditEnable": "false"}
+            self.folder / f"{name}.ini",
+            broker=broker,
+            audit={"auditEnable": "false"},
+            tlsSetting=self._tls(name),
         )
 
-    def _start_role(self, role: str) -> None:
-        self._jvms[role].start(
+    def _tls(self, name: str) -> dict[str, object]:
+        if not self._tls_settings:
+            return {}
+        port = self.ports[f"{name}_tls"]
+        return {"tlsEnable": "true", "tlsPort": port, **self._tls_settings}
+
+    def _launch(self, name: str) -> None:
+        self._jvms[name].start(
             [
-                f"-Dtubemq.home={self.folder}",
-                f"{_TOOLS}.{role.capitalize()}Startup",
+                f"-Dtubemq.home={self.folder / name}",
+                f"{_TOOLS}.{_role(name).capitalize()}Startup",
                 "-f",
-                str(self.folder / f"{role}.ini"),
+                str(self.folder / f"{name}.ini"),
             ],
             prefix=self._prefix,
         )
 
+    def _await_master(self, name: str, deadline: float) -> None:
+        self._await_port(name, deadline)
+        self._await_port(f"{name}_web", deadline)
+
     def _await_port(self, name: str, deadline: float) -> None:
-        address = (LOOPBACK, self.ports[name])
+        address = (_host(name), self.ports[name])
         while not _answers(address):
             self._check(deadline, f"port {address[1]}, {name}")
             time.sleep(0.1)
 
     def _check(self, deadline: float, what: str) -> None:
         """Give up where a server has ended, or there is no time left."""
-        for role, jvm in self._jvms.items():
+        for name, jvm in self._jvms.items():
             if jvm.pid is not None and not jvm.is_running:
-                raise BrokerStartError(f"The {role} has ended:\n{jvm.tail()}")
+                raise BrokerStartError(f"{name} has ended:\n{jvm.tail()}")
         if time.monotonic() > deadline:
-            tails = "\n".join(f"{role}:\n{j.tail()}" for role, j in self._jvms.items())
+            tails = "\n".join(f"{name}:\n{j.tail()}" for name, j in self._jvms.items())
             raise BrokerStartError(f"Waited in vain for {what}.\n{tails}")
+
+
+def _role(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
+def _id(name: str) -> int:
+    return int(name.removeprefix(_role(name)))
+
+
+def _host(name: str) -> str:
+    """Return where a server is: masters refuse two brokers on one host."""
+    server = name.partition("_")[0]
+    is_further = server.startswith("broker") and server != "broker1"
+    return f"127.0.0.{_id(server)}" if is_further else LOOPBACK
 
 
 def _answers(address: tuple[str, int]) -> bool:
@@ -394,6 +545,8 @@ def _answers(address: tuple[str, int]) -> bool:
 def _write_ini(file: Path, **sections: Mapping[str, object]) -> None:
     lines = []
     for section, values in sections.items():
+        if not values:
+            continue
         lines.append(f"[{section}]")
         lines += [f"{name}={value}" for name, value in values.items()]
     file.write_text("\n".join(lines) + "\n")

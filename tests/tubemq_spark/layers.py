@@ -15,6 +15,7 @@ LAYERS = {
     "wire.tubemq_pb2": Layer((), ("google",), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(("errors", "system", "wire.metadata"), (), NETWORK + CLOCK),
+    "options.tls": Layer(("options", "errors", "system", "network"), (), NETWORK),
     # The protocol on blocking sockets: of masters and brokers, names of hosts apart.
     "client": Layer(
         ("errors", "system", "options", "wire"), (), ("ssl", "selectors", "asyncio")
@@ -25,10 +26,25 @@ LAYERS = {
         ("errors", "columns", "options", "wire"), ("pyarrow",), NETWORK + CLOCK
     ),
     # What to read, how far, in what parts.
-    "source": Layer(("errors", "system", "options", "client", "wire"), (), NETWORK),
-    "source.ranges": Layer(("errors", "options", "wire.metadata"), (), NETWORK + CLOCK),
+    "source": Layer(
+        ("errors", "system", "statistics", "options", "client", "wire"), (), NETWORK
+    ),
+    "source.ranges": Layer(
+        (
+            "errors",
+            "system",
+            "statistics",
+            "options",
+            "wire.metadata",
+            "source.parts",
+        ),
+        (),
+        NETWORK + CLOCK,
+    ),
     "source.task": Layer(
-        ("arrow", "options", "client", "source"), ("pyarrow",), NETWORK
+        ("system", "statistics", "arrow", "options", "client", "source"),
+        ("pyarrow",),
+        NETWORK,
     ),
     "source.tubemq_source": Layer(
         ("options", "client", "source"), ("pyarrow",), NETWORK

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.errors import ProtocolError
 from tubemq_spark.options.client import ClientOptions
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored, checksum
@@ -30,6 +31,7 @@ from tubemq_spark.wire.rpc import parse
 
 LOOPBACK = "127.0.0.1"
 ENTRY = 28
+UNREGISTER = 32
 BROKER_ID = 1
 NAMES = {
     1: "producer register",
@@ -108,6 +110,7 @@ class Registration:
     client_id: str
     position: int  # of the next get, in entries
     filters: frozenset[str] = frozenset()
+    priority: int | None = None
 
 
 #: What a script may do with a request: answer, or not at all.
@@ -143,6 +146,8 @@ class Session:
             data = part.SerializeToString()
             payload += _varint(len(data)) + data
         frame = encode_frame(serial, payload)
+        if self in self.server.deaf:
+            return
         with contextlib.suppress(OSError):
             self.sock.sendall(frame)
 
@@ -153,6 +158,14 @@ def _varint(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
+
+
+def java_hash(text: str) -> int:
+    """By which brokers compare message types: it is the same for Aa and BB."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) % 2**32
+    return value
 
 
 def silence(session: Session, serial: int, method: int, body: Any) -> None:
@@ -186,6 +199,13 @@ def store_silently(session: Session, serial: int, method: int, body: Any) -> Non
     session.server.act(body)
 
 
+def and_restart(session: Session, serial: int, method: int, body: Any) -> None:
+    """Do as asked, answer, and be restarted: nobody is known any more."""
+    passing(session, serial, method, body)
+    session.server.forget_registrations()
+    session.server.cut_all()
+
+
 def twice(session: Session, serial: int, method: int, body: Any) -> None:
     """Do as asked, and answer two times."""
     reply = session.server.act(body)
@@ -205,13 +225,19 @@ class ScriptedServer:
         stores: How many partitions each store of a topic has.
         half: Whether gets bring half of what there is, as from files.
         per_get: Most entries that a get looks at.
+        broker_id: Number of the broker.
+        others: Whose brokers its master names, too. They have the same topics.
 
     Attributes:
         requests: How often each method was called, by name.
         seen: The bodies of all requests, by name.
         stores: By topic and number.
         owners: Registrations by group, topic and partition.
+        advertised: Where the master says that the broker is.
+        positions: Offsets that groups are at, likewise.
+        readable: Whether the master says that its broker can be read.
         publishable: Whether the master names any topic to producers.
+        deaf: Connections on which nothing is answered any more.
         pool: Connections to it.
     """
 
@@ -221,9 +247,12 @@ class ScriptedServer:
         *,
         half: bool = False,
         per_get: int = 10,
+        broker_id: int = BROKER_ID,
+        others: Sequence[ScriptedServer] = (),
     ) -> None:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
+        self.advertised = self.address
         self.requests: Counter[str] = Counter()
         self.seen: dict[str, list[Any]] = defaultdict(list)
         self.layout = {topic: list(counts) for topic, counts in stores.items()}
@@ -233,7 +262,12 @@ class ScriptedServer:
             for number in range(len(counts))
         }
         self.owners: dict[tuple[str, str, int], Registration] = {}
+        self.positions: dict[tuple[str, str, int], int] = {}
+        self.readable = True
         self.publishable = True
+        self.broker_id = broker_id
+        self._others = others
+        self.deaf: set[Session] = set()
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -263,8 +297,16 @@ class ScriptedServer:
 
     def script(self, method: str, *actions: Action) -> None:
         """Say what happens to the next requests of a method."""
-        assert method in NAMES.values()
+        assert method in {*NAMES.values(), "unregister"}
         self._scripts[method].extend(actions)
+
+    def crash(self) -> None:
+        """Do as a broker that was killed and started: only what was flushed is left."""
+        with self._lock:
+            for store in self.stores.values():
+                del store.entries[store.end :]
+            self.forget_registrations()
+            self.cut_all()
 
     def cut_all(self) -> None:
         """Close all connections."""
@@ -306,6 +348,15 @@ class ScriptedServer:
             if entry.partition_id == partition_id
         ]
 
+    def owners_of(self, group: str) -> list[str]:
+        """Return the clients of a group that are registered."""
+        with self._lock:
+            return [
+                owner.client_id
+                for (name, _, _), owner in self.owners.items()
+                if name == group
+            ]
+
     def forget_registrations(self) -> None:
         """Do as a broker that was restarted."""
         self.owners.clear()
@@ -322,7 +373,7 @@ class ScriptedServer:
 
     def _serve(self, sock: socket.socket) -> None:
         session, reader = Session(self, sock), FrameReader()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ProtocolError):  # as a broker: not a word
             while data := sock.recv(65536):
                 reader.receive_data(data)
                 while (frame := reader.next_frame()) is not None:
@@ -342,10 +393,15 @@ class ScriptedServer:
             parts.append(payload[at : at + size])
             at += size
         request = parse(pb.RequestBody(), parts[2])
-        if not request.timeout:
+        if not request.timeout or session in self.deaf:
             return  # as a broker: not a word
+        if request.method not in REQUESTS:
+            session.throw(serial, "Exception")
+            return
         body = parse(REQUESTS[request.method](), request.request)
         name = NAMES[request.method]
+        if name == "register" and body.opType == UNREGISTER:
+            name = "unregister"
         with self._lock:
             self.requests[name] += 1
             self.seen[name].append(body)
@@ -362,7 +418,21 @@ class ScriptedServer:
 
     @property
     def _brokers(self) -> list[str]:
-        return [f"{BROKER_ID}:{self.address}"]
+        return [f"{one.broker_id}:{one.advertised}" for one in self._cluster]
+
+    @property
+    def _cluster(self) -> list[ScriptedServer]:
+        return [self, *self._others]
+
+    def layout_to_write(self, topic: str) -> str:
+        """Return a broker's part of a topic as producers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{counts[0]}:{len(counts)}"
+
+    def layout_to_read(self, topic: str) -> str:
+        """Return a broker's part of a topic as consumers are told it."""
+        counts = self.layout[topic]
+        return f"{self.broker_id}:{len(counts)}:{counts[0]}:{int(self.readable)}"
 
     def _register_producer(self, body: Any) -> Any:
         return pb.RegisterResponseM2P(
@@ -370,20 +440,24 @@ class ScriptedServer:
         )
 
     def _heartbeat_producer(self, body: Any) -> Any:
-        topics = [t for t in body.topicList if t in self.layout and self.publishable]
+        brokers = [one for one in self._cluster if one.publishable]
+        topics = [t for t in body.topicList if any(t in one.layout for one in brokers)]
         return pb.HeartResponseM2P(
             success=True,
             errCode=200,
             errMsg="OK!",
             brokerInfos=self._brokers,
             topicInfos=[
-                f"{t}#{BROKER_ID}:{self.layout[t][0]}:{len(self.layout[t])}#"
+                f"{t}#"
+                + ",".join(one.layout_to_write(t) for one in brokers if t in one.layout)
+                + "#"
                 for t in topics
             ],
         )
 
     def _register_consumer(self, body: Any) -> Any:
-        unknown = [t for t in body.topicList if t not in self.layout]
+        known = {topic for one in self._cluster for topic in one.layout}
+        unknown = [t for t in body.topicList if t not in known]
         if unknown:
             return pb.RegisterResponseM2CV2(errCode=431, errMsg=f"{unknown}")
         self._topics = list(body.topicList)
@@ -395,7 +469,10 @@ class ScriptedServer:
             errMsg="OK!",
             brokerConfigList=self._brokers,
             topicMetaInfoList=[
-                f"{t}#{BROKER_ID}:{len(self.layout[t])}:{self.layout[t][0]}:1"
+                f"{t}#"
+                + ",".join(
+                    one.layout_to_read(t) for one in self._cluster if t in one.layout
+                )
                 for t in self._topics
             ],
         )
@@ -420,7 +497,7 @@ class ScriptedServer:
         key = (body.groupName, body.topicName, body.partitionId)
         owner = self.owners.get(key)
         reply = pb.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!")
-        if body.opType == 32:
+        if body.opType == UNREGISTER:
             if owner is not None and owner.client_id == body.clientId:
                 del self.owners[key]
             return reply
@@ -430,8 +507,12 @@ class ScriptedServer:
             )
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
         position = min(max(body.currOffset // ENTRY, store.begin), store.end)
+        self.positions[key] = position * ENTRY
         self.owners[key] = Registration(
-            body.clientId, position, frozenset(body.filterCondStr)
+            body.clientId,
+            position,
+            frozenset(body.filterCondStr),
+            body.qryPriorityId,
         )
         reply.currOffset = position * ENTRY
         reply.maxOffset = store.end * ENTRY
@@ -453,11 +534,12 @@ class ScriptedServer:
         if self._half:
             count = max(1, count // 2)
         owner.position = start + count
+        hashes = {java_hash(one) for one in owner.filters}
         some = [
             entry.message
             for entry in store.entries[start : start + count]
             if entry.partition_id == body.partitionId
-            and (not owner.filters or entry.msg_type in owner.filters)
+            and (not owner.filters or java_hash(entry.msg_type) in hashes)
         ]
         return pb.GetMessageResponseB2C(
             success=True,
@@ -465,6 +547,26 @@ class ScriptedServer:
             errMsg="OK!",
             messages=some,
             currOffset=start * ENTRY,
+        )
+
+    def _heartbeat(self, body: Any) -> Any:
+        failures = []
+        for info in body.partitionInfo:
+            topic, _, partition_id = info.rpartition("#")[2].rpartition(":")
+            owner = self.owners.get((body.groupName, topic, int(partition_id)))
+            if owner is None:
+                failures.append(f"411:{info}")
+            elif owner.client_id != body.clientId:
+                failures.append(f"412:{info}")
+            else:
+                priority = body.HasField("qryPriorityId")
+                owner.priority = body.qryPriorityId if priority else None
+        return pb.HeartBeatResponseB2C(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            hasPartFailure=bool(failures),
+            failureInfo=failures,
         )
 
     def _commit(self, body: Any) -> Any:
@@ -495,6 +597,7 @@ _ACTIONS: dict[type[Any], Callable[[ScriptedServer, Any], Any]] = {
     pb.GetPartMetaRequestC2M: ScriptedServer._metadata,
     pb.SendMessageRequestP2B: ScriptedServer._send,
     pb.RegisterRequestC2B: ScriptedServer._register,
+    pb.HeartBeatRequestC2B: ScriptedServer._heartbeat,
     pb.GetMessageRequestC2B: ScriptedServer._get,
     pb.CommitOffsetRequestC2B: ScriptedServer._commit,
 }

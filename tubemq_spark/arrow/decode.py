@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -13,13 +14,52 @@ from tubemq_spark import columns
 from tubemq_spark.errors import CorruptMessageError, ProtocolError
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import HAS_ATTRIBUTES, Body, decode_body
+from tubemq_spark.wire.attributes import (
+    HAS_ATTRIBUTES,
+    decode_attributes,
+    split_body,
+)
 from tubemq_spark.wire.metadata import Partition
 
 #: Types of the columns, by name.
 TYPES = {name: ARROW_TYPES[read.type] for name, read in columns.READ.items()}
 
-_Row = tuple[int, int | None, Body]
+#: Columns for which attributes have to be decoded.
+_OF_ATTRIBUTES = {columns.MSG_TYPE, columns.MSG_TIME, columns.ATTRIBUTES}
+
+#: Attributes are often those of the message before. So many are kept decoded, and none
+#: that is longer.
+_MAX_KEPT, _MAX_KEPT_BYTES = 1000, 500
+
+
+class _Attributes(NamedTuple):
+    """Those of a message, decoded."""
+
+    msg_type: str | None
+    msg_time: str | None
+    keys: Sequence[str]
+    values: Sequence[str]
+
+
+_NONE = _Attributes(None, None, (), ())
+
+
+class _Rows(NamedTuple):
+    """Messages by the column; all columns are of one length."""
+
+    messages: Sequence[pb.TransferedMessage]
+    values: Sequence[bytes]
+    attributes: Sequence[_Attributes]
+    offsets: Sequence[int | None]
+
+    def only(self, numbers: Sequence[int]) -> _Rows:
+        """Return some of them."""
+        return _Rows(
+            [self.messages[n] for n in numbers],
+            [self.values[n] for n in numbers],
+            [self.attributes[n] for n in numbers],
+            [self.offsets[n] for n in numbers],
+        )
 
 
 class Decoder:
@@ -37,65 +77,117 @@ class Decoder:
         self._schema = schema
         self._partition = partition
         self._filters = frozenset(filters)
+        self._wants_attributes = bool(filters) or not _OF_ATTRIBUTES.isdisjoint(
+            schema.names
+        )
+        self._kept: dict[bytes, _Attributes] = {}
 
     def decode(
-        self, messages: Sequence[pb.TransferedMessage], first_offset: int | None
+        self,
+        messages: Sequence[pb.TransferedMessage],
+        bodies: Sequence[bytes],
+        first_offset: int | None,
     ) -> pa.RecordBatch:
         """Return the messages as rows, in order.
 
         Args:
             messages: Of one get.
+            bodies: The stored bytes of each.
             first_offset: Of the first of them, where the others follow one by one.
 
         Raises:
             CorruptMessageError: The attributes of one cannot be read.
         """
-        rows = [
-            (
-                message.messageId,
-                None if first_offset is None else first_offset + ENTRY_BYTES * number,
-                self._body(message),
-            )
-            for number, message in enumerate(messages)
-        ]
+        rows = _Rows(
+            messages,
+            *self._split(messages, bodies),
+            [None] * len(messages)
+            if first_offset is None
+            else range(
+                first_offset, first_offset + ENTRY_BYTES * len(messages), ENTRY_BYTES
+            ),
+        )
         if self._filters:
-            rows = [row for row in rows if row[2].msg_type in self._filters]
+            kept = self._filters
+            rows = rows.only(
+                [n for n, one in enumerate(rows.attributes) if one.msg_type in kept]
+            )
         arrays = [self._column(field.name, rows) for field in self._schema]
         if not arrays:
             return pa.RecordBatch.from_struct_array(
-                pa.StructArray.from_buffers(pa.struct([]), len(rows), [None])
+                pa.StructArray.from_buffers(pa.struct([]), len(rows.values), [None])
             )
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _body(self, message: pb.TransferedMessage) -> Body:
-        if not message.flag & HAS_ATTRIBUTES:
-            return Body(message.payLoadData)
-        try:
-            return decode_body(message.payLoadData, message.flag)
-        except ProtocolError as error:
-            raise CorruptMessageError(
-                error.message,
-                partition=str(self._partition),
-                message_id=message.messageId,
-            ) from None
+    def _split(
+        self, messages: Sequence[pb.TransferedMessage], bodies: Sequence[bytes]
+    ) -> tuple[Sequence[bytes], Sequence[_Attributes]]:
+        """Return the values of messages, and their attributes."""
+        flags = [one.flag & HAS_ATTRIBUTES for one in messages]
+        values, attributes = list(bodies), [_NONE] * len(bodies)
+        if not any(flags):
+            return values, attributes
+        known = self._kept.get
+        for number, body in enumerate(bodies):
+            if flags[number]:
+                try:
+                    text, values[number] = split_body(body)
+                    if self._wants_attributes:
+                        attributes[number] = known(text) or self._attributes(text)
+                except ProtocolError as error:
+                    raise CorruptMessageError(
+                        error.message,
+                        partition=str(self._partition),
+                        message_id=messages[number].messageId,
+                    ) from None
+        return values, attributes
 
-    def _column(self, name: str, rows: list[_Row]) -> pa.Array:
+    def _attributes(self, text: bytes) -> _Attributes:
+        msg_type, msg_time, others = decode_attributes(text)
+        found = _Attributes(msg_type, msg_time, (*others.keys(),), (*others.values(),))
+        if len(text) <= _MAX_KEPT_BYTES:
+            if len(self._kept) == _MAX_KEPT:
+                self._kept.clear()
+            self._kept[text] = found
+        return found
+
+    def _column(self, name: str, rows: _Rows) -> pa.Array:
         made = _OF_ROWS.get(name)
         if made is not None:
-            return pa.array([made(row) for row in rows], TYPES[name])
+            return made(rows)
         value: Any = {
             columns.TOPIC: self._partition.topic,
             columns.BROKER: self._partition.broker_id,
             columns.PARTITION: self._partition.partition_id,
         }[name]
-        return pa.repeat(pa.scalar(value, TYPES[name]), len(rows))
+        return pa.repeat(pa.scalar(value, TYPES[name]), len(rows.values))
 
 
-_OF_ROWS: dict[str, Callable[[_Row], Any]] = {
-    columns.VALUE: lambda row: row[2].value,
-    columns.MSG_TYPE: lambda row: row[2].msg_type,
-    columns.MSG_TIME: lambda row: row[2].msg_time,
-    columns.ATTRIBUTES: lambda row: list(row[2].attributes.items()),
-    columns.MESSAGE_ID: lambda row: row[0],
-    columns.OFFSET: lambda row: row[1],
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    return pa.array(values, TYPES[name])
+
+
+def _maps(rows: _Rows) -> pa.Array:
+    keys = [one.keys for one in rows.attributes]
+    values = chain.from_iterable(one.values for one in rows.attributes)
+    return pa.MapArray.from_arrays(
+        pa.array([0, *accumulate(map(len, keys))], pa.int32()),
+        pa.array([*chain.from_iterable(keys)], pa.string()),
+        pa.array([*values], pa.string()),
+    )
+
+
+_OF_ROWS: dict[str, Callable[[_Rows], pa.Array]] = {
+    columns.VALUE: lambda rows: _array(columns.VALUE, rows.values),
+    columns.MSG_TYPE: lambda rows: _array(
+        columns.MSG_TYPE, [one.msg_type for one in rows.attributes]
+    ),
+    columns.MSG_TIME: lambda rows: _array(
+        columns.MSG_TIME, [one.msg_time for one in rows.attributes]
+    ),
+    columns.ATTRIBUTES: _maps,
+    columns.MESSAGE_ID: lambda rows: _array(
+        columns.MESSAGE_ID, [one.messageId for one in rows.messages]
+    ),
+    columns.OFFSET: lambda rows: _array(columns.OFFSET, rows.offsets),
 }

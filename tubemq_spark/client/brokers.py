@@ -5,26 +5,49 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from tubemq_spark.client.connection import Connection, connect
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.client.connection import Call, Connection, connect
+from tubemq_spark.client.refusals import refusal
+from tubemq_spark.client.tokens import Tokens
+from tubemq_spark.errors import AuthError, ProtocolError, TubeMQError
 from tubemq_spark.options.client import ClientOptions
+from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.wire import codes, messages
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.messages import FLUSHED, Token
-from tubemq_spark.wire.metadata import Partition
+from tubemq_spark.wire.messages import FLUSHED, Request, Token
+from tubemq_spark.wire.metadata import (
+    Broker,
+    Partition,
+    decode_failure,
+    encode_partition_info,
+)
+
+#: Registrations that are under way at a time: a broker answers all of these in the time
+#: that it is given for one.
+_TOGETHER = 500
+
+#: Longest pause that a broker may ask for; it asks again.
+_MAX_PAUSE_S = 10.0
+
+
+_AnswerT = TypeVar("_AnswerT")
 
 
 class BrokerPool:
     """The connections of this process, one to each broker.
 
     Args:
-        options: How long to wait.
+        options: How they are opened, and how long to wait.
+
+    Attributes:
+        tokens: What brokers have refused, and what masters gave instead.
     """
 
     def __init__(self, options: ClientOptions) -> None:
+        self.tokens = Tokens(options)
         self._options = options
         self._connections: dict[str, Connection] = {}
         self._lock = threading.Lock()
@@ -42,6 +65,7 @@ class BrokerPool:
                     server,
                     connect_timeout_s=self._options.connect_timeout_s,
                     timeout_s=self._options.rpc_timeout_s,
+                    tls=self._options.tls,
                 )
                 self._connections[server] = found
             return found
@@ -60,6 +84,7 @@ class BrokerPool:
         for connection in self._connections.values():
             connection.forget_parent()
         self._connections = {}
+        self.tokens = Tokens(self._options)
 
 
 _pools: dict[ClientOptions, BrokerPool] = {}
@@ -113,8 +138,17 @@ class Fetched(NamedTuple):
     pause_s: float = 0.0
 
 
+class _Asked(NamedTuple):
+    """A get that is under way, and the commit behind it."""
+
+    get: Request[pb.GetMessageResponseB2C]
+    commit: Request[pb.CommitOffsetResponseB2C]
+    got: Call[pb.GetMessageResponseB2C]
+    committed: Call[pb.CommitOffsetResponseB2C]
+
+
 class Consumer:
-    """Who reads one partition on one connection. For one thread.
+    """Who reads one partition on one connection. For one thread, but for `beat`.
 
     Args:
         connection: To the partition's broker.
@@ -123,6 +157,12 @@ class Consumer:
         partition: One that the master has named.
         filters: Message types to deliver; none for all.
         token: Where the cluster wants one.
+        renew: Returns what to show instead of a token that the broker refuses, None
+            for nothing.
+
+    Attributes:
+        used_at: When the broker was last asked for something that keeps the
+            registration, on the monotonic clock.
     """
 
     def __init__(
@@ -134,12 +174,17 @@ class Consumer:
         *,
         filters: Sequence[str] = (),
         token: Token | None = None,
+        renew: Callable[[Token | None], Token | None] = lambda _: None,
     ) -> None:
+        self.used_at = time.monotonic()
         self._connection = connection
         self._who = (client_id, group, partition.topic, partition.partition_id)
         self._partition = partition
         self._filters = filters
         self._token = token
+        self._renew = renew
+        self._priority = FLUSHED
+        self._asked: _Asked | None = None
 
     def register(self, offset: int, priority: int = FLUSHED) -> Registered:
         """Become the reader of the partition from an offset on, once more perhaps.
@@ -149,6 +194,9 @@ class Consumer:
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """
+        return self._renewing(lambda: self._register(offset, priority))
+
+    def _register(self, offset: int, priority: int) -> Registered:
         request = messages.register(
             *self._who,
             offset,
@@ -156,8 +204,20 @@ class Consumer:
             filters=self._filters,
             token=self._token,
         )
-        reply = self._connection.ask(request, subject=str(self._partition))
-        return Registered(reply.currOffset, reply.maxOffset)
+        self._priority = priority
+        self._asked = None  # a broker goes through a connection's requests in order
+        self.used_at = time.monotonic()
+        subject = str(self._partition)
+        reply = self._connection.ask(request, subject=subject)
+        return _registered(reply, subject)
+
+    def prefetch(self) -> None:
+        """Ask for what comes next, which `fetch` then returns."""
+        if self._asked is None:
+            self.used_at = time.monotonic()
+            # The commit tells where the get ended, which nothing else does.
+            get, commit = messages.get(*self._who), messages.commit(*self._who)
+            self._asked = _Asked(get, commit, *self._connection.call_all([get, commit]))
 
     def fetch(self) -> Fetched:
         """Return what comes next. After an error, register again.
@@ -166,37 +226,108 @@ class Consumer:
             ServerError: The registration is gone, or the broker refuses.
             TransportError: It does not answer.
         """
-        # The commit tells where the get ended, which nothing else does.
-        get, commit = messages.get(*self._who), messages.commit(*self._who)
-        get_call, commit_call = self._connection.call_all([get, commit])
-        got = self._connection.reply(get_call)
-        committed = self._connection.reply(commit_call)
+        self.prefetch()
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        got = self._connection.reply(asked.got)
+        committed = self._connection.reply(asked.committed)
         subject = str(self._partition)
         self._connection.check(
             got,
-            get,
+            asked.get,
             subject=subject,
             accepting=frozenset({codes.NOT_FOUND, codes.SERVER_CONSUME_SPEED_LIMIT}),
         )
         try:
-            self._connection.check(committed, commit, subject=subject)
+            self._connection.check(committed, asked.commit, subject=subject)
         except TubeMQError as error:
             raise error.saying(error.message, retriable=True) from None
+        brought = got.errCode == codes.SUCCESS
         return Fetched(
             got.errCode,
-            got.currOffset if got.errCode == codes.SUCCESS else None,
+            _offset(got.currOffset, subject) if brought else None,
             got.messages,
-            committed.currOffset,
-            max(0, got.minLimitTime) / 1000,
+            _offset(committed.currOffset, subject),
+            min(max(0, got.minLimitTime) / 1000, _MAX_PAUSE_S),
         )
 
-    def unregister(self) -> None:
-        """Let go of the partition, as far as the broker can be told."""
-        if self._connection.is_open:
+    def beat(self) -> None:
+        """Keep the registration where nothing is fetched for a while.
+
+        Raises:
+            PartitionOccupiedError: Another one has taken the partition over.
+            ServerError: The registration is gone, or the broker refuses.
+            TransportError: It does not answer.
+        """
+        self._renewing(self._beat)
+
+    def _beat(self) -> None:
+        client_id, group, topic, partition_id = self._who
+        broker = Broker(self._partition.broker_id, self._connection.server)
+        request = messages.heartbeat(
+            client_id,
+            group,
+            [encode_partition_info(broker, self._partition)],
+            priority=self._priority,
+            token=self._token,
+        )
+        self.used_at = time.monotonic()
+        subject = str(self._partition)
+        reply = self._connection.ask(request, subject=subject)
+        for failure in map(decode_failure, reply.failureInfo):
+            if (failure.topic, failure.partition_id) == (topic, partition_id):
+                raise refusal(
+                    failure.code,
+                    "the registration is not there any more",
+                    call=request.name,
+                    server=self._connection.server,
+                    subject=subject,
+                )
+
+    def _renewing(self, ask: Callable[[], _AnswerT]) -> _AnswerT:
+        """Ask, and once more where a token was refused and there is a newer one."""
+        try:
+            return ask()
+        except AuthError:
+            fresh = self._renew(self._token)
+            if fresh is None:
+                raise
+            self._token = fresh
+        return ask()
+
+    def unregister(self, connection: Connection | None = None) -> bool:
+        """Let go of the partition, and return whether the broker could be told.
+
+        Args:
+            connection: Another one to its broker, where its own is broken.
+        """
+        connection = connection or self._connection
+        if connection.is_open:
             client_id, group, topic, partition_id = self._who
-            self._connection.call(
+            connection.call(
                 messages.unregister(client_id, group, topic, partition_id, self._token)
             )
+        return connection.is_open
+
+
+def _offset(offset: int, subject: str) -> int:
+    """Return an offset that a broker says, if it can be one.
+
+    Raises:
+        ProtocolError: It is between two messages, or before all.
+    """
+    if offset < 0 or offset % ENTRY_BYTES:
+        raise ProtocolError(
+            f"A broker says that {subject} is at offset {offset}: offsets are "
+            f"multiples of {ENTRY_BYTES}."
+        )
+    return offset
+
+
+def _registered(reply: pb.RegisterResponseB2C, subject: str) -> Registered:
+    return Registered(
+        _offset(reply.currOffset, subject), _offset(reply.maxOffset, subject)
+    )
 
 
 def register_all(
@@ -206,27 +337,98 @@ def register_all(
     groups: Sequence[str],
     partitions: Sequence[Partition],
     *,
+    offsets: Mapping[Partition, int] | None = None,
     priority: int = FLUSHED,
     token: Token | None = None,
 ) -> dict[Partition, Registered]:
     """Return where some partitions of a broker begin and end.
 
-    They are registered and let go, all at once.
+    As `register_on`; a token that the broker finds too old is replaced by asking a
+    master, once.
 
     Args:
         pool: Of connections.
         server: ``host:port`` of the broker.
-        client_id: Of the planner.
-        groups: Of planners; the first that nobody else uses at the moment is taken.
+        client_id: As there, as for the others.
+        groups: Of planners.
         partitions: All on this broker.
+        offsets: To register at.
         priority: What counts as there.
         token: Where the cluster wants one.
 
     Raises:
+        TubeMQError: As `register_on`, or the masters refuse.
+    """
+
+    def register(token: Token | None) -> dict[Partition, Registered]:
+        return register_on(
+            pool.connection(server),
+            client_id,
+            groups,
+            partitions,
+            offsets=offsets,
+            priority=priority,
+            token=token,
+        )
+
+    token = pool.tokens.newest(token)
+    try:
+        return register(token)
+    except AuthError:
+        fresh = pool.tokens.renewed(token, groups[0], partitions[0].topic)
+        if fresh is None:
+            raise
+    return register(fresh)
+
+
+def register_on(
+    connection: Connection,
+    client_id: str,
+    groups: Sequence[str],
+    partitions: Sequence[Partition],
+    *,
+    offsets: Mapping[Partition, int] | None = None,
+    priority: int = FLUSHED,
+    token: Token | None = None,
+) -> dict[Partition, Registered]:
+    """Return where some partitions of a broker begin and end.
+
+    They are registered and let go, many at once. That also stores where the group is:
+    brokers keep the offset of a registration.
+
+    Args:
+        connection: To the broker.
+        client_id: Whose registrations these are.
+        groups: Not of readers; the first that nobody else uses at the moment is taken.
+        partitions: All on this broker.
+        offsets: To register at; the first there is where nothing is said.
+        priority: What counts as there.
+        token: Where the cluster wants one.
+
+    Raises:
+        AuthError: It is too old, or there is none.
+        PartitionOccupiedError: Others of all these groups have a partition.
         ServerError: The broker refuses.
         TransportError: It does not answer.
     """
-    connection = pool.connection(server)
+    found: dict[Partition, Registered] = {}
+    for begin in range(0, len(partitions), _TOGETHER):
+        some = partitions[begin : begin + _TOGETHER]
+        found |= _register_some(
+            connection, client_id, groups, some, offsets or {}, priority, token
+        )
+    return found
+
+
+def _register_some(
+    connection: Connection,
+    client_id: str,
+    groups: Sequence[str],
+    partitions: Sequence[Partition],
+    offsets: Mapping[Partition, int],
+    priority: int,
+    token: Token | None,
+) -> dict[Partition, Registered]:
     found: dict[Partition, Registered] = {}
     for number, group in enumerate(groups):
         pending = [one for one in partitions if one not in found]
@@ -236,7 +438,7 @@ def register_all(
                 group,
                 one.topic,
                 one.partition_id,
-                0,
+                offsets.get(one, 0),
                 priority=priority,
                 token=token,
             )
@@ -244,21 +446,23 @@ def register_all(
         ]
         calls = connection.call_all(requests)
         is_last = number == len(groups) - 1
-        for partition, request, call in zip(pending, requests, calls, strict=True):
-            reply = connection.reply(call)
-            if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
-                continue
-            connection.check(reply, request, subject=str(partition))
-            found[partition] = Registered(reply.currOffset, reply.maxOffset)
-        connection.call_all(
-            [
-                messages.unregister(
-                    client_id, group, one.topic, one.partition_id, token
-                )
-                for one in pending
-                if one in found
-            ]
-        )
+        try:
+            for partition, request, call in zip(pending, requests, calls, strict=True):
+                reply = connection.reply(call)
+                if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
+                    continue
+                connection.check(reply, request, subject=str(partition))
+                found[partition] = _registered(reply, str(partition))
+        finally:
+            # Of those, too, that nobody waited for: others' are not touched by it.
+            connection.call_all(
+                [
+                    messages.unregister(
+                        client_id, group, one.topic, one.partition_id, token
+                    )
+                    for one in pending
+                ]
+            )
         if len(found) == len(partitions):
             break
     return found

@@ -2,28 +2,32 @@
 """One connection to a master or a broker, and the thread that reads from it.
 
 Any number of calls may be under way. Each has a deadline of its own: a server that
-cannot read a request, or finds it too old, answers by silence.
+cannot read a request, or finds it too old, answers by silence. So does one that is
+gone without a word, or has become deaf for the rest of the connection: after a call
+that nobody answered, while nothing else was heard, no other call is made on it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Generic
 
-from spark_topics.client.transport import Transport, open_transport
+from spark_topics.client.transport import Transport
 from tubemq_spark.client import refusals
+from tubemq_spark.client.opening import explained, open_server, reached
 from tubemq_spark.errors import (
     CallTimeoutError,
     ProtocolError,
     TransportError,
     TubeMQError,
 )
-from tubemq_spark.system import NETWORK
+from tubemq_spark.options.tls import TlsOptions
 from tubemq_spark.wire import codes
 from tubemq_spark.wire.messages import ReplyT, Request
 from tubemq_spark.wire.protocol import ClientProtocol, Reply
@@ -59,13 +63,22 @@ class Connection:
         transport: To the server; closed with the connection.
         server: ``host:port``, for messages.
         timeout_s: How long a server may take for a call, in seconds.
+        explain: Of a connection without TLS, says why it ended, given the error and the
+            first bytes, if that was before a whole frame was heard.
 
     Attributes:
         server: As given.
     """
 
-    def __init__(self, transport: Transport, server: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        server: str,
+        timeout_s: float,
+        explain: Callable[[TubeMQError, bytes], TubeMQError] | None = None,
+    ) -> None:
         self.server = server
+        self._explain = explain
         self._transport = transport
         self._timeout_s = timeout_s
         self._protocol = ClientProtocol()
@@ -73,6 +86,9 @@ class Connection:
         self._lock = threading.Lock()  # guards protocol, calls and error
         self._send_lock = threading.Lock()  # frames must not interleave
         self._error: TubeMQError | None = None
+        self._silence: CallTimeoutError | None = None  # as the last thing heard
+        self._heard_at = time.monotonic()  # a whole frame
+        self._sending_since: float | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"tubemq-{server}", daemon=True
         )
@@ -89,8 +105,8 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether calls can still be made."""
-        return self._error is None
+        """Return whether calls can still be made, and are likely to be answered."""
+        return self._error is None and self._silence is None
 
     def call_all(self, requests: Sequence[Request[Any]]) -> list[Call[Any]]:
         """Send requests in one go and return them under way, in order.
@@ -114,6 +130,7 @@ class Connection:
                 for call in calls:
                     call.set_exception(copy.copy(error))
                 return calls
+            self._sending_since = time.monotonic()
             try:
                 self._transport.send(b"".join(frames))
             except TubeMQError as failure:
@@ -121,6 +138,8 @@ class Connection:
             except BaseException:  # half a frame may be out: nothing can follow it
                 self._fail(self._interrupted())
                 raise
+            finally:
+                self._sending_since = None
         return calls
 
     def call(self, request: Request[ReplyT]) -> Call[ReplyT]:
@@ -202,13 +221,17 @@ class Connection:
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(_READ_BYTES))
+        begin = b""
         try:
             while self._error is None:
                 size = self._transport.receive(buffer, _TICK_S)
                 if size:
+                    begin = begin or bytes(buffer[:2])
                     self._hear(buffer[:size])
-                self._expire()
+                self._expire(time.monotonic())
         except TubeMQError as error:
+            if self._explain and not self._protocol.frames and self.is_open:
+                error = self._explain(error, begin)
             self._fail(error)
         except BaseException as error:
             self._fail(ProtocolError(f"Reading from {self.server} failed: {error!r}"))
@@ -218,6 +241,7 @@ class Connection:
 
     def _hear(self, data: memoryview) -> None:
         endings: list[Callable[[], None]] = []
+        frames = self._protocol.frames
         try:
             with self._lock:
                 for event in self._protocol.receive_data(data):
@@ -227,16 +251,42 @@ class Connection:
         except ProtocolError as error:
             raise error.about(f"From {self.server}") from None
         finally:
+            if self._protocol.frames > frames:
+                self._heard_at = time.monotonic()
+                if self._explain and not frames:
+                    reached(self.server, by_tls=False)
             # Outside of the lock: who waits may call again.
             for end in endings:
                 end()
 
-    def _expire(self) -> None:
+    def _expire(self, now: float) -> None:
+        """End the calls that are not answered in time, and then perhaps all of it."""
+        is_silent = now - self._heard_at >= self._timeout_s + _GRACE_S
         with self._lock:
-            late = self._protocol.expired(time.monotonic())
+            late = self._protocol.expired(now)
             calls = [self._calls.pop(serial, None) for serial in late]
-        for call in filter(None, calls):
-            call.set_exception(self._timed_out(call))
+            for call in filter(None, calls):
+                error = self._timed_out(call)
+                if is_silent and self._silence is None:
+                    self._silence = error  # first: who is told looks whether it is open
+                call.set_exception(error)
+            is_over = self._silence is not None and not self._calls
+        if is_over:
+            assert self._silence is not None
+            self._fail(self._silence)
+        if is_silent and self._is_stuck(now):
+            self._fail(
+                TransportError(
+                    f"The server {self.server} has taken nothing of what is sent to it "
+                    f"for {self._timeout_s:g} s. Look at its log, or raise "
+                    "`rpc.timeout`.",
+                    broker=self.server,
+                )
+            )
+
+    def _is_stuck(self, now: float) -> bool:
+        since = self._sending_since
+        return since is not None and now - since >= self._timeout_s + _GRACE_S
 
     def _timed_out(self, call: Call[Any]) -> CallTimeoutError:
         name = call.request.name
@@ -275,17 +325,27 @@ def _ending(call: Call[Any], event: Any, server: str) -> Callable[[], None]:
     return lambda: call.set_exception(error)
 
 
-def connect(server: str, *, connect_timeout_s: float, timeout_s: float) -> Connection:
+def connect(
+    server: str,
+    *,
+    connect_timeout_s: float,
+    timeout_s: float,
+    tls: TlsOptions | None = None,
+) -> Connection:
     """Open a connection.
 
     Args:
         server: ``host:port``.
-        connect_timeout_s: Longest wait for it, in seconds.
+        connect_timeout_s: Longest wait for it, in seconds; as long again for TLS.
         timeout_s: How long the server may take for each call.
+        tls: How it is made safe; None, or not enabled, for not at all.
 
     Raises:
         TransportError: Nobody can be reached there in time.
+        TlsError: It cannot be made safe.
     """
-    return Connection(
-        open_transport(server, connect_timeout_s, NETWORK), server, timeout_s
-    )
+    transport = open_server(server, connect_timeout_s, tls)
+    if tls is not None and tls.enable:
+        return Connection(transport, server, timeout_s)
+    explain = functools.partial(explained, server=server, timeout_s=connect_timeout_s)
+    return Connection(transport, server, timeout_s, explain)

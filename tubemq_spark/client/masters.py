@@ -13,11 +13,14 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.connection import Connection, connect
+from tubemq_spark.client.identity import Identity
 from tubemq_spark.errors import (
+    AuthError,
+    GroupForbiddenError,
     NoMasterError,
     ServerError,
     TlsError,
@@ -69,10 +72,14 @@ class Masters:
     """The masters of a cluster. For one thread.
 
     Args:
-        options: Where they are, and how long to wait.
+        options: Where they are, how long to wait, and who asks.
+
+    Attributes:
+        identity: Who asks.
     """
 
     def __init__(self, options: ClientOptions) -> None:
+        self.identity = Identity(options)
         self._options = options
         self._next = 0  # where the last one that served is in the list
         self._connection: Connection | None = None
@@ -89,23 +96,27 @@ class Masters:
         if connection is not None:
             connection.close()
 
-    def run(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Connection], T], timeout_s: float | None = None) -> T:
         """Do something with the master that serves.
 
         Args:
             work: Called with a connection, again with another where that one fails.
+            timeout_s: How long to look for one; 0 for asking each of them once, None
+                for ``operation.timeout``.
 
         Raises:
-            NoMasterError: None serves within ``operation.timeout``.
+            NoMasterError: None serves in time.
             ServerError: The one that serves refuses.
         """
-        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, self._options.operation_timeout_s)
+        if timeout_s is None:
+            timeout_s = self._options.operation_timeout_s
+        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, timeout_s)
         said: dict[str, TubeMQError] = {}
         while True:
             for _ in self._options.masters:
                 server = self._options.masters[self._next % len(self._options.masters)]
                 try:
-                    return work(self._connected(server))
+                    return self._work(work, self._connected(server))
                 except (TransportError, ServerError) as error:
                     if not error.retriable or isinstance(error, TlsError):
                         raise
@@ -114,12 +125,26 @@ class Masters:
                 self._next += 1
             retry.pause(_none_serves(said))
 
+    def _work(self, work: Callable[[Connection], T], connection: Connection) -> T:
+        try:
+            return work(connection)
+        except AuthError:
+            if not self.identity.forget():
+                raise
+        return work(connection)  # what the master gave has come to its end
+
+    def tell(self, request: messages.Request[Any]) -> None:
+        """Send what need not arrive to the master that served, if it is still there."""
+        if self._connection is not None and self._connection.is_open:
+            self._connection.call(request)
+
     def _connected(self, server: str) -> Connection:
         if self._connection is None or not self._connection.is_open:
             self._connection = connect(
                 server,
                 connect_timeout_s=self._options.connect_timeout_s,
                 timeout_s=self._options.rpc_timeout_s,
+                tls=self._options.tls,
             )
         return self._connection
 
@@ -135,27 +160,40 @@ class Masters:
             GroupForbiddenError: The group may not read them.
             NoMasterError: As `run`, as for the others.
         """
-        client_id = new_client_id(group)
+        client_id, identity = new_client_id(group), self.identity
 
         def ask(connection: Connection) -> ClusterView:
-            registered = connection.ask(
+            registered = _register(
+                connection,
                 messages.register_consumer(
-                    client_id, group, topics, socket.gethostname()
+                    client_id,
+                    group,
+                    topics,
+                    socket.gethostname(),
+                    certificate=identity.certificate(),
                 ),
                 subject=", ".join(topics),
             )
             try:
-                reply = connection.ask(messages.partition_metadata(client_id, group))
+                reply = connection.ask(
+                    messages.partition_metadata(
+                        client_id, group, certificate=identity.certificate()
+                    )
+                )
             finally:
                 # While it is registered, others of this name are refused.
                 connection.ask(
-                    messages.close_consumer(client_id, group),
+                    messages.close_consumer(
+                        client_id, group, certificate=identity.certificate()
+                    ),
                     accepting=frozenset({codes.HB_NO_NODE}),
                 )
+            token = _token(registered.authorizedInfo)
+            identity.keep(token)
             view = ClusterView(
                 decode_brokers(reply.brokerConfigList or registered.brokerConfigList),
                 decode_topic_meta_infos(reply.topicMetaInfoList),
-                _token(registered.authorizedInfo),
+                token,
             )
             missing = [name for name in topics if not _partitions_of(view, name)]
             if missing:
@@ -172,6 +210,24 @@ class Masters:
         return self.run(ask)
 
 
+def _register(
+    connection: Connection,
+    request: messages.Request[pb.RegisterResponseM2CV2],
+    subject: str,
+) -> pb.RegisterResponseM2CV2:
+    """Register a planner.
+
+    Another one of the group that asks about other topics at the moment is in its way,
+    and so is one that was killed, for 30 s.
+    """
+    try:
+        return connection.ask(request, subject=subject)
+    except GroupForbiddenError as error:
+        if error.code != codes.CLIENT_INCONSISTENT_TOPICSET:
+            raise
+        raise error.saying(error.message, retriable=True) from None
+
+
 def _partitions_of(view: ClusterView, topic: str) -> Sequence[object]:
     metadata = view.topics.get(topic)
     return metadata.partitions if metadata else ()
@@ -179,9 +235,10 @@ def _partitions_of(view: ClusterView, topic: str) -> Sequence[object]:
 
 def _none_serves(said: Mapping[str, TubeMQError]) -> TubeMQError:
     """Return why none serves, as the error to raise when there is no time left."""
-    errors = list(said.values())
-    if all(isinstance(error, TopicNotFoundError) for error in errors[-1:]):
-        return errors[-1]
+    for error in said.values():
+        # Only one that serves says so.
+        if isinstance(error, TopicNotFoundError | GroupForbiddenError):
+            return error
     answers = "; ".join(f"{server}: {error.message}" for server, error in said.items())
     return NoMasterError(
         f"None of the masters serves. {answers} Check `master.rpc`, and that one is up."
@@ -215,39 +272,38 @@ class Producer:
         self.topics = topics
         self._is_registered = False
 
-    def view(self) -> ClusterView:
+    def view(self, timeout_s: float | None = None) -> ClusterView:
         """Return brokers, the partitions open for writing, and a fresh token.
 
         Topics that are not open for writing are left out: also while their brokers
         restart.
 
+        Args:
+            timeout_s: As `Masters.run`.
+
         Raises:
             NoMasterError: As `Masters.run`.
         """
         try:
-            return self._masters.run(self._ask)
+            return self._masters.run(self._ask, timeout_s)
         except ServerError as error:
             if error.code != codes.HB_NO_NODE:
                 raise
             self._is_registered = False
-            return self._masters.run(self._ask)
+            return self._masters.run(self._ask, timeout_s)
 
     def _ask(self, connection: Connection) -> ClusterView:
-        host = socket.gethostname()
         if not self._is_registered:
-            connection.ask(
-                messages.register_producer(self.client_id, self.topics, host)
-            )
-            self._is_registered = True
-        heartbeat = messages.heartbeat_producer(self.client_id, self.topics, host)
+            self._register(connection)
         reply = connection.ask(
-            heartbeat, accepting=frozenset({codes.HB_NO_NODE, codes.NOT_READY})
+            self._heartbeat(),
+            accepting=frozenset({codes.HB_NO_NODE, codes.NOT_READY}),
         )
         if reply.errCode == codes.HB_NO_NODE:  # it has expired, or the master is new
-            connection.ask(
-                messages.register_producer(self.client_id, self.topics, host)
-            )
-            reply = connection.ask(heartbeat)
+            self._register(connection)
+            reply = connection.ask(self._heartbeat())
+        token = _token(reply.authorizedInfo)
+        self._masters.identity.keep(token)
         topics = decode_topic_infos(reply.topicInfos)
         default = reply.appdConfig.maxMsgSize or None
         return ClusterView(
@@ -258,7 +314,25 @@ class Producer:
                 )
                 for name, metadata in topics.items()
             },
-            _token(reply.authorizedInfo),
+            token,
+        )
+
+    def _register(self, connection: Connection) -> None:
+        request = messages.register_producer(
+            self.client_id,
+            self.topics,
+            socket.gethostname(),
+            certificate=self._masters.identity.certificate(),
+        )
+        connection.ask(request)
+        self._is_registered = True
+
+    def _heartbeat(self) -> messages.Request[pb.HeartResponseM2P]:
+        return messages.heartbeat_producer(
+            self.client_id,
+            self.topics,
+            socket.gethostname(),
+            certificate=self._masters.identity.certificate(),
         )
 
     def wait_for(self, timeout_s: float) -> ClusterView:
@@ -287,12 +361,10 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Tell the master that it ends."""
+        """Tell the master that it ends; one that does not hear it finds out itself."""
         if self._is_registered:
             self._is_registered = False
-            self._masters.run(
-                lambda connection: connection.ask(
-                    messages.close_producer(self.client_id),
-                    accepting=frozenset({codes.HB_NO_NODE}),
-                )
+            certificate = self._masters.identity.certificate()
+            self._masters.tell(
+                messages.close_producer(self.client_id, certificate=certificate)
             )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from tubemq_spark import errors
 from tubemq_spark.errors import ServerError, foreign_text
 from tubemq_spark.wire import codes
@@ -31,7 +33,7 @@ _KINDS: dict[int, tuple[type[ServerError], str]] = {
     ),
     codes.CERTIFICATE_FAILURE: (
         errors.AuthError,
-        "Clusters that ask for a user are not supported yet; else check the clock.",
+        "Check `usr.name` and `usr.password`, and the clocks here and there.",
     ),
     **dict.fromkeys(
         codes.GROUP_CONFLICTS,
@@ -41,6 +43,25 @@ _KINDS: dict[int, tuple[type[ServerError], str]] = {
         ),
     ),
 }
+
+#: By what the stock servers say.
+_AUTH_CURES = (
+    (
+        "timestamp",
+        (
+            f"The clock of {platform.node()} and the server's differ by more than it "
+            "allows, by default 20 s: set them."
+        ),
+    ),
+    ("userName is Blank", "Set `usr.name` and `usr.password`."),
+    (
+        "authAuthorizedToken",
+        (
+            "The master gave no token for this user, and the broker wants one: ask the "
+            "administrator."
+        ),
+    ),
+)
 
 
 def refusal(
@@ -56,6 +77,8 @@ def refusal(
         subject: What it is about, "" for nothing in particular.
     """
     kind, cure = _KINDS.get(code, (ServerError, ""))
+    if code == codes.CERTIFICATE_FAILURE:
+        cure = next((text for part, text in _AUTH_CURES if part in sentence), cure)
     name = codes.NAMES.get(code, f"CODE_{code}")
     said = foreign_text(sentence)
     about = f" of {subject}" if subject else ""

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_topics.errors import OptionError
+from spark_topics.errors import OptionError, foreign_text
+from spark_topics.options.given import Given
 from spark_topics.options.spec import (
     OptionSpec,
     Parse,
@@ -14,10 +15,13 @@ from spark_topics.options.spec import (
     Support,
     option,
     set_by,
+    specs_of,
 )
 from spark_topics.options.values import plain_text, seconds
+from tubemq_spark.options.secret import Secret
+from tubemq_spark.options.tls import TlsOptions, tls_options
 
-_DEFAULT_PORT = 8715
+_DEFAULT_PORT, _DEFAULT_TLS_PORT = 8715, 8716
 _MAX_PORT = 65535
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[-.\w]+)(?::0*([0-9]{1,5}))?", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
@@ -26,22 +30,34 @@ _GROUP = re.compile(r"[A-Za-z][\w-]+", re.ASCII)
 #: What brokers take is 1024; a suffix of ours must fit, too.
 _MAX_GROUP = 1000
 
+_MAX_USER = 256
 
-def masters(text: str, name: str) -> tuple[str, ...]:
-    """Read ``host[:port],...``; the port is 8715 where none is given."""
+
+def masters(text: str, name: str) -> tuple[tuple[str, int | None], ...]:
+    """Read ``host[:port],...`` as hosts and ports, None where there is none."""
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _HOST.fullmatch(part)
-        port = int(match[2] or _DEFAULT_PORT) if match else 0
-        if match is None or not 0 < port <= _MAX_PORT:
+        port = int(match[2]) if match and match[2] else None
+        if match is None or not (port is None or 0 < port <= _MAX_PORT):
             raise OptionError(
                 f"{name} must be host:port of each master by comma, such as "
-                f"10.0.0.7:{_DEFAULT_PORT}, not {part!r}."
+                f"10.0.0.7:{_DEFAULT_PORT}, not {foreign_text(part)!r}."
             )
-        found.append(f"{match[1]}:{port}")
+        found.append((match[1], port))
     if not found:
         raise OptionError(f"{name} names no master.")
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
+
+
+def user(text: str, name: str) -> str:
+    """Read the name of a user."""
+    text = text.strip()
+    if not text.isprintable() or len(text) > _MAX_USER:
+        raise OptionError(
+            f"{name} must be at most {_MAX_USER} characters that can be printed."
+        )
+    return text
 
 
 def topics(text: str, name: str) -> tuple[str, ...]:
@@ -110,7 +126,8 @@ MASTERS = OptionSpec(
     None,
     masters,
     Scope.CLIENT,
-    "Addresses of all masters, `host:port` by comma; the port is 8715 by default.",
+    "Addresses of all masters, `host:port` by comma; the port is 8715 by default, with "
+    "TLS 8716.",
     ("masterHostAndPort", "master"),
 )
 
@@ -124,6 +141,9 @@ class ClientOptions:
         rpc_timeout_s: How long a server may take for a call.
         connect_timeout_s: Longest wait for a connection.
         operation_timeout_s: How long an operation is tried again, whatever fails.
+        user: Who connects; None where the cluster does not ask.
+        password: Of the user.
+        tls: How connections are made safe, if at all.
     """
 
     masters: tuple[str, ...] = field(default=(), metadata=set_by(MASTERS))
@@ -149,6 +169,40 @@ class ClientOptions:
         Scope.CLIENT,
         "How long an operation is tried again while servers fail, in milliseconds.",
     )
+    user: str | None = option(
+        "usr.name",
+        None,
+        user,
+        Scope.CLIENT,
+        "Name of the user, where the masters ask for one.",
+    )
+    password: Secret | None = option(
+        "usr.password",
+        None,
+        Secret.parse,
+        Scope.CLIENT,
+        "Password of the user: itself, `file:/path` or `env:NAME` on each node. It is "
+        "never sent: what is sent is signed with it.",
+    )
+    tls: TlsOptions = field(default_factory=TlsOptions)
+
+
+#: All of them but `MASTERS`, which stands before others.
+CLIENT_SPECS = tuple(
+    spec for spec in specs_of(ClientOptions, TlsOptions) if spec is not MASTERS
+)
+
+
+def client_options(given: Given) -> ClientOptions:
+    """Make the options of the client, adding problems to those of `given`."""
+    if "master.rpc" not in given:
+        given.problems.append("master.rpc is missing: host:port of the masters.")
+    if ("usr.name" in given) is not ("usr.password" in given):
+        given.problems.append("usr.name and usr.password belong together.")
+    tls = tls_options(given)
+    usual = _DEFAULT_TLS_PORT if tls.enable else _DEFAULT_PORT
+    named = [f"{host}:{port or usual}" for host, port in given["master.rpc"] or ()]
+    return given.fill(ClientOptions, masters=tuple(dict.fromkeys(named)), tls=tls)
 
 
 IGNORED = (
@@ -162,11 +216,4 @@ REFUSED = (
         "Masters list topics only by their web interface: name them by `topics`.",
         "topic-pattern",
     ),
-    refused(
-        "usr.name",
-        "Authentication is not supported yet: leave it out where the cluster does not "
-        "ask for it.",
-    ),
-    refused("usr.password", "Authentication is not supported yet."),
-    refused("tls.enable", "TLS is not supported yet: use the ports without it."),
 )

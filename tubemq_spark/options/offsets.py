@@ -24,8 +24,11 @@ from tubemq_spark.wire.metadata import Partition
 #: Bytes of an index entry.
 ENTRY_BYTES = 28
 
-_PARTITION = re.compile(r"([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
-_MAX_OFFSET = 2**63 - 1
+#: ``broker:partition``.
+PARTITION = re.compile(r"([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
+
+#: As servers number them.
+MAX_OFFSET = 2**63 - 1
 
 
 class Start(enum.Enum):
@@ -65,26 +68,29 @@ def offsets_of(default: Start) -> Any:
             return Offsets(Start(word))
         try:
             tree = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             tree = None
         if not isinstance(tree, dict):
             raise OptionError(
                 f"{name} must be earliest, latest, or JSON such as "
                 '{"demo":{"1:0":56}}, not ' + repr(text[:100]) + "."
             )
-        found = {}
+        found: dict[Partition, int | Start] = {}
         for topic, partitions in tree.items():
             if not isinstance(partitions, dict):
                 raise OptionError(f"{name} has no partitions for the topic {topic!r}.")
             for key, value in partitions.items():
-                found[_partition(topic, key, name)] = _place(value, name, topic, key)
+                partition = _partition(topic, key, name)
+                if partition in found:
+                    raise OptionError(f"{name} names the partition {partition} twice.")
+                found[partition] = _place(value, name, topic, key)
         return Offsets(default, found)
 
     return parse
 
 
 def _partition(topic: str, key: str, name: str) -> Partition:
-    match = _PARTITION.fullmatch(key)
+    match = PARTITION.fullmatch(key)
     if match is None:
         raise OptionError(
             f"{name} has {key!r} for the topic {topic!r}: a partition is "
@@ -99,7 +105,7 @@ def _place(value: Any, name: str, topic: str, key: str) -> int | Start:
     if (
         isinstance(value, int)
         and not isinstance(value, bool)
-        and 0 <= value <= _MAX_OFFSET
+        and 0 <= value <= MAX_OFFSET
         and value % ENTRY_BYTES == 0
     ):
         return value

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from spark_topics.errors import OptionError
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
-from spark_topics.options.values import boolean, integer
+from spark_topics.options.values import boolean, integer, seconds, size
 from tubemq_spark.options.client import (
+    CLIENT_SPECS,
     IGNORED,
     MASTERS,
     REFUSED,
     ClientOptions,
+    client_options,
     group,
     milliseconds,
     topic,
@@ -79,10 +81,12 @@ class ReadOptions:
         fail_on_data_loss: Whether rows that are gone are an error.
         read_unflushed: Whether to read what brokers have in memory alone.
         max_rows: Most rows of a micro-batch, None for no limit.
+        max_bytes: Most bytes of a micro-batch, about; None for no limit.
         min_partitions: Into how many input partitions to split at least.
         not_found_pause_s: How long to wait where there is nothing at the moment.
         read_timeout_s: Longest silence of a partition that has more.
         discovery_interval_s: How often a stream looks for new partitions.
+        stats_interval_s: Time between two lines about a task, in seconds; 0 for none.
     """
 
     client: ClientOptions
@@ -139,6 +143,14 @@ class ReadOptions:
         "Most rows of a micro-batch; fewer where partitions share a store.",
         "maxOffsetsPerTrigger",
     )
+    max_bytes: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        size(1, 2**53),
+        Scope.STREAM,
+        "Most bytes of a micro-batch, about: the next messages are looked at, further "
+        "ones count by the average of their topic.",
+    )
     min_partitions: int | None = option(
         "minPartitions",
         None,
@@ -167,12 +179,19 @@ class ReadOptions:
         Scope.STREAM,
         "How often a stream looks for new partitions, in milliseconds.",
     )
+    stats_interval_s: float = option(
+        "statsIntervalSeconds",
+        "60",
+        seconds(1, 86_400, minimum=0),
+        Scope.READ,
+        "Time between two lines about a task in the executor's log; `0` for none.",
+    )
 
 
 READ_SPECS = (
     MASTERS,
     *specs_of(ReadOptions),
-    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *CLIENT_SPECS,
     *IGNORED,
     *REFUSED,
 )
@@ -188,10 +207,8 @@ def parse_read_options(
         OptionError: With every problem.
     """
     given = Given(options, KNOWN, use)
-    client = given.fill(ClientOptions)
+    client = client_options(given)
     found = given.fill(ReadOptions, client=client)
-    if "master.rpc" not in given:
-        given.problems.append("master.rpc is missing: host:port of the masters.")
     if "topic" in given and "topics" in given:
         given.problems.append("topic and topics are both given: leave one out.")
     if not found.topics and "topic" not in given and "topics" not in given:

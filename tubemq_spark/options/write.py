@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.of_spark import OF_SPARK
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
-from spark_topics.options.values import integer, plain_text, size
+from spark_topics.options.values import boolean, integer, plain_text, size
 from tubemq_spark.options.client import (
+    CLIENT_SPECS,
     IGNORED,
     MASTERS,
     REFUSED,
     ClientOptions,
+    client_options,
     milliseconds,
     refused,
     topic,
@@ -41,6 +43,8 @@ class WriteOptions:
         max_in_flight: Most messages sent and not acknowledged.
         max_in_flight_bytes: Most bytes of them.
         send_timeout_s: How long a message is sent again before the write fails.
+        max_retries: How often; None for no limit but that.
+        confirm_flush: Whether a task ends only when brokers have its messages on disk.
     """
 
     client: ClientOptions
@@ -73,12 +77,28 @@ class WriteOptions:
         Scope.WRITE,
         "How long a message is sent again before the write fails, in milliseconds.",
     )
+    max_retries: int | None = option(
+        "max.retries",
+        None,
+        integer(0, 1_000_000),
+        Scope.WRITE,
+        "How often a message is sent again at most; without it only `send.timeout` "
+        "counts, so that a broker may restart.",
+    )
+    confirm_flush: bool = option(
+        "confirm.flush",
+        "false",
+        boolean,
+        Scope.WRITE,
+        "Whether to wait until brokers have messages on their disks, and to send again "
+        "what one that died had in memory: seconds to a minute a task.",
+    )
 
 
 WRITE_SPECS = (
     MASTERS,
     *specs_of(WriteOptions),
-    *(spec for spec in specs_of(ClientOptions) if spec is not MASTERS),
+    *CLIENT_SPECS,
     *OF_SPARK,
     *IGNORED,
     *REFUSED,
@@ -100,9 +120,7 @@ def parse_write_options(
         OptionError: With every problem.
     """
     given = Given(options, KNOWN, use)
-    client = given.fill(ClientOptions)
+    client = client_options(given)
     found = given.fill(WriteOptions, client=client)
-    if "master.rpc" not in given:
-        given.problems.append("master.rpc is missing: host:port of the masters.")
     given.finish(quiet=quiet)
     return found

@@ -4,12 +4,12 @@
 Messages are sent again after whatever may pass: a broker that restarts, a connection
 that breaks, a reply that does not come. TubeMQ finds no duplicates, so that a message
 whose reply was lost is then stored twice. Nothing is lost, as far as an acknowledgement
-goes: brokers write to disk some seconds later.
+goes: brokers write to disk some seconds later. With ``confirm.flush`` a task waits for
+that, and sends again what a broker that died had in memory.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,30 +18,29 @@ from typing import Any
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.connection import Call, Connection
-from tubemq_spark.client.masters import ClusterView, Masters, Producer
-from tubemq_spark.errors import (
-    BadRowError,
-    MessageTooLargeError,
-    ServerError,
-    TransportError,
-    TubeMQError,
-)
+from tubemq_spark.errors import ServerError, TransportError, TubeMQError
 from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.confirmation import Stored, Unconfirmed
+from tubemq_spark.sink.routes import Routes
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.wire import codes, messages
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.metadata import Partition
 
-#: Where a master names no limit.
-_DEFAULT_MAX_BYTES = 1024 * 1024
-
 #: Requests that go out with one call of the system.
 _TOGETHER = 64
 
-#: Tokens turn over every few minutes, and masters forget who is silent.
-_REFRESH_S = 60.0
+#: What a task keeps of messages that may be in a broker's memory alone.
+_MAX_UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 2.0
+
+#: How often a broker is asked whether messages are on its disk, in seconds.
+_FIRST_LOOK_S, _MAX_LOOK_S = 0.2, 2.0
+
+
+#: These may pass with a fresh token, or with fresh metadata; a damaged checksum, too.
+_LOOK_AGAIN = (codes.CERTIFICATE_FAILURE, codes.FORBIDDEN)
 
 
 @dataclass
@@ -67,6 +66,10 @@ class _Message:
     call: Call[pb.SendMessageResponseB2P] | None = None
     connection: Connection | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.row.stored.data)
+
 
 class Sender:
     """Sends messages to any number of topics. For one thread; to be closed.
@@ -84,16 +87,11 @@ class Sender:
         self.sent = Sent()
         self._pool = pool
         self._options = options
-        self._turn = turn
-        self._masters = Masters(options.client)
-        self._producer: Producer | None = None
-        self._topics: list[str] = []
-        self._view = ClusterView({}, {}, None)
-        self._seen_at = 0.0
-        self._partitions: dict[str, tuple[Partition, ...]] = {}
+        self._routes = Routes(options, turn)
         self._unsent: list[_Message] = []
         self._in_flight: deque[_Message] = deque()
         self._in_flight_bytes = 0
+        self._unconfirmed: Unconfirmed[_Message] = Unconfirmed()
         self._retry = Retry(
             _FIRST_PAUSE_S, _MAX_PAUSE_S, options.send_timeout_s, "send.timeout"
         )
@@ -107,34 +105,30 @@ class Sender:
             TubeMQError: One cannot be sent within ``send.timeout``.
         """
         for row in rows:
-            message = _Message(row, self._route(row))
+            message = _Message(row, self._routes.choose(row))
             self._unsent.append(message)
-            self._in_flight_bytes += len(row.stored.data)
+            self._in_flight_bytes += message.size_bytes
             if len(self._unsent) >= _TOGETHER or self._is_full:
                 self._flush()
             while self._is_full and self._in_flight:
                 self._settle()
+            if self._unconfirmed.size_bytes > _MAX_UNCONFIRMED_BYTES:
+                self._confirm(_MAX_UNCONFIRMED_BYTES // 2)
 
     def finish(self) -> Sent:
-        """Wait until everything is acknowledged.
+        """Wait until everything is acknowledged, and on disk if that is wanted.
 
         Raises:
             TubeMQError: It is not within ``send.timeout``.
         """
         self._flush()
-        while self._in_flight:
-            self._settle()
+        self._settle_all()
+        self._confirm(0)
         return self.sent
 
     def close(self) -> None:
         """Let go of the masters. What is not acknowledged may be stored or not."""
-        try:
-            if self._producer is not None:
-                self._producer.close()
-        except TubeMQError:
-            pass  # it expires by itself
-        finally:
-            self._masters.close()
+        self._routes.close()
 
     @property
     def _is_full(self) -> bool:
@@ -143,74 +137,20 @@ class Sender:
             or self._in_flight_bytes > self._options.max_in_flight_bytes
         )
 
-    # -- where to ----------------------------------------------------------------------
-
-    def _route(self, row: Row) -> Partition:
-        if row.topic not in self._partitions:
-            self._topics.append(row.topic)
-            self._look()
-        partitions = self._partitions[row.topic]
-        limit = self._view.topics[row.topic].max_message_bytes or _DEFAULT_MAX_BYTES
-        size = len(row.stored.data)
-        if size > limit:
-            raise MessageTooLargeError(
-                f"A row for the topic {row.topic} has {size} bytes with its attributes,"
-                f" and messages may have {limit}. Raise the topic's `maxMsgSizeInMB`, "
-                "or write smaller values.",
-                size_bytes=size,
-                limit_bytes=limit,
-            )
-        if row.partition is not None:
-            return _named(row.partition, partitions, row.topic)
-        if row.key is not None:
-            return partitions[row.key % len(partitions)]
-        self._turn += 1
-        return partitions[self._turn % len(partitions)]
-
-    def _look(self) -> None:
-        """Ask the master for partitions, brokers and a fresh token.
-
-        Raises:
-            TopicNotPublishableError: A topic is not open for writing.
-            TubeMQError: The masters do not answer, or refuse.
-        """
-        if self._producer is None:
-            self._producer = Producer(self._masters, self._topics)
-        self._producer.topics = self._topics
-        if all(topic in self._partitions for topic in self._topics):
-            view = self._producer.view()
-        else:
-            view = self._producer.wait_for(self._options.client.operation_timeout_s)
-        # What is left out now is most likely on a broker that restarts.
-        self._view = ClusterView(
-            {**self._view.brokers, **view.brokers},
-            {**self._view.topics, **view.topics},
-            view.token or self._view.token,
-        )
-        for topic, metadata in view.topics.items():
-            if metadata.partitions:
-                known = self._partitions.get(topic, ())
-                self._partitions[topic] = tuple(sorted({*known, *metadata.partitions}))
-        self._seen_at = time.monotonic()
-
     # -- there and back ----------------------------------------------------------------
 
     def _flush(self) -> None:
-        if self._unsent and time.monotonic() - self._seen_at > _REFRESH_S:
-            try:
-                self._look()
-            except TransportError:  # brokers take messages all the same
-                self._seen_at = time.monotonic()
+        if self._unsent:
+            self._routes.refresh()
         unsent, self._unsent = self._unsent, []
         self._start(unsent)
         self._in_flight += unsent
 
     def _start(self, some: list[_Message]) -> None:
         """Send messages; what cannot be sent is found out when it is settled."""
-        assert self._producer is not None or not some
         by_server: dict[str, list[_Message]] = {}
         for message in some:
-            server = self._view.brokers[message.partition.broker_id]
+            server = self._routes.server(message.partition)
             by_server.setdefault(server, []).append(message)
         for server, mine in by_server.items():
             try:
@@ -227,58 +167,133 @@ class Sender:
         self, message: _Message
     ) -> messages.Request[pb.SendMessageResponseB2P]:
         row = message.row
-        assert self._producer is not None
         return messages.send(
-            self._producer.client_id,
+            self._routes.client_id,
             message.partition.topic,
             message.partition.partition_id,
             row.stored,
             msg_type=row.msg_type,
             msg_time=row.msg_time,
-            token=self._view.token,
+            token=self._routes.token,
         )
+
+    def _settle_all(self) -> None:
+        while self._in_flight:
+            self._settle()
 
     def _settle(self) -> None:
         """Wait for the first message in flight; send it again where that may help."""
         message = self._in_flight[0]
         try:
-            self._await(message)
+            reply = self._await(message)
         except TubeMQError as error:
             self._again(error)
             return
         self._retry.restart()
+        self._routes.unblock(message.partition)
         self._in_flight.popleft()
-        self._in_flight_bytes -= len(message.row.stored.data)
+        self._in_flight_bytes -= message.size_bytes
         self.sent.messages += 1
-        self.sent.size_bytes += len(message.row.stored.data)
+        self.sent.size_bytes += message.size_bytes
+        if self._options.confirm_flush:
+            self._unconfirmed.add(_stored(message, reply))
 
-    def _await(self, message: _Message) -> None:
+    def _await(self, message: _Message) -> pb.SendMessageResponseB2P:
         call = message.call
         assert call is not None
         if message.connection is None:
-            call.result()
-            return
+            return call.result()
         reply = message.connection.reply(call)
         message.connection.check(reply, call.request, subject=str(message.partition))
+        return reply
 
     def _again(self, error: TubeMQError) -> None:
         """Wait, and send all again that did not go well, in their order."""
         first = self._in_flight[0]
         if not _may_pass(error, first.tries):
             raise error
+        limit = self._options.max_retries
+        if limit is not None and first.tries >= limit:
+            raise error.saying(
+                f"{error.message.rstrip('. ')}. It was sent {first.tries + 1} times: "
+                "raise `max.retries`, or leave it out."
+            )
+        if _is_of_broker(error):
+            self._routes.block(first.partition)
         self._retry.pause(error.saying(error.message, retriable=True))
-        if isinstance(error, ServerError) and error.code in (
-            codes.CERTIFICATE_FAILURE,
-            codes.FORBIDDEN,
-        ):
-            self._look()
+        if isinstance(error, ServerError) and error.code in _LOOK_AGAIN:
+            self._routes.look()
         # Those behind it have had the same fate, most likely, or will be acknowledged.
         failed = [one for one in self._in_flight if one is first or _is_lost(one)]
-        for one in failed:
+        self._resend(failed)
+
+    def _resend(self, some: list[_Message]) -> None:
+        for one in some:
             one.tries += 1
-        self.sent.resent += len(failed)
-        for group in _groups(failed):
+            one.partition = self._routes.elsewhere(one.row, one.partition)
+        self.sent.resent += len(some)
+        for group in _groups(some):
             self._start(group)
+
+    # -- on disk -----------------------------------------------------------------------
+
+    def _confirm(self, limit_bytes: int) -> None:
+        """Wait until there is no more than this that may be in memory alone."""
+        waiting = self._unconfirmed
+        retry = Retry(
+            _FIRST_LOOK_S, _MAX_LOOK_S, self._options.send_timeout_s, "send.timeout"
+        )
+        while waiting.size_bytes > limit_bytes:
+            before = waiting.size_bytes
+            error = self._look_at_disks()
+            if waiting.size_bytes < before:
+                retry.restart()
+            self._send_lost()
+            if waiting.size_bytes > limit_bytes:
+                retry.pause(error)
+
+    def _look_at_disks(self) -> TubeMQError:
+        """Forget what is confirmed; return why the rest is not."""
+        try:
+            self._unconfirmed.look(self._routes.token)
+        except ServerError as error:
+            if error.code != codes.CERTIFICATE_FAILURE:
+                return error
+            self._routes.look()
+            return error.saying(error.message, retriable=True)
+        return TransportError(
+            f"Brokers have {self._unconfirmed.size_bytes} bytes of messages in memory "
+            "that are to be on their disks."
+        )
+
+    def _send_lost(self) -> None:
+        """Send again what a broker had in memory that has died, or has cut us off."""
+        lost = self._unconfirmed.lost()
+        for message in lost:
+            self.sent.messages -= 1
+            self.sent.size_bytes -= message.size_bytes
+            self._in_flight_bytes += message.size_bytes
+        self._resend(lost)
+        self._in_flight += lost
+        self._settle_all()
+
+
+def _stored(message: _Message, reply: pb.SendMessageResponseB2P) -> Stored[_Message]:
+    assert message.connection is not None
+    if not reply.HasField("appendOffset"):
+        raise ServerError(
+            f"The broker {message.connection.server} does not tell where it stores "
+            "messages, so that `confirm.flush` cannot be kept: leave it out, or "
+            "upgrade the broker.",
+            broker=message.connection.server,
+        )
+    return Stored(
+        message,
+        message.size_bytes,
+        message.partition,
+        reply.appendOffset,
+        message.connection,
+    )
 
 
 def _failed(error: TubeMQError) -> Call[Any]:
@@ -295,31 +310,24 @@ def _is_lost(message: _Message) -> bool:
     error = call.exception()
     if error is not None:
         return isinstance(error, TubeMQError) and error.retriable
-    return call.result().errCode in codes.RETRIABLE
+    code = call.result().errCode
+    return code in codes.RETRIABLE or code == codes.CERTIFICATE_FAILURE
 
 
 def _may_pass(error: TubeMQError, tries: int) -> bool:
-    if isinstance(error, ServerError) and error.code in (
-        codes.CERTIFICATE_FAILURE,  # with a fresh token
-        codes.FORBIDDEN,  # with fresh metadata, or a checksum damaged on its way
-    ):
+    if isinstance(error, ServerError) and error.code in _LOOK_AGAIN:
         return tries < 2
     return error.retriable
+
+
+def _is_of_broker(error: TubeMQError) -> bool:
+    """Return whether another broker may take the message meanwhile."""
+    if isinstance(error, ServerError):
+        # An exception of a server that stops has no code.
+        return error.code in (0, codes.SERVICE_UNAVAILABLE)
+    return isinstance(error, TransportError)
 
 
 def _groups(some: list[_Message]) -> Iterator[list[_Message]]:
     for begin in range(0, len(some), _TOGETHER):
         yield some[begin : begin + _TOGETHER]
-
-
-def _named(
-    wanted: tuple[int | None, int], partitions: Iterable[Partition], topic: str
-) -> Partition:
-    broker_id, partition_id = wanted
-    for one in partitions:
-        if one.partition_id == partition_id and broker_id in (None, one.broker_id):
-            return one
-    raise BadRowError(
-        f"The topic {topic} has no partition {partition_id}"
-        + (f" on broker {broker_id}." if broker_id is not None else ".")
-    )

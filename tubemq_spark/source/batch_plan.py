@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_topics.source.parts import RangeSize, count_parts
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
 from tubemq_spark.options import ReadOptions
@@ -35,6 +36,10 @@ class ReadTask:
     group: str
     token: Token | None
 
+    def __str__(self) -> str:
+        one = self.range
+        return f"{one.partition} [{one.start}, {one.end})"
+
 
 def batch_group(options: ReadOptions) -> str:
     """Return the consumer group of a read: the user's, or a new one."""
@@ -50,7 +55,7 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
     """
     group = batch_group(options)
     with Masters(options.client) as masters:
-        found = find_partitions(masters, options, group)
+        found = find_partitions(masters, options, group, wait=True)
     check_named(options.starting, "startingOffsets", found.brokers)
     check_named(options.ending, "endingOffsets", found.brokers)
     edges = find_edges(pool, found, found.brokers, options, group)
@@ -88,10 +93,13 @@ def split_ranges(
     ranges: Sequence[PartitionRange], min_partitions: int | None
 ) -> list[PartitionRange]:
     """Cut ranges so that there are enough of them, the large ones first."""
-    if min_partitions is None or len(ranges) >= min_partitions or not ranges:
-        return list(ranges)
-    total = sum(one.entries for one in ranges)
-    parts: list[PartitionRange] = []
-    for one in ranges:
-        parts += split(one, -(-one.entries * min_partitions // total))
-    return parts
+    parts = count_parts(
+        [RangeSize(one.entries) for one in ranges],
+        min_partitions=min_partitions,
+        max_records=None,
+    )
+    return [
+        part
+        for one, count in zip(ranges, parts, strict=True)
+        for part in split(one, count)
+    ]

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_topics.client.retry import Retry
-from tubemq_spark.client.brokers import BrokerPool, register_all
+from tubemq_spark.client.brokers import BrokerPool, Registered, register_all
 from tubemq_spark.client.masters import Masters, new_client_id
-from tubemq_spark.errors import TransportError, TubeMQError
+from tubemq_spark.errors import PartitionOccupiedError, TransportError, TubeMQError
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.ranges import Edges, dense_partitions
+from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.messages import FLUSHED, UNFLUSHED, Token
 from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("source")
 
 #: How many groups a name stands for: one (group, partition) has one reader at a time,
 #: and tasks that Spark runs twice, or has given up, must not be in each other's way.
@@ -47,13 +50,35 @@ def priority_of(options: ReadOptions) -> int:
     return UNFLUSHED if options.read_unflushed else FLUSHED
 
 
-def find_partitions(masters: Masters, options: ReadOptions, group: str) -> Found:
+def find_partitions(
+    masters: Masters, options: ReadOptions, group: str, *, wait: bool = False
+) -> Found:
     """Return the partitions of the topics to read.
 
+    Args:
+        masters: Of the cluster.
+        options: What to read.
+        group: Of the readers.
+        wait: Whether to wait for those that are not open for reading: their broker is
+            down or starts, or lets nobody read. Else they are left out.
+
     Raises:
+        TransportError: Some are not open in time, and ``failOnDataLoss`` is set.
         TubeMQError: The masters do not answer, or refuse.
     """
-    view = masters.readable(f"{group}-plan", options.topics)
+    retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, options.client.operation_timeout_s)
+    while True:
+        view = masters.readable(f"{group}-plan", options.topics)
+        closed = [one for topic in options.topics for one in view.topics[topic].closed]
+        if not (wait and closed):
+            break
+        error = _closed(closed)
+        if not retry.remaining_s:
+            if options.fail_on_data_loss:
+                raise error
+            logger.warning("%s Going on without.", error)
+            break
+        retry.pause(error)
     partitions = [
         partition
         for topic in options.topics
@@ -68,6 +93,16 @@ def find_partitions(masters: Masters, options: ReadOptions, group: str) -> Found
         {one: view.brokers[one.broker_id] for one in partitions},
         frozenset(dense_partitions(partitions)),
         view.token,
+    )
+
+
+def _closed(partitions: Sequence[Partition]) -> TransportError:
+    names = ", ".join(map(str, partitions[:10]))
+    more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""
+    return TransportError(
+        f"{names}{more} cannot be read now, says the master: the broker is down or "
+        "starts, or does not accept subscribers. Wait for it, or set `failOnDataLoss` "
+        "to false to read what else there is."
     )
 
 
@@ -92,22 +127,44 @@ def find_edges(
         by_broker.setdefault(found.brokers[partition], []).append(partition)
     edges: dict[object, Edges] = {}
     for server, some in by_broker.items():
-        retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, options.client.operation_timeout_s)
-        while True:
-            try:
-                answers = register_all(
-                    pool,
-                    server,
-                    new_client_id(group),
-                    group_slots(f"{group}-plan"),
-                    some,
-                    priority=priority_of(options),
-                    token=found.token,
-                )
-            except TubeMQError as error:
-                retry.pause(error)
-            else:
-                break
+        answers = _register_patiently(pool, server, some, found.token, options, group)
         for partition, answer in answers.items():
             edges[partition.store] = Edges(answer.offset, answer.end)
     return {one: edges[one.store] for one in wanted}
+
+
+def _register_patiently(
+    pool: BrokerPool,
+    server: str,
+    partitions: Sequence[Partition],
+    token: Token | None,
+    options: ReadOptions,
+    group: str,
+) -> dict[Partition, Registered]:
+    """Ask a broker about partitions, until it answers."""
+    retry = Retry(
+        _FIRST_PAUSE_S,
+        _MAX_PAUSE_S,
+        options.client.operation_timeout_s,
+        "operation.timeout",
+    )
+    has_said = False
+    while True:
+        try:
+            return register_all(
+                pool,
+                server,
+                new_client_id(group),
+                group_slots(f"{group}-plan"),
+                partitions,
+                priority=priority_of(options),
+                token=token,
+            )
+        except PartitionOccupiedError as error:
+            # That of a planner that was killed is free after the broker's time-out.
+            if not has_said:
+                logger.warning("Waiting for planners of the group: %s", error)
+                has_said = True
+            retry.pause(error.saying(error.message, retriable=True))
+        except TubeMQError as error:
+            retry.pause(error)

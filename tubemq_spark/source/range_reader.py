@@ -14,18 +14,24 @@ filter left out, and the broker is asked what comes from E on.
 
 Brokers move a reader without an error: to the first offset that is left after
 retention, or to the end where the log was rolled back. So where a get started is
-compared with where it had to.
+compared with where it had to; where that differs, the reader registers again, and the
+answer says what is left.
+
+While a get is decoded, the next one is under way.
 """
 
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.brokers import BrokerPool, Consumer, Fetched, Registered
-from tubemq_spark.client.masters import new_client_id
+from tubemq_spark.client.heart import Heart
+from tubemq_spark.client.masters import Masters
 from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
@@ -36,15 +42,13 @@ from tubemq_spark.errors import (
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask
-from tubemq_spark.source.discovery import group_slots, priority_of
-from tubemq_spark.source.ranges import Edges, loss
+from tubemq_spark.source.discovery import find_partitions, priority_of
+from tubemq_spark.source.ranges import Edges, loss, report
+from tubemq_spark.source.registrar import Registrar
 from tubemq_spark.wire import codes
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import checksum
+from tubemq_spark.wire.attributes import CHECKSUM_MASK
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
-
-#: A registration that nobody uses is dropped by the broker after 30 s.
-_OCCUPIED_S = 35.0
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 
@@ -54,16 +58,18 @@ class Piece(NamedTuple):
 
     Attributes:
         messages: At least one.
+        bodies: The stored bytes of each.
         first_offset: Of the first, where each of the others has the next; None where
             offsets are not known.
     """
 
     messages: Sequence[pb.TransferedMessage]
+    bodies: Sequence[bytes]
     first_offset: int | None
 
 
 class RangeReader:
-    """Reads one range, once.
+    """Reads one range, once. For one thread.
 
     Args:
         pool: Of connections.
@@ -72,23 +78,27 @@ class RangeReader:
 
     Attributes:
         reconnects: How often it registered again.
-        waited_s: How long it waited for a broker, in seconds.
     """
 
     def __init__(self, pool: BrokerPool, task: ReadTask, options: ReadOptions) -> None:
         self.reconnects = 0
-        self.waited_s = 0.0
-        self._pool = pool
         self._task = task
         self._range = task.range
         self._options = options
-        self._priority = priority_of(options)
-        self._client_id = new_client_id(task.group)
+        self._waited_s = 0.0
         self._position = task.range.start
         self._end = task.range.end
-        self._slots = group_slots(task.group)
-        self._slot = 0
+        self._registrar = Registrar(
+            pool,
+            task.range.broker,
+            task.range.partition,
+            task.group,
+            priority=priority_of(options),
+            filters=options.filters or (),
+            token=task.token,
+        )
         self._consumer: Consumer | None = None
+        self._heart: Heart | None = None
         self._retry = Retry(
             _FIRST_PAUSE_S,
             _MAX_PAUSE_S,
@@ -96,6 +106,11 @@ class RangeReader:
             "operation.timeout",
         )
         self._heard_at = time.monotonic()
+
+    @property
+    def waited_s(self) -> float:
+        """How long it has waited for a broker, in seconds."""
+        return self._waited_s + self._registrar.waited_s
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the messages of the range.
@@ -114,90 +129,54 @@ class RangeReader:
                 except TubeMQError as error:
                     self._again(error)
                     continue
-                self._retry.restart()
-                if piece is not None and piece.messages:
-                    self._check(piece.messages)
+                if piece is not None:
                     yield piece
+                    # How long they were looked at is nobody's silence.
+                    self._heard_at = time.monotonic()
+                self._retry.restart()
         finally:
-            self._let_go()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the partition, wherever this is."""
+        if self._heart is not None:
+            self._heart.stop()
+        consumer, self._consumer, self._heart = self._consumer, None, None
+        if consumer is not None:
+            self._registrar.let_go(consumer)
 
     def _again(self, error: TubeMQError) -> None:
         """Wait for another try, which begins with a registration."""
         began = time.monotonic()
-        self._let_go()
+        self.close()
         self._retry.pause(error)
         self.reconnects += 1
-        self.waited_s += time.monotonic() - began
-
-    def _let_go(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.unregister()
+        self._waited_s += time.monotonic() - began
 
     # -- registrations -----------------------------------------------------------------
 
     def _registered(self) -> Consumer:
+        if self._heart is not None and self._heart.failure is not None:
+            raise self._heart.failure
         if self._consumer is None:
-            self._consumer = self._register()
-        return self._consumer
-
-    def _register(self) -> Consumer:
-        deadline = time.monotonic() + _OCCUPIED_S
-        while True:
-            try:
-                consumer, answer = self._try_slots(self._position, self._priority)
-                break
-            except PartitionOccupiedError:
-                if time.monotonic() > deadline:
-                    raise
-                self._pause(1.0)
-        try:
+            self._consumer, answer = self._registrar.register(self._position)
             self._check_registered(answer)
-        except BaseException:
-            consumer.unregister()
-            raise
-        return consumer
-
-    def _try_slots(self, offset: int, priority: int) -> tuple[Consumer, Registered]:
-        """Register in the first group that nobody uses."""
-        connection = self._pool.connection(self._range.broker)
-        for number in range(len(self._slots)):
-            slot = (self._slot + number) % len(self._slots)
-            consumer = Consumer(
-                connection,
-                self._client_id,
-                self._slots[slot],
-                self._range.partition,
-                filters=self._options.filters or (),
-                token=self._task.token,
-            )
-            try:
-                answer = consumer.register(offset, priority)
-            except PartitionOccupiedError:
-                if number == len(self._slots) - 1:
-                    raise
-            else:
-                self._slot = slot
-                return consumer, answer
-        raise AssertionError("there is no slot")
+            self._heart = Heart(self._consumer)
+        return self._consumer
 
     def _check_registered(self, answer: Registered) -> None:
         if answer.offset != self._position:
-            self._lose(Edges(answer.offset, max(answer.end, answer.offset)))
-            self._move(answer.offset)
+            edges = Edges(answer.offset, max(answer.end, answer.offset))
+            self._report(loss(self._range.partition, self._position, edges))
+            # Go on elsewhere, for lack of what is here: never back.
+            self._position = max(self._position, answer.offset)
         if answer.end < self._end:
             # Ends are of a plan: the log has been rolled back since.
-            if self._options.fail_on_data_loss:
-                raise loss(self._range.partition, self._end, Edges(0, answer.end))
+            self._report(loss(self._range.partition, self._end, Edges(0, answer.end)))
             self._end = max(answer.end, self._position)
 
-    def _lose(self, edges: Edges) -> None:
-        if self._options.fail_on_data_loss:
-            raise loss(self._range.partition, self._position, edges)
-
-    def _move(self, offset: int) -> None:
-        """Go on elsewhere, for lack of what is here: never back."""
-        self._position = max(self._position, offset)
+    def _report(self, error: DataLossError) -> None:
+        report(error, fail_on_data_loss=self._options.fail_on_data_loss)
 
     # -- gets --------------------------------------------------------------------------
 
@@ -206,59 +185,49 @@ class RangeReader:
         if self._position >= self._end:
             return None
         fetched = self._fetch(consumer)
-        if fetched.start is None:
+        if fetched.start not in (None, self._position) or fetched.end < self._position:
+            raise self._torn(fetched)
+        if fetched.end == self._position and not fetched.messages:
             self._rest(fetched)
             return None
-        if not self._is_in_place(fetched.start):
-            return None
-        piece = self._piece(fetched, fetched.start)
+        if fetched.end < self._end:
+            consumer.prefetch()
+        piece = self._piece(fetched.messages, fetched.end)
         # Only now: what fails before is read again.
         self._position = fetched.end
         self._heard_at = time.monotonic()
         return piece
 
-    def _is_in_place(self, start: int) -> bool:
-        """Return whether a get started where it had to, or may be used all the same."""
-        if start == self._position:
-            return True
-        self._lose(Edges(start, max(start, self._end)))
-        if start < self._position:  # the same again: register anew
-            self._let_go()
-            return False
-        self._move(start)
-        return self._position < self._end
+    def _piece(
+        self, messages: Sequence[pb.TransferedMessage], end: int
+    ) -> Piece | None:
+        """Return what is wanted of a get that went on to ``end``.
 
-    def _piece(self, fetched: Fetched, start: int) -> Piece:
-        messages = fetched.messages
-        spanned = (fetched.end - start) // ENTRY_BYTES
+        It may bring nothing at all and go on all the same: others of the store lie
+        there.
+        """
+        spanned = (end - self._position) // ENTRY_BYTES
         if len(messages) > spanned:
-            raise self._torn(fetched)
+            raise self._changed()
         is_whole = len(messages) == spanned
-        if not is_whole and self._range.is_dense and not self._options.filters:
-            self._report_holes(fetched, spanned)
-        if fetched.end > self._end:
-            if is_whole:
-                messages = messages[: (self._end - start) // ENTRY_BYTES]
-            else:
-                messages = messages[: self._cut(messages, fetched.end)]
-        return Piece(messages, start if is_whole else None)
+        if end > self._end:
+            spanned = (self._end - self._position) // ENTRY_BYTES
+            messages = messages[: spanned if is_whole else self._cut(messages, end)]
+        self._look_for_holes(spanned, len(messages))
+        if not messages:
+            return None
+        bodies = self._checked(messages)
+        return Piece(messages, bodies, self._position if is_whole else None)
 
     def _fetch(self, consumer: Consumer) -> Fetched:
         began = time.monotonic()
         try:
             return consumer.fetch()
         finally:
-            self.waited_s += time.monotonic() - began
+            self._waited_s += time.monotonic() - began
 
     def _rest(self, fetched: Fetched) -> None:
-        """Deal with a get that brought nothing: never the end by itself."""
-        if fetched.end > self._position:
-            # Nothing of this partition was there; other ones of the store were.
-            self._position = fetched.end
-            self._heard_at = time.monotonic()
-            return
-        if fetched.end < self._position:
-            raise self._torn(fetched)
+        """Wait a little: there is nothing at the moment, which is never the end."""
         silence_s = time.monotonic() - self._heard_at
         if silence_s > self._options.read_timeout_s:
             raise ReadTimeoutError(
@@ -275,30 +244,44 @@ class RangeReader:
 
     def _pause(self, pause_s: float) -> None:
         time.sleep(pause_s)
-        self.waited_s += pause_s
+        self._waited_s += pause_s
 
     def _torn(self, fetched: Fetched) -> TubeMQError:
         """Return what to raise where a broker's numbers do not fit: try again."""
         return ReadTimeoutError(
             f"The broker {self._range.broker} moved the reader of "
-            f"{self._range.partition} from offset {self._position} to {fetched.end} "
-            f"with {len(fetched.messages)} messages.",
+            f"{self._range.partition} from offset {self._position} by a get from "
+            f"{fetched.start} to {fetched.end} with {len(fetched.messages)} messages.",
             topic_partition=str(self._range.partition),
             retriable=True,
         )
 
-    def _report_holes(self, fetched: Fetched, spanned: int) -> None:
-        if not self._options.fail_on_data_loss:
+    def _look_for_holes(self, spanned: int, found: int) -> None:
+        """See that each offset of a dense partition has brought its message."""
+        if found >= spanned or not self._range.is_dense or self._options.filters:
             return
-        raise DataLossError(
-            f"Of {spanned} messages of {self._range.partition} from offset "
-            f"{fetched.start} on the broker delivers {len(fetched.messages)}: data of "
-            "others is deleted, or their attributes cannot be read. Start after "
-            f"{fetched.end}, or set `failOnDataLoss` to false to go on without them.",
-            topic_partition=str(self._range.partition),
-            wanted=str(fetched.start),
-            available=str(fetched.end),
+        if self._options.fail_on_data_loss and not self._is_alone():
+            return
+        end = self._position + spanned * ENTRY_BYTES
+        self._report(
+            DataLossError(
+                f"Of {spanned} messages of {self._range.partition} from offset "
+                f"{self._position} on the broker delivers {found}: data of others is "
+                f"deleted, or their attributes cannot be read. Start after {end}, or "
+                "set `failOnDataLoss` to false to go on without them.",
+                topic_partition=str(self._range.partition),
+                wanted=str(self._position),
+                available=str(end),
+            )
         )
+
+    def _is_alone(self) -> bool:
+        """Return whether the store still has no other partition than this one."""
+        with Masters(self._options.client) as masters:
+            found = find_partitions(masters, self._options, self._task.group)
+        is_dense = self._range.partition in found.dense
+        self._range = replace(self._range, is_dense=is_dense)
+        return is_dense
 
     # -- the cut -----------------------------------------------------------------------
 
@@ -330,7 +313,10 @@ class RangeReader:
         # What is read lies on the disk; by default brokers wait for nothing more there.
         priority = UNFLUSHED if self._options.read_unflushed else BROKER_DEFAULT
         consumer = self._registered()
-        answer = consumer.register(self._end, priority)
+        try:
+            answer = consumer.register(self._end, priority)
+        except PartitionOccupiedError:  # it had been dropped: begin in another group
+            raise self._changed() from None
         if answer.offset != self._end:
             raise self._changed()
         tail: list[pb.TransferedMessage] = []
@@ -338,7 +324,7 @@ class RangeReader:
         deadline = time.monotonic() + self._options.read_timeout_s
         while position < end:
             fetched = self._fetch(consumer)
-            if fetched.start is not None and fetched.start != position:
+            if fetched.start not in (None, position) or fetched.end < position:
                 raise self._changed()
             tail += fetched.messages
             if fetched.end == position:
@@ -351,16 +337,21 @@ class RangeReader:
     def _changed(self) -> TubeMQError:
         return ReadTimeoutError(
             f"What the broker {self._range.broker} has of {self._range.partition} "
-            f"after offset {self._end} changed while it was read.",
+            f"around offset {self._end} changed while it was read.",
             topic_partition=str(self._range.partition),
             retriable=True,
         )
 
-    def _check(self, messages: Sequence[pb.TransferedMessage]) -> None:
-        for one in messages:
-            if checksum(one.payLoadData) != one.checkSum:
-                raise CorruptMessageError(
-                    "its checksum is wrong.",
-                    partition=str(self._range.partition),
-                    message_id=one.messageId,
-                )
+    def _checked(self, messages: Sequence[pb.TransferedMessage]) -> list[bytes]:
+        """Return the bytes of messages, of which none is damaged."""
+        bodies = [one.payLoadData for one in messages]
+        sums = [value & CHECKSUM_MASK for value in map(zlib.crc32, bodies)]
+        stored = [one.checkSum for one in messages]
+        if sums != stored:
+            at = next(i for i, value in enumerate(sums) if value != stored[i])
+            raise CorruptMessageError(
+                "its checksum is wrong.",
+                partition=str(self._range.partition),
+                message_id=messages[at].messageId,
+            )
+        return bodies

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spark_topics.source.parts import cut_numbers
+from spark_topics.statistics import warn_once
 from tubemq_spark.errors import DataLossError, OptionError
 from tubemq_spark.options.offsets import ENTRY_BYTES, Offsets, Start
+from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("source")
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,7 @@ def chosen_start(
     assert isinstance(wanted, int)
     if edges.begin <= wanted <= edges.end:
         return wanted
-    if fail_on_data_loss:
-        raise loss(partition, wanted, edges)
+    report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
     return min(max(wanted, edges.begin), edges.end)
 
 
@@ -92,8 +96,8 @@ def chosen_end(
     if wanted is Start.EARLIEST:
         return edges.begin
     assert isinstance(wanted, int)
-    if wanted > edges.end and fail_on_data_loss:
-        raise loss(partition, wanted, edges)
+    if wanted > edges.end:
+        report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
     return min(wanted, edges.end)
 
 
@@ -117,6 +121,13 @@ def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
     )
 
 
+def report(error: DataLossError, *, fail_on_data_loss: bool) -> None:
+    """Raise an error, or warn of it, once a process, where the query goes on."""
+    if fail_on_data_loss:
+        raise error
+    warn_once(logger, f"Going on with what there is. {error.message}")
+
+
 def check_named(
     offsets: Offsets, name: str, existing: Mapping[Partition, object]
 ) -> None:
@@ -133,11 +144,14 @@ def check_named(
 
 
 def split(range_: PartitionRange, parts: int) -> list[PartitionRange]:
-    """Cut a range into parts of about equal size, none of them empty."""
-    entries = range_.entries
-    parts = max(1, min(parts, entries))
-    cuts = [range_.start + entries * n // parts * ENTRY_BYTES for n in range(parts)]
+    """Cut a range into parts of about equal size.
+
+    Args:
+        range_: Of so many messages at least.
+        parts: At least 1.
+    """
+    begin = range_.start // ENTRY_BYTES
     return [
-        PartitionRange(range_.partition, start, end, range_.broker, range_.is_dense)
-        for start, end in zip(cuts, [*cuts[1:], range_.end], strict=True)
+        replace(range_, start=first * ENTRY_BYTES, end=end * ENTRY_BYTES)
+        for first, end in cut_numbers(begin, begin + range_.entries, parts)
     ]

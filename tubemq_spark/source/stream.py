@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TubeMQ, as the planning of a stream sees it.
 
-A position is the offset at which reading goes on. Nothing is acknowledged: the offsets
-in the checkpoint are all that counts, and brokers keep messages for a time, whoever has
-read them.
+A position is the offset at which reading goes on. The offsets in the checkpoint are all
+that counts, and brokers keep messages for a time, whoever has read them. They are told
+how far a group is that has a name, for those who look at it there.
 """
 
 from __future__ import annotations
@@ -35,9 +35,16 @@ from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
 from tubemq_spark.errors import TransportError
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.options.offsets import ENTRY_BYTES
+from tubemq_spark.options.offsets import (
+    ENTRY_BYTES,
+    MAX_OFFSET,
+    PARTITION,
+    Offsets,
+    Start,
+)
 from tubemq_spark.source.batch_plan import ReadTask, split_ranges
 from tubemq_spark.source.discovery import Found, find_edges, find_partitions
+from tubemq_spark.source.group_positions import GroupPositions
 from tubemq_spark.source.ranges import (
     Edges,
     PartitionRange,
@@ -45,6 +52,7 @@ from tubemq_spark.source.ranges import (
     chosen_start,
     loss,
 )
+from tubemq_spark.source.sizes import Part, Sizes
 from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.metadata import Partition
 
@@ -60,8 +68,10 @@ class Position(int):
 
 
 def _parse(text: str) -> Position:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"{text!r} is not an offset")
+    if int(text) % ENTRY_BYTES or int(text) > MAX_OFFSET:
+        raise ValueError(f"{text} is not a multiple of {ENTRY_BYTES}, or too large")
     return Position(text)
 
 
@@ -81,8 +91,10 @@ def partition_of(name: str) -> Partition:
         ValueError: It is no such name.
     """
     topic, _, ids = name.partition("/")
-    broker_id, _, partition_id = ids.partition(":")
-    return Partition(topic, int(broker_id), int(partition_id))
+    match = PARTITION.fullmatch(ids)
+    if match is None:
+        raise ValueError(f"{name[:100]!r} is no partition, such as demo/1:10000")
+    return Partition(topic, int(match[1]), int(match[2]))
 
 
 class TubeMQOffset(StreamOffset[Position]):
@@ -94,8 +106,9 @@ class TubeMQOffset(StreamOffset[Position]):
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields; names must be those of partitions."""
         fields = super().fields_of(tree)
-        for name in fields["last_read"]:
-            partition_of(name)
+        for positions in fields.values():
+            for name in positions:
+                partition_of(name)
         return fields
 
 
@@ -115,6 +128,11 @@ class TubeMQCluster:
         self._group = options.group or f"spark-{uuid.uuid4().hex[:8]}"
         self._masters = Masters(options.client)
         self._found: Found | None = None
+        self._sizes = Sizes(pool, options, self._group)
+        # A name that nobody has chosen is one that nobody looks for.
+        self._group_positions = (
+            GroupPositions(pool, options.group) if options.group else None
+        )
 
     @property
     def system(self) -> System:
@@ -148,7 +166,11 @@ class TubeMQCluster:
 
     def starts(self) -> dict[str, Position]:
         """See `Cluster`."""
-        found = self._discover()
+        # Those that are found later are read from their first row on: where that is not
+        # what the options say, they must be there now.
+        found = self._discover(
+            wait=self._options.starting != Offsets(Start.EARLIEST),
+        )
         check_named(self._options.starting, "startingOffsets", found.brokers)
         edges = self._edges(found.brokers)
         return {
@@ -208,10 +230,18 @@ class TubeMQCluster:
         if self._options.fail_on_data_loss:
             raise error
         logger.warning("%s", error)
-        return _status(min(max(begin, edges.begin), edges.end), edges)
+        return _status(self._go_on(begin, edges), edges)
 
-    def _discover(self) -> Found:
-        found = find_partitions(self._masters, self._options, self._group)
+    def _go_on(self, begin: int, edges: Edges) -> int:
+        """Return where to go on in a partition that lacks the offset to begin at."""
+        if begin < edges.begin:
+            return edges.begin
+        # A log loses its end where a broker dies that had it in memory. What was read
+        # from the disk is not undone: then it is another log, all of it new.
+        return edges.end if self._options.read_unflushed else edges.begin
+
+    def _discover(self, *, wait: bool = False) -> Found:
+        found = find_partitions(self._masters, self._options, self._group, wait=wait)
         if self._found is not None:
             found = Found(
                 {**self._found.brokers, **found.brokers},
@@ -269,8 +299,22 @@ class TubeMQCluster:
         *,
         is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[Position]]]:
-        """See `Cluster`. Brokers tell no sizes."""
-        return {}
+        """See `Cluster`: only for a limit in bytes, as messages are fetched for it."""
+        if self._options.max_bytes is None:
+            return {}
+        parts = {
+            partition_of(name): Part(int(unread.after), int(unread.last))
+            for name, unread in news.items()
+        }
+        found = self._known(list(parts))
+        seen = self._sizes.peek(parts, found, lambda one, size: on_seen(str(one), size))
+        return {
+            str(partition): [
+                NextEntry(Position(parts[partition].start + n * ENTRY_BYTES), size)
+                for n, size in enumerate(sizes, 1)
+            ]
+            for partition, sizes in seen.items()
+        }
 
     def ends(self, shares: Mapping[str, Share[Position]]) -> dict[str, Position]:
         """See `Cluster`."""
@@ -300,7 +344,11 @@ class TubeMQCluster:
     # -- the end -----------------------------------------------------------------------
 
     def acknowledge(self, read: Mapping[str, Position]) -> None:
-        """Do nothing: tasks have committed what they read in their own group."""
+        """Store where the group is, for those who look at it: nothing reads it."""
+        if self._group_positions is not None and self._found is not None:
+            ends = {partition_of(name): int(at) for name, at in read.items()}
+            known = {one: at for one, at in ends.items() if one in self._found.brokers}
+            self._group_positions.store(known, self._found)
 
     def close(self) -> None:
         """Let go of the masters."""
@@ -321,7 +369,7 @@ def _end(share: Share[Position]) -> Position:
 
 def stream_limits(options: ReadOptions) -> StreamLimits:
     """Return how large micro-batches are."""
-    return StreamLimits(max_rows=options.max_rows)
+    return StreamLimits(max_rows=options.max_rows, max_bytes=options.max_bytes)
 
 
 def stream_planner(

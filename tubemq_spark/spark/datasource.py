@@ -68,7 +68,10 @@ class TubeMQDataSource(DataSource):
             TubeMQSource(options),
             read_columns(schema),
             SYSTEM,
-            {"maxRowsPerTrigger": options.max_rows},
+            {
+                "maxRowsPerTrigger": options.max_rows,
+                "maxBytesPerTrigger": options.max_bytes,
+            },
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

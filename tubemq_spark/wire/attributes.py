@@ -29,6 +29,9 @@ HAS_ATTRIBUTES = 1
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
 
+#: What a checksum keeps of a CRC-32: all but its highest bit.
+CHECKSUM_MASK = 0x7FFFFFFF
+
 _SIZE = struct.Struct(">i")
 _MSG_TIME_DIGITS = 12
 
@@ -63,7 +66,7 @@ class Body(NamedTuple):
 
 def checksum(data: bytes) -> int:
     """Return the checksum of stored bytes: a CRC-32 without its highest bit."""
-    return zlib.crc32(data) & 0x7FFFFFFF
+    return zlib.crc32(data) & CHECKSUM_MASK
 
 
 def attributes_problem(
@@ -117,30 +120,48 @@ def encode_body(body: Body) -> Stored:
 def decode_body(data: bytes, flag: int) -> Body:
     """Read the stored bytes of a message.
 
-    Of equal keys the first one holds, and values end where the next pair begins, so
-    that they may have equals signs in them.
-
     Raises:
         ProtocolError: They do not have the form that the flag promises.
     """
     if not flag & HAS_ATTRIBUTES:
         return Body(data)
+    text, value = split_body(data)
+    return Body(value, *decode_attributes(text))
+
+
+def split_body(data: bytes) -> tuple[bytes, bytes]:
+    """Return the attributes of a message that has some, undecoded, and its value.
+
+    Raises:
+        ProtocolError: They do not fit into its bytes.
+    """
     if len(data) < _SIZE.size:
         raise ProtocolError(f"Its attributes need 4 bytes at least, of {len(data)}.")
     (size,) = _SIZE.unpack_from(data)
     end = _SIZE.size + size
     if not _SIZE.size <= end <= len(data):
         raise ProtocolError(f"Its attributes have {size} bytes, of {len(data)}.")
-    value = data[end:]
-    if not size:
-        return Body(value)
+    return data[_SIZE.size : end], data[end:]
+
+
+def decode_attributes(
+    text: bytes,
+) -> tuple[str | None, str | None, Mapping[str, str]]:
+    """Return type, time and other attributes, as `Body` has them.
+
+    Of equal keys the first one holds, and values end where the next pair begins, so
+    that they may have equals signs in them.
+
+    Raises:
+        ProtocolError: The text is not UTF-8.
+    """
     try:
-        text = data[_SIZE.size : end].decode()
+        pairs = text.decode().split(",")
     except UnicodeDecodeError:
         raise ProtocolError("Its attributes are not UTF-8.") from None
     found: dict[str, str] = {}
-    for pair in text.split(","):
+    for pair in pairs:
         if pair:
             key, _, attribute = pair.partition("=")
             found.setdefault(key, attribute)
-    return Body(value, found.pop(MSG_TYPE, None), found.pop(MSG_TIME, None), found)
+    return found.pop(MSG_TYPE, None), found.pop(MSG_TIME, None), found

@@ -91,6 +91,7 @@ class FrameReader:
         self._at = 0  # what is before is read
         self._serial = 0
         self._chunks_left = 0  # of the frame being read; 0 between frames
+        self._bytes_left: int | None = None  # of its chunk; None before that's size
         self._payload = bytearray()
         self._failure = ""
 
@@ -140,21 +141,31 @@ class FrameReader:
             raise self._fail(f"A frame begins with 0x{begin.hex()}.")
 
     def _read_chunk(self) -> bool:
-        begin = self._at + _LENGTH.size
-        if len(self._data) < begin:
+        """Take what has come of a chunk, and return whether that was all of it."""
+        if self._bytes_left is None:
+            if len(self._data) - self._at < _LENGTH.size:
+                return False
+            self._bytes_left = self._read_length()
+        end = min(self._at + self._bytes_left, len(self._data))
+        with memoryview(self._data) as data:
+            self._payload += data[self._at : end]
+        self._bytes_left -= end - self._at
+        self._at = end
+        if self._bytes_left:
             return False
+        self._bytes_left = None
+        self._chunks_left -= 1
+        return True
+
+    def _read_length(self) -> int:
         (size,) = _LENGTH.unpack_from(self._data, self._at)
         if size < 0 or len(self._payload) + size > self._max_frame_bytes:
             raise self._fail(
                 f"A frame has a chunk of {size} bytes after {len(self._payload)} "
                 f"others; {self._max_frame_bytes} in all are allowed."
             )
-        if len(self._data) < begin + size:
-            return False
-        self._payload += memoryview(self._data)[begin : begin + size]
-        self._at = begin + size
-        self._chunks_left -= 1
-        return True
+        self._at += _LENGTH.size
+        return int(size)
 
     def _fail(self, what: str) -> ProtocolError:
         self._failure = (

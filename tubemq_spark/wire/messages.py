@@ -119,9 +119,11 @@ def heartbeat_producer(
     return Request("producer heartbeat", 2, Service.MASTER, body, pb.HeartResponseM2P)
 
 
-def close_producer(client_id: str) -> Request[pb.CloseResponseM2P]:
+def close_producer(
+    client_id: str, *, certificate: pb.MasterCertificateInfo | None = None
+) -> Request[pb.CloseResponseM2P]:
     """Return the end of a producer."""
-    body = pb.CloseRequestP2M(clientId=client_id)
+    body = pb.CloseRequestP2M(clientId=client_id, authInfo=certificate)
     return Request("producer close", 3, Service.MASTER, body, pb.CloseResponseM2P)
 
 
@@ -168,9 +170,11 @@ def partition_metadata(
     )
 
 
-def close_consumer(client_id: str, group: str) -> Request[pb.CloseResponseM2C]:
+def close_consumer(
+    client_id: str, group: str, *, certificate: pb.MasterCertificateInfo | None = None
+) -> Request[pb.CloseResponseM2C]:
     """Return the end of a consumer, as far as the master knows of it."""
-    body = pb.CloseRequestC2M(clientId=client_id, groupName=group)
+    body = pb.CloseRequestC2M(clientId=client_id, groupName=group, authInfo=certificate)
     return Request("consumer close", 6, Service.MASTER, body, pb.CloseResponseM2C)
 
 

@@ -17,16 +17,23 @@ Source: InLong 2.4, what a master and a broker were seen to send.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tubemq_spark.errors import ProtocolError
+from tubemq_spark.errors import ProtocolError, foreign_text
 
 #: Ids of two stores differ by this much at least.
 STORE_STEP = 10_000
 
-#: Of what a master says of partitions, the most that is believed.
-_MAX_PARTITIONS = 1_000_000
+#: Of what a master says, the most that is believed: partitions of a topic and of all
+#: topics that it was asked about, topics, and brokers.
+_MAX_OF_TOPIC, _MAX_PARTITIONS = 100_000, 1_000_000
+_MAX_TOPICS = _MAX_BROKERS = 10_000
+
+_MAX_INT = 2**31 - 1
+_MAX_PORT = 65535
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%\w]{2,64}\]|[-.\w]{1,255}", re.ASCII)
 
 _SUBSCRIBABLE = 1
 
@@ -85,10 +92,13 @@ class TopicMetadata(NamedTuple):
     Attributes:
         partitions: All that are open, in order.
         max_message_bytes: Largest message, None where it is not said.
+        closed: Those that are not open, as far as that is said: their broker is down
+            or starts, or lets nobody in.
     """
 
     partitions: tuple[Partition, ...]
     max_message_bytes: int | None = None
+    closed: tuple[Partition, ...] = ()
 
 
 class PartitionFailure(NamedTuple):
@@ -105,67 +115,72 @@ class PartitionFailure(NamedTuple):
     partition_id: int
 
 
-def decode_brokers(infos: Iterable[str]) -> dict[int, str]:
+def decode_brokers(infos: Sequence[str]) -> dict[int, str]:
     """Read brokerInfos or brokerConfigList: addresses by broker id.
 
     Raises:
-        ProtocolError: One does not have this form.
+        ProtocolError: One does not have this form, or they are more than there can be.
     """
+    _check_count(infos, _MAX_BROKERS, "brokers")
     brokers = {}
     for info in infos:
         id_, _, address = info.partition(":")
         host, _, port = address.rpartition(":")
-        if not host:
+        if _HOST.fullmatch(host) is None or not 0 < _number(port, info) <= _MAX_PORT:
             raise _unreadable(info)
-        _number(port, info)
-        brokers[_number(id_, info)] = address
+        broker_id = _number(id_, info)
+        if broker_id > _MAX_INT:
+            raise _unreadable(info)
+        brokers[broker_id] = address
     return brokers
 
 
-def decode_topic_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
+def decode_topic_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
     """Read topicInfos of a producer's heartbeat.
 
     Raises:
-        ProtocolError: One does not have this form.
+        ProtocolError: One does not have this form, or there are too many partitions.
     """
-    topics = {}
+    _check_count(infos, _MAX_TOPICS, "topics")
+    topics, believed = {}, _Believed()
     for info in infos:
-        topic, *parts = info.split("#")
+        topic, *parts = info.split("#", 3)
         if not topic or not parts:
             raise _unreadable(info)
-        found: list[Partition] = []
-        for layout in filter(None, parts[0].split(",")):
-            numbers = [_number(text, info) for text in layout.split(":")]
-            if len(numbers) != 3:
-                raise _unreadable(info)
-            broker_id, partitions, stores = numbers
-            found += _partitions(topic, broker_id, stores, partitions, info)
+        found: set[Partition] = set()
+        for broker_id, partitions, stores in _layouts(parts[0], 3, info):
+            believed.add(found, topic, broker_id, stores=stores, partitions=partitions)
         size = parts[1] if len(parts) > 1 else ""
         limit = _number(size, info) if size else None
         topics[topic] = TopicMetadata(tuple(sorted(found)), limit)
     return topics
 
 
-def decode_topic_meta_infos(infos: Iterable[str]) -> dict[str, TopicMetadata]:
-    """Read topicMetaInfoList of a consumer: the partitions open for reading.
+def decode_topic_meta_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
+    """Read topicMetaInfoList of a consumer: partitions, open for reading or not.
 
     Raises:
-        ProtocolError: One does not have this form.
+        ProtocolError: One does not have this form, or there are too many partitions.
     """
-    topics = {}
+    _check_count(infos, _MAX_TOPICS, "topics")
+    topics, believed = {}, _Believed()
     for info in infos:
         topic, _, layouts = info.partition("#")
         if not topic:
             raise _unreadable(info)
-        found: list[Partition] = []
-        for layout in filter(None, layouts.split(",")):
-            numbers = [_number(text, info) for text in layout.split(":")]
-            if len(numbers) != 4:
-                raise _unreadable(info)
-            broker_id, stores, partitions, status = numbers
-            if status == _SUBSCRIBABLE:
-                found += _partitions(topic, broker_id, stores, partitions, info)
-        topics[topic] = TopicMetadata(tuple(sorted(found)))
+        found: set[Partition] = set()
+        closed: set[Partition] = set()
+        for broker_id, stores, partitions, status in _layouts(layouts, 4, info):
+            believed.add(
+                found if status == _SUBSCRIBABLE else closed,
+                topic,
+                broker_id,
+                stores=stores,
+                partitions=partitions,
+            )
+        topics[topic] = TopicMetadata(
+            tuple(sorted(found)), closed=tuple(sorted(closed))
+        )
     return topics
 
 
@@ -187,16 +202,57 @@ def decode_failure(info: str) -> PartitionFailure:
     return PartitionFailure(_number(code, info), topic, _number(partition_id, info))
 
 
-def _partitions(
-    topic: str, broker_id: int, stores: int, partitions: int, info: str
-) -> list[Partition]:
-    if partitions > STORE_STEP or stores * partitions > _MAX_PARTITIONS:
-        raise _unreadable(info)
-    return [
-        Partition(topic, broker_id, store * STORE_STEP + index)
-        for store in range(stores)
-        for index in range(partitions)
-    ]
+class _Believed:
+    """Makes partitions of what a master says, as many as are believed."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_PARTITIONS
+
+    def add(
+        self,
+        found: set[Partition],
+        topic: str,
+        broker_id: int,
+        *,
+        stores: int,
+        partitions: int,
+    ) -> None:
+        """Add those of a topic on a broker: as many in each of its stores."""
+        count = stores * partitions
+        self._left -= count
+        if (
+            partitions > STORE_STEP
+            or len(found) + count > _MAX_OF_TOPIC
+            or self._left < 0
+        ):
+            raise ProtocolError(
+                f"A master says that the topic {foreign_text(topic)} has {stores} "
+                f"stores of {partitions} partitions on broker {broker_id}: "
+                f"{_MAX_OF_TOPIC} partitions of a topic, and {_MAX_PARTITIONS} in all "
+                "are believed."
+            )
+        if count:
+            found.update(
+                Partition(topic, broker_id, store * STORE_STEP + index)
+                for store in range(stores)
+                for index in range(partitions)
+            )
+
+
+def _layouts(text: str, count: int, info: str) -> Iterable[list[int]]:
+    """Yield the numbers of each broker's part of a topic."""
+    for layout in filter(None, text.split(",", _MAX_BROKERS)):
+        numbers = [_number(one, info) for one in layout.split(":", count)]
+        if len(numbers) != count or numbers[0] > _MAX_INT:
+            raise _unreadable(info)
+        yield numbers
+
+
+def _check_count(infos: Sequence[str], limit: int, what: str) -> None:
+    if len(infos) > limit:
+        raise ProtocolError(
+            f"A master lists {len(infos)} {what}, of which {limit} are believed."
+        )
 
 
 def _number(text: str, info: str) -> int:
@@ -206,4 +262,6 @@ def _number(text: str, info: str) -> int:
 
 
 def _unreadable(info: str) -> ProtocolError:
-    return ProtocolError(f"A server sent {info!r}, which is not what it should be.")
+    return ProtocolError(
+        f"A server sent '{foreign_text(info)}', which is not what it should be."
+    )

@@ -58,11 +58,15 @@ class ClientProtocol:
     Args:
         first_serial: Where serial numbers begin; they start over after 2**31 - 1.
         max_frame_bytes: Most bytes that a reply may have.
+
+    Attributes:
+        frames: How many have come whole, be they for somebody or not.
     """
 
     def __init__(
         self, first_serial: int = 1, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> None:
+        self.frames = 0
         self._reader = FrameReader(max_frame_bytes)
         self._serial = first_serial - 1
         self._waiting: dict[int, tuple[Request[Any], float]] = {}
@@ -123,6 +127,7 @@ class ClientProtocol:
     def _events(self) -> Iterator[Event]:
         try:
             while (frame := self._reader.next_frame()) is not None:
+                self.frames += 1
                 if (event := self._event(frame.serial, frame.payload)) is not None:
                     yield event
         except ProtocolError as error:

@@ -94,8 +94,14 @@ class Admission:
         self._overall.add(size)
         self._averages.setdefault(topic, _Average()).add(size)
 
-    def entry_bytes(self, topic: str) -> float:
-        """Return the average bytes of an entry of the topic, as far as is known."""
+    def entry_bytes(self, topic: str) -> float | None:
+        """Return the average bytes of an entry of the topic, or of all.
+
+        Returns:
+            None where no entry of any topic was seen.
+        """
+        if not self._averages:
+            return None
         return self._averages.get(topic, self._overall).size_bytes
 
     def rows(self, backlogs: Mapping[str, Backlog]) -> float:

@@ -117,11 +117,16 @@ class BatchEnds(Generic[P]):
                 self.backlogs[name] -= count
         return self._ends(news, entries, ahead)
 
-    def bytes_of(self, name: str, entries: int) -> int:
-        """Return what so many entries of a topic partition take as stored, about."""
-        return round(
-            entries * self._admission.entry_bytes(self._cluster.topic_of(name))
-        )
+    def bytes_of(self, name: str, entries: int) -> int | None:
+        """Return what so many entries of a topic partition take as stored, about.
+
+        Returns:
+            None where none was looked at, so that nothing can be said.
+        """
+        if not entries:
+            return 0
+        average = self._admission.entry_bytes(self._cluster.topic_of(name))
+        return None if average is None else round(entries * average)
 
     def age_ms(self, name: str) -> int | None:
         """Return how old the first entry was that the last decision found unread.

@@ -187,9 +187,10 @@ class StreamPlanner(Generic[P, OffsetT, R]):
 
         Returns:
             ``latest`` (positions), ``backlogEntries`` (numbers of stored entries),
-            ``backlogBytes`` (about, as stored) and ``ageMs`` (since the first entry
-            was published that was unread before the plan, where that is known), all by
-            topic and partition number; None before the first plan.
+            ``backlogBytes`` (about, as stored, where that is known) and ``ageMs``
+            (since the first entry was published that was unread before the plan, where
+            that is known), all by topic and partition number; None before the first
+            plan.
         """
         if not self._latest:
             return None
@@ -202,7 +203,11 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             ),
             "backlogEntries": self._cluster.tree(backlogs),
             "backlogBytes": self._cluster.tree(
-                {name: ends.bytes_of(name, count) for name, count in backlogs.items()}
+                {
+                    name: size_bytes
+                    for name, count in backlogs.items()
+                    if (size_bytes := ends.bytes_of(name, count)) is not None
+                }
             ),
             "ageMs": self._cluster.tree(
                 {

@@ -54,14 +54,31 @@ def test_many_calls_are_in_flight(server: ScriptedServer, connection: Connection
     assert server.values("t", 0)[499] == b"499"
 
 
-def test_silence_ends_in_time_and_the_connection_goes_on(
+def test_a_request_that_is_passed_over_ends_in_time(
     server: ScriptedServer, connection: Connection
 ):
     server.script("send", silence)
+    passed_over = connection.call(send())
+    while not passed_over.done():
+        assert connection.ask(send()).errCode == 200
     with pytest.raises(CallTimeoutError, match=r"send within 0\.5 s") as caught:
-        connection.ask(send())
+        connection.reply(passed_over)
     assert caught.value.call == "send"
+    assert connection.is_open
     assert connection.ask(send()).errCode == 200
+
+
+def test_nothing_more_is_asked_of_a_server_that_is_silent(
+    server: ScriptedServer, connection: Connection
+):
+    """It is deaf, or gone without a word: another connection may be heard."""
+    server.script("send", passing, silence)
+    assert connection.ask(send()).errCode == 200
+    for _ in range(2):
+        with pytest.raises(CallTimeoutError, match=r"send within 0\.5 s"):
+            connection.ask(send())
+    assert not connection.is_open
+    assert server.requests["send"] == 2
 
 
 def test_two_replies_count_once(server: ScriptedServer, connection: Connection):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     ScriptedServer,
     refuse,
@@ -95,7 +96,7 @@ def test_a_producer_that_was_forgotten_registers_again():
         assert producer.view().topics
         assert server.requests["producer register"] == 2
         producer.close()
-        assert server.requests["producer close"] == 1
+        await_true(lambda: server.requests["producer close"] == 1, "the close")
 
 
 def test_a_topic_that_comes_later_is_waited_for():

@@ -66,12 +66,25 @@ def test_offsets_of_partitions():
         ({"startingOffsets": '{"demo":{"1:0":true}}'}, "multiple of 28"),
         ({"startingOffsets": '{"demo":{"0":28}}'}, "broker:partition"),
         ({"startingOffsets": '{"demo":28}'}, "no partitions"),
+        ({"startingOffsets": '{"demo":{"1:0":28,"01:0":56}}'}, "demo/1:0 twice"),
+        ({"startingOffsets": "[" * 100_000}, "earliest, latest, or JSON"),
         ({"topic": "x", "startingOffsets": '{"demo":{"1:0":28}}'}, "is not read"),
         ({"startingOffsets": "latest", "bootstrap.from.max": "true"}, "both given"),
         ({"stream.id": "x" * 257}, "256 characters"),
         ({"topicsPattern": ".*"}, "topicsPattern is not supported"),
-        ({"usr.name": "me"}, "usr.name is not supported"),
-        ({"tls.enable": "true"}, "tls.enable is not supported"),
+        ({"usr.name": "me"}, "belong together"),
+        ({"usr.password": "x"}, "belong together"),
+        ({"usr.name": "a\nb", "usr.password": "x"}, "can be printed"),
+        ({"usr.name": "a", "usr.password": "file:x"}, "whole path"),
+        ({"tls.truststore.path": "/x"}, "set tls.enable=true"),
+        ({"tls.enable": "false", "tlsKeyStorePath": "/x"}, "set tls.enable=true"),
+        ({"tls.enable": "true", "tlsTrustStorePassword": "x"}, "needs tls.truststore"),
+        (
+            {"tls.enable": "true", "tlsKeyStorePath": "/x", "tlsKeyStorePassword": "x"},
+            "set tls.store.type=PKCS12",
+        ),
+        ({"tls.enable": "true", "tls.store.type": "JKS"}, "keytool -importkeystore"),
+        ({"tls.enable": "true", "tls.protocols": "SSLv3"}, "not safe"),
         ({"topik": "x"}, "topik"),
     ],
 )
@@ -79,6 +92,30 @@ def test_problems_of_a_read(options: dict[str, str], problem: str):
     with pytest.raises(OptionError) as caught:
         parse_read_options(options, Scope.BATCH)
     assert problem in caught.value.message
+
+
+def test_tls_and_a_user():
+    given = {
+        "master.rpc": "a,b:1",
+        "topic": "demo",
+        "tlsEnable": "true",
+        "tlsTrustStorePath": "/trust.pem",
+        "tls.keystore.path": "/identity.pem",
+        "usrName": " me ",
+        "usrPassWord": "env:PASSWORD",
+    }
+    client = parse_read_options(given, Scope.BATCH).client
+    assert client.masters == ("a:8716", "b:1")
+    assert client.tls.trust_certificates_path == "/trust.pem"
+    assert client.tls.certificate_path == client.tls.key_path == "/identity.pem"
+    assert (client.tls.trust_store_path, client.tls.key_store_path) == (None, None)
+    assert client.tls.verify_hostname
+    assert not client.tls.allow_insecure
+    assert client.user == "me"
+    stores = given | {"tls.store.type": "pkcs12", "tls.keystore.password": "file:/p"}
+    tls = parse_write_options(stores, Scope.BATCH_WRITE).client.tls
+    assert (tls.trust_store_path, tls.key_store_path) == ("/trust.pem", "/identity.pem")
+    assert tls.paths == ("/trust.pem", "/identity.pem", "/p")
 
 
 def test_a_stream_has_no_end():
@@ -89,6 +126,21 @@ def test_a_stream_has_no_end():
 def test_what_spark_adds_to_the_sink_of_a_stream_is_taken():
     added = {"checkpointLocation": "/data/checkpoint", "queryName": "copy"}
     parse_write_options({**LEAST, **added}, Scope.STREAM_WRITE)
+
+
+def test_limits_of_a_stream():
+    options = parse_read_options(
+        {**LEAST, "maxRowsPerTrigger": "7", "maxBytesPerTrigger": "512m"}, Scope.STREAM
+    )
+    assert (options.max_rows, options.max_bytes) == (7, 512 * 2**20)
+
+
+def test_how_a_write_is_made_sure():
+    options = parse_write_options(
+        {**LEAST, "confirm.flush": "true", "max.retries": "0"}, Scope.BATCH_WRITE
+    )
+    assert (options.confirm_flush, options.max_retries) == (True, 0)
+    assert parse_write_options(LEAST, Scope.BATCH_WRITE).max_retries is None
 
 
 def test_a_write_is_at_least_once():

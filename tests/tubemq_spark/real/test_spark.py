@@ -23,10 +23,20 @@ from pyspark.sql import functions as f
 from tests.support import docs
 from tests.support.tubemq_servers import TubeMQ
 from tests.support.waiting import await_true, join
+from tests.tubemq_spark.real.servers import (
+    FLUSH_S,
+    PATIENCE_S,
+    PATIENT,
+    await_stored,
+    client_of,
+    read,
+    stored,
+    write,
+)
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters, Producer
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.options import ClientOptions, ReadOptions
+from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
@@ -36,50 +46,6 @@ from tubemq_spark.wire.attributes import Body, encode_body
 from tubemq_spark.wire.metadata import Partition
 
 pytestmark = pytest.mark.slow
-
-#: Until what was written counts as there: brokers flush every few seconds.
-FLUSH_S = 300.0
-
-#: Other work may keep the machine busy: servers answer late then, and start slowly.
-PATIENCE_S = 300.0
-PATIENT = {"operation.timeout": f"{PATIENCE_S * 1000:.0f}"}
-
-
-def client_of(tube: TubeMQ) -> ClientOptions:
-    return ClientOptions(masters=(tube.masters,), operation_timeout_s=PATIENCE_S)
-
-
-def read(spark: SparkSession, tube: TubeMQ, topic: str, **options: str) -> DataFrame:
-    reader = spark.read.format("tubemq").option("master.rpc", tube.masters)
-    reader = reader.options(**PATIENT)
-    return reader.options(topic=topic, group=f"tests-{topic}", **options).load()
-
-
-def write(frame: DataFrame, tube: TubeMQ, topic: str | None, **options: str) -> None:
-    writer = frame.write.format("tubemq").option("master.rpc", tube.masters)
-    writer = writer.options(**PATIENT, **{"send.timeout": PATIENT["operation.timeout"]})
-    if topic is not None:
-        writer = writer.option("topic", topic)
-    writer.options(**options).mode("append").save()
-
-
-def stored(tube: TubeMQ, topic: str, *, unflushed: bool = False) -> int:
-    """How many offsets a batch would read of all partitions, by its plan."""
-    options = ReadOptions(
-        client_of(tube),
-        (topic,),
-        group=f"tests-count-{topic}",
-        read_unflushed=unflushed,
-    )
-    pool = BrokerPool(options.client)
-    try:
-        return sum(task.range.entries for task in plan_batch(pool, options))
-    finally:
-        pool.close()
-
-
-def await_stored(tube: TubeMQ, topic: str, count: int) -> None:
-    await_true(lambda: stored(tube, topic) >= count, f"the flush of {topic}", FLUSH_S)
 
 
 def rows(spark: SparkSession, count: int, first: int = 0) -> DataFrame:

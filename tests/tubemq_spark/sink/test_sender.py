@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from tests.support.waiting import await_true, join
 from tests.tubemq_spark.scripted_server import (
     ScriptedServer,
     cut,
@@ -22,8 +24,11 @@ from tubemq_spark.errors import (
     BadRowError,
     MessageTooLargeError,
     ServerError,
+    TransportError,
 )
 from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink import routes
+from tubemq_spark.sink import sender as sender_module
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.sink.sender import Sender, Sent
 from tubemq_spark.wire.attributes import Stored
@@ -148,7 +153,155 @@ def test_a_broker_that_the_master_left_out_is_still_written_to(server: ScriptedS
     sender = Sender(server.pool, chosen)
     sender.send([row(b"1")])
     server.publishable = False
-    sender._look()
+    sender._routes.look()
     sender.send([row(b"2")])
     assert sender.finish().messages == 2
     sender.close()
+
+
+def test_a_message_is_sent_again_as_often_as_is_wanted(server: ScriptedServer):
+    server.script("send", *[refuse(419)] * 2)
+    assert send(server, [row(b"v")], max_retries=2).resent == 2
+    server.script("send", *[refuse(419)] * 3)
+    with pytest.raises(ServerError, match=r"419.*sent 3 times: raise `max\.retries`"):
+        send(server, [row(b"v")], max_retries=2)
+
+
+# -- several brokers -------------------------------------------------------------------
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
+    """Two brokers with one partition each; the first server is the master, too."""
+    with (
+        ScriptedServer({"t": [1]}, broker_id=2) as second,
+        ScriptedServer({"t": [1]}, others=[second]) as first,
+    ):
+        yield first, second
+
+
+def test_rows_go_to_the_brokers_that_are_there(two):
+    first, second = two
+    second.__exit__()
+    sent = send(first, [row(b"%d" % n) for n in range(40)])
+    assert sent.messages == 40
+    assert sorted(first.values("t", 0)) == values(40)
+    # A broker that is down is not asked for every other row.
+    assert sent.resent <= 7
+
+
+def test_a_broker_that_stops_gets_no_more(two):
+    first, second = two
+    second.script("send", *[throw("rv.ServiceStoppingException", 2)] * 100)
+    send(first, [row(b"%d" % n) for n in range(40)])
+    assert sorted(first.values("t", 0)) == values(40)
+    assert second.requests["send"] <= 10
+
+
+def test_rows_with_a_key_wait_for_their_broker(two):
+    first, second = two
+    second.script("send", *[refuse(503)] * 4)
+    send(first, [row(b"%d" % n, key=n) for n in range(20)])
+    assert first.values("t", 0) == [b"%d" % n for n in range(0, 20, 2)]
+    assert set(second.values("t", 0)) == {b"%d" % n for n in range(1, 20, 2)}
+
+
+def test_without_any_broker_rows_wait(two):
+    first, second = two
+    for server in two:
+        server.script("send", *[refuse(503)] * 30)
+    sent = send(first, [row(b"%d" % n) for n in range(20)])
+    assert sent.messages == 20
+    assert {*first.values("t", 0), *second.values("t", 0)} == set(values(20))
+
+
+def test_a_write_goes_on_while_no_master_serves(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
+    patient = replace(server.options, operation_timeout_s=600.0)
+    chosen = WriteOptions(client=patient, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(server.pool, chosen)
+    sender.send([row(b"1")])
+    server.script("producer heartbeat", *[throw("rv.StandbyException")] * 100)
+    sender.send([row(b"2")])
+    assert sender.finish().messages == 2
+    server.script("producer close", silence)
+    sender.close()
+
+
+# -- what is on the disk ---------------------------------------------------------------
+
+
+def test_a_task_ends_when_its_messages_are_on_the_disk(server: ScriptedServer):
+    server.stores["t", 0].flushed = 0
+    flushed = threading.Event()
+
+    def flush() -> None:
+        await_true(lambda: server.requests["register"] > 1, "looks")
+        flushed.set()
+        server.stores["t", 0].flushed = None
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    assert send(server, [row(b"%d" % n) for n in range(9)], confirm_flush=True)
+    assert flushed.is_set()
+    join(thread, "the flush")
+    assert stored(server) == values(9)
+    groups = {body.groupName for body in server.seen["register"]}
+    assert groups == {"spark-flush"}
+
+
+def test_what_a_dead_broker_had_in_memory_is_sent_again(server: ScriptedServer):
+    for number in range(3):
+        server.stores["t", number].flushed = 1
+
+    def crash() -> None:
+        await_true(lambda: server.requests["register"] > 0, "a look")
+        server.crash()
+        for number in range(3):
+            server.stores["t", number].flushed = None
+
+    thread = threading.Thread(target=crash)
+    thread.start()
+    sent = send(server, [row(b"%d" % n) for n in range(30)], confirm_flush=True)
+    join(thread, "the crash")
+    assert set(stored(server)) == set(values(30))
+    assert (sent.messages, sent.resent) == (30, 27)
+
+
+def test_without_confirmation_that_is_lost(server: ScriptedServer):
+    """What the documents say of an acknowledgement."""
+    server.stores["t", 0].flushed = 0
+    assert send(server, [row(b"v", partition=(1, 0))]).messages == 1
+    server.crash()
+    assert stored(server) == []
+
+
+def test_a_broker_that_never_flushes_is_given_up(server: ScriptedServer):
+    server.stores["t", 0].flushed = 0
+    with pytest.raises(TransportError, match=r"3 bytes.*on their disks.*send\.timeout"):
+        send(
+            server,
+            [row(b"abc", partition=(1, 0))],
+            confirm_flush=True,
+            send_timeout_s=0.5,
+        )
+
+
+def test_confirmations_bound_what_a_task_keeps(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sender_module, "_MAX_UNCONFIRMED_BYTES", 100)
+    chosen = WriteOptions(
+        client=server.options, topic=("t",), confirm_flush=True, max_in_flight=1
+    )
+    sender = Sender(server.pool, chosen)
+    most = 0
+    for number in range(60):
+        sender.send([row(b"%010d" % number)])
+        most = max(most, sender._unconfirmed.size_bytes)
+    sender.finish()
+    sender.close()
+    assert 50 < most <= 110
+    assert len(stored(server)) == 60

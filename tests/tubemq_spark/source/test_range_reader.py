@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,10 @@ from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     BROKER_ID,
     ENTRY,
+    NAMES,
+    Action,
     ScriptedServer,
+    Session,
     cut,
     passing,
     refuse,
@@ -31,6 +36,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.ranges import PartitionRange
+from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.metadata import Partition
 
 
@@ -191,24 +197,44 @@ def test_a_start_that_retention_took_is_a_loss(dense: ScriptedServer):
     assert read(dense, 0, 3, fail_on_data_loss=False) == []
 
 
+def await_gets(server: ScriptedServer, count: int) -> None:
+    await_true(lambda: server.requests["get"] == count, f"get {count}")
+
+
 def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
+    for number in range(20, 30):
+        dense.append("t", 0, b"%d" % number)
     for fails in (True, False):
         dense.stores["t", 0].begin = 0
-        pieces = reader(dense, 0, 20, fail_on_data_loss=fails).pieces()
+        before = dense.requests["get"]
+        pieces = reader(dense, 0, 30, fail_on_data_loss=fails).pieces()
         got = [m.payLoadData for m in next(pieces).messages]
-        dense.stores["t", 0].begin = 13
+        # The next one is under way by then.
+        await_gets(dense, before + 2)
+        dense.stores["t", 0].begin = 23
         if fails:
             with pytest.raises(DataLossError, match="asked for"):
                 list(pieces)
         else:
             got += [m.payLoadData for piece in pieces for m in piece.messages]
-            assert got == numbers(0, 10) + numbers(13, 20)
+            assert got == numbers(0, 20) + numbers(23, 30)
 
 
 def test_a_log_that_was_rolled_back_is_a_loss(dense: ScriptedServer):
     dense.stores["t", 0].flushed = 12
     with pytest.raises(DataLossError, match="ends at 336"):
         read(dense, 0, 20)
+
+
+@pytest.mark.parametrize(("start", "wanted"), [(2, 560), (10, 280)])
+def test_a_topic_that_was_made_anew_is_a_loss(
+    dense: ScriptedServer, start: int, wanted: int
+):
+    """Its offsets begin at 0 again; nothing else tells it from the old one."""
+    del dense.stores["t", 0].entries[6:]
+    with pytest.raises(DataLossError, match=f"offset {wanted} .* ends at 168"):
+        read(dense, start, 20)
+    assert read(dense, start, 20, fail_on_data_loss=False) == numbers(start, 6)
 
 
 def test_a_hole_in_a_dense_partition_is_a_loss(dense: ScriptedServer):
@@ -244,7 +270,7 @@ def test_a_final_refusal_is_raised_at_once(dense: ScriptedServer):
     dense.script("register", refuse(403))
     with pytest.raises(ServerError, match="403 FORBIDDEN"):
         read(dense, 0, 20)
-    assert dense.requests["register"] == 1
+    assert [body.opType for body in dense.seen["register"]][:2] != [31, 31]
 
 
 def test_an_occupied_partition_is_read_in_another_slot(dense: ScriptedServer):
@@ -259,7 +285,7 @@ def test_an_occupied_partition_is_read_in_another_slot(dense: ScriptedServer):
 def test_all_slots_occupied_is_said_after_a_while(
     dense: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tubemq_spark.source.range_reader._OCCUPIED_S", 0.0)
+    monkeypatch.setattr("tubemq_spark.source.registrar._OCCUPIED_S", 0.0)
     dense.script("register", *[refuse(410, "owned by x")] * 8)
     with pytest.raises(PartitionOccupiedError, match="owned by x"):
         read(dense, 0, 20)
@@ -281,3 +307,264 @@ def test_only_what_is_flushed_is_asked_for(dense: ScriptedServer):
     read(dense, 0, 20)
     registers = [body for body in dense.seen["register"] if body.opType == 31]
     assert {body.qryPriorityId for body in registers} == {1}
+
+
+def test_who_waits_for_other_readers_says_so(
+    dense: ScriptedServer, caplog: pytest.LogCaptureFixture
+):
+    dense.script("register", *[refuse(410, "owned by x")] * 8)
+    assert read(dense, 0, 20) == numbers(0, 20)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= 30]
+    assert "Waiting up to 35 s for other readers" in warning
+    assert "owned by x" in warning
+
+
+# -- where a range ends ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [1, 3, 4, 5, 6, 9, 10, 11, 14])
+def test_a_cut_is_exact_wherever_it_is(end: int):
+    """In the get, at its first and last message, between others, with none of ours."""
+    ours = {0, 3, 4, 9, 10}
+    with ScriptedServer({"t": [2]}, per_get=11) as server:
+        for number in range(15):
+            server.append("t", 0 if number in ours else 1, b"%d" % number)
+        got = read(server, 0, end, partition_id=0, is_dense=False)
+        assert got == [b"%d" % n for n in sorted(ours) if n < end]
+
+
+@pytest.mark.parametrize("per_get", [1, 2, 7, 100])
+def test_short_gets_are_not_the_end(per_get: int):
+    """Files bring at most half of what is left of them."""
+    with ScriptedServer({"t": [1]}, half=True, per_get=per_get) as server:
+        for number in range(40):
+            server.append("t", 0, b"%d" % number)
+        assert read(server, 0, 40) == numbers(0, 40)
+        assert read(server, 7, 39) == numbers(7, 39)
+
+
+def move_on(by: int) -> Action:
+    """Answer a get by nothing, and go on behind some entries."""
+
+    def act(session: Session, serial: int, method: int, body: Any) -> None:
+        key = (body.groupName, body.topicName, body.partitionId)
+        session.server.owners[key].position += by
+        refuse(404)(session, serial, method, body)
+
+    return act
+
+
+def test_nothing_found_and_moved_on_is_progress_in_a_shared_store():
+    with ScriptedServer({"t": [2]}) as server:
+        for number in range(20):
+            server.append("t", 0 if number > 6 else 1, b"%d" % number)
+        server.script("get", move_on(5))
+        got = read(server, 0, 15, is_dense=False, read_timeout_s=60.0)
+        assert got == numbers(7, 15)
+        assert server.seen["register"][0].currOffset == 0
+
+
+def test_nothing_found_and_moved_on_is_a_hole_in_a_dense_one(dense: ScriptedServer):
+    dense.script("get", move_on(5))
+    with pytest.raises(DataLossError, match="Of 5 messages"):
+        read(dense, 0, 20)
+    await_gets(dense, 2)  # the next one was under way
+    dense.script("get", move_on(5))
+    assert read(dense, 0, 20, fail_on_data_loss=False) == numbers(5, 20)
+
+
+def make_hole(server: ScriptedServer, at: int) -> None:
+    """Let an entry be there that is never delivered."""
+    entries = server.stores["t", 0].entries
+    entries[at] = replace(entries[at], partition_id=99)
+
+
+def test_a_hole_behind_the_range_is_none_of_its(dense: ScriptedServer):
+    make_hole(dense, 8)
+    assert read(dense, 0, 8) == numbers(0, 8)
+    with pytest.raises(DataLossError, match=r"Of 9 messages .* delivers 8"):
+        read(dense, 0, 9)
+
+
+def stay(session: Session, serial: int, method: int, body: Any) -> None:
+    """Answer a get by success, without a message and without moving."""
+    key = (body.groupName, body.topicName, body.partitionId)
+    position = session.server.owners[key].position
+    reply = pb.GetMessageResponseB2C(
+        success=True, errCode=200, errMsg="OK!", currOffset=position * ENTRY
+    )
+    session.answer(serial, method, reply)
+
+
+def test_success_without_anything_is_waited_out_and_has_a_deadline(
+    dense: ScriptedServer,
+):
+    dense.script("get", stay, stay)
+    assert read(dense, 0, 20) == numbers(0, 20)
+    dense.script("get", *[stay] * 1000)
+    with pytest.raises(ReadTimeoutError, match="at offset 0"):
+        read(dense, 0, 20, read_timeout_s=0.1)
+
+
+# -- requests of a connection that broke -----------------------------------------------
+
+
+class Zombie:
+    """A get that is carried out when its connection is long gone."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
+        self._session: Session | None = None
+        self._body: Any = None
+
+    def die(self, session: Session, serial: int, method: int, body: Any) -> None:
+        """Cut the connection, and keep what it asked for."""
+        self._session, self._body = session, body
+        cut(session, serial, method, body)
+
+    def rise(self, session: Session, serial: int, method: int, body: Any) -> None:
+        """Carry it out just before a request of the next connection."""
+        if session is self._session:
+            self._server.script(NAMES[method], self.rise)
+        else:
+            self._server.act(self._body)
+        passing(session, serial, method, body)
+
+
+@pytest.mark.parametrize("before", ["get", "commit"])
+def test_a_request_that_outlives_its_connection_moves_nobody(before: str):
+    """In a shared store nothing would tell that messages are left out."""
+    with ScriptedServer({"t": [2]}) as server:
+        for number in range(60):
+            server.append("t", number % 2, b"%d" % number)
+        zombie = Zombie(server)
+        server.script("get", zombie.die)
+        if before == "get":
+            server.script("get", zombie.rise)
+        else:
+            server.script("commit", zombie.rise)
+        got = read(server, 0, 60, is_dense=False, partition_id=1)
+        assert got == [b"%d" % number for number in range(1, 60, 2)]
+
+
+def test_a_broken_connection_does_not_cost_a_group(dense: ScriptedServer):
+    """What it had registered is ended over the next one."""
+    dense.script("get", cut, passing, cut, silence)
+    assert read(dense, 0, 20) == numbers(0, 20)
+    assert {body.groupName for body in dense.seen["register"]} == {"g"}
+    ids = [body.clientId for body in dense.seen["register"] if body.opType == 31]
+    assert len(ids) == len(set(ids)) == 4
+
+
+def deaf(session: Session, serial: int, method: int, body: Any) -> None:
+    """Answer nothing more on this connection."""
+    session.server.deaf.add(session)
+
+
+def test_a_connection_that_is_deaf_for_good_is_replaced(dense: ScriptedServer):
+    """As after an address has moved: nobody says that it is over."""
+    for method in ("register", "get"):
+        dense.script(method, deaf)
+        assert read(dense, 0, 20) == numbers(0, 20)
+
+
+# -- a reader that rests ---------------------------------------------------------------
+
+
+def rest(seconds: float) -> None:
+    """Do as Spark that works on the rows it got."""
+    time.sleep(seconds)
+
+
+def test_how_long_rows_are_looked_at_is_nobodys_silence(dense: ScriptedServer):
+    """Neither of the clocks runs that say that a broker is gone, or silent."""
+    client = replace(dense.options, operation_timeout_s=0.2)
+    pieces = reader(dense, 0, 20, client=client, read_timeout_s=0.2).pieces()
+    got = [m.payLoadData for m in next(pieces).messages]
+    rest(0.3)
+    dense.script("get", refuse(404), refuse(404))
+    dense.cut_all()
+    got += [m.payLoadData for piece in pieces for m in piece.messages]
+    assert got == numbers(0, 20)
+
+
+@pytest.fixture
+def quick_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hearts that beat every 20 ms."""
+    monkeypatch.setattr("tubemq_spark.client.heart.INTERVAL_S", 0.02)
+
+
+def beats(server: ScriptedServer, count: int) -> None:
+    """Wait for so many more heartbeats."""
+    wanted = server.requests["heartbeat"] + count
+    await_true(lambda: server.requests["heartbeat"] >= wanted, f"{count} heartbeats")
+
+
+def await_bad_news(one: RangeReader) -> None:
+    heart = one._heart
+    assert heart is not None
+    await_true(lambda: heart.failure is not None, "the end of the registration")
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_reader_that_rests_keeps_its_registration(dense: ScriptedServer):
+    """With the view that it registered for: without it brokers go back to memory."""
+    for unflushed, priority in ((False, 1), (True, 303)):
+        pieces = reader(dense, 0, 20, read_unflushed=unflushed).pieces()
+        got = [m.payLoadData for m in next(pieces).messages]
+        beats(dense, 3)
+        (owner,) = dense.owners.values()
+        assert owner.priority == priority
+        got += [m.payLoadData for piece in pieces for m in piece.messages]
+        assert got == numbers(0, 20)
+        body = dense.seen["heartbeat"][-1]
+        assert list(body.partitionInfo) == [f"{BROKER_ID}:{dense.address}#t:0"]
+        assert (body.groupName, body.clientId) == ("g", owner.client_id)
+    registers = [body.opType for body in dense.seen["register"]]
+    assert registers[:2] == [31, 31]
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_registration_that_a_heartbeat_finds_gone_is_made_again():
+    """Also where another reader has taken the group meanwhile."""
+    for is_taken in (False, True):
+        with ScriptedServer({"t": [1]}, per_get=5) as server:
+            for number in range(30):
+                server.append("t", 0, b"%d" % number)
+            one = reader(server, 0, 30)
+            pieces = one.pieces()
+            got = [m.payLoadData for m in next(pieces).messages]
+            server.forget_registrations()
+            beats(server, 1)
+            await_bad_news(one)
+            if is_taken:
+                other = reader(server, 0, 30).pieces()
+                next(other)
+            got += [m.payLoadData for piece in pieces for m in piece.messages]
+            assert got == numbers(0, 30)
+            assert one.reconnects == 1
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_heartbeat_that_finds_another_owner_ends_this_attempt(dense: ScriptedServer):
+    one = reader(dense, 0, 20)
+    pieces = one.pieces()
+    next(pieces)
+    (key,) = dense.owners
+    dense.owners[key] = replace(dense.owners[key], client_id="another")
+    beats(dense, 1)
+    await_bad_news(one)
+    with pytest.raises(PartitionOccupiedError, match="heartbeat of t/1:0 by 412"):
+        list(pieces)
+    assert dense.owners[key].client_id == "another"
+
+
+@pytest.mark.usefixtures("quick_heart")
+@pytest.mark.parametrize("fault", [refuse(503), refuse(415), throw("Exception")])
+def test_a_heartbeat_that_fails_is_tried_again(dense: ScriptedServer, fault: Action):
+    dense.script("heartbeat", fault, fault)
+    pieces = reader(dense, 0, 20).pieces()
+    got = [m.payLoadData for m in next(pieces).messages]
+    beats(dense, 4)
+    got += [m.payLoadData for piece in pieces for m in piece.messages]
+    assert got == numbers(0, 20)

@@ -4,16 +4,25 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.tubemq_spark.scripted_server import ENTRY, ScriptedServer, refuse
-from tubemq_spark.errors import CheckpointError, DataLossError
+from tests.support.waiting import await_true
+from tests.tubemq_spark.scripted_server import (
+    ENTRY,
+    ScriptedServer,
+    Store,
+    refuse,
+    throw,
+)
+from tubemq_spark.errors import CheckpointError, DataLossError, TransportError
 from tubemq_spark.options import Offsets, ReadOptions, Start
-from tubemq_spark.source.batch_plan import plan_batch
+from tubemq_spark.source.batch_plan import ReadTask, plan_batch
+from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.stream import TubeMQOffset, stream_planner
 
 
@@ -125,11 +134,20 @@ def test_a_broker_that_starts_is_waited_for(server: ScriptedServer):
         {"v": 1, "lastRead": {"t": {"1:0": "x"}}},
         {"v": 1, "lastRead": {"t": {"one": "0"}}},
         {"v": 1, "lastRead": {"t": "0"}},
+        {"v": 1, "lastRead": {"t": {"1:0": "27"}}},
+        {"v": 1, "lastRead": {"t": {"1:0": "-28"}}},
+        {"v": 1, "lastRead": {"t": {"1:0": "28" * 12}}},
+        {"v": 1, "lastRead": {"t": {"-1:0": "28"}}},
+        {"v": 1, "lastRead": {"t": {"1:0": {}}}},
+        {"v": 1, "lastRead": {"t": {"1:0": "28"}}, "startAfter": {"t": {"x": "28"}}},
+        {"v": 1, "lastRead": ["t"]},
+        {"v": 2, "lastRead": {}},
         7,
     ],
 )
 def test_what_is_not_ours_is_not_read(tree: Any):
-    with pytest.raises(CheckpointError, match="not one of a TubeMQ stream"):
+    problem = "not one of a TubeMQ stream|reads version 1"
+    with pytest.raises(CheckpointError, match=problem):
         TubeMQOffset.from_json(tree)
 
 
@@ -144,3 +162,275 @@ def test_the_plan_of_a_batch(server: ScriptedServer):
     ]
     # Of planners, which readers must not be in the way of.
     assert {body.groupName for body in server.seen["register"]} == {"g-plan"}
+
+
+# -- where a group is ------------------------------------------------------------------
+
+
+def group_positions(server: ScriptedServer) -> dict[int, int]:
+    return {
+        partition_id: offset
+        for (group, _, partition_id), offset in server.positions.items()
+        if group == "g"
+    }
+
+
+def test_brokers_learn_what_a_named_group_has_read(server: ScriptedServer):
+    stream = planner(server, max_rows=4)
+    end = stream.latest(stream.initial())
+    assert group_positions(server) == {}  # only what Spark has committed
+    stream.commit(end)
+    assert group_positions(server) == {0: 4 * ENTRY, 10000: 0}
+    asked = server.requests["register"]
+    stream.commit(end)
+    assert server.requests["register"] == asked  # nothing has moved
+    stream.latest(end)  # after which the broker has heard all that came before
+    assert not server.owners_of("g")  # nobody is in the way of the tasks
+
+
+def test_a_group_that_nobody_has_named_is_left_alone(server: ScriptedServer):
+    stream = planner(server, group=None)
+    stream.commit(stream.latest(stream.initial()))
+    plans = [one.groupName for one in server.seen["register"]]
+    assert all(name.endswith("-plan") for name in plans)
+
+
+def test_a_broker_that_does_not_learn_it_fails_nothing(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+):
+    stream = planner(server, max_rows=4)
+    end = stream.latest(stream.initial())
+    server.script("register", refuse(500), refuse(500))
+    stream.commit(end)
+    later = stream.latest(end)
+    stream.commit(later)  # it is left alone for a while
+    warnings = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "how far the group g is" in warnings[0].getMessage()
+
+
+# -- brokers and partitions that come and go -------------------------------------------
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
+    """Two brokers with the same partition ids; the first server is the master, too."""
+    with (
+        ScriptedServer({"t": [1]}, broker_id=2) as second,
+        ScriptedServer({"t": [1]}, others=[second]) as first,
+    ):
+        for number in range(3):
+            first.append("t", 0, b"%d" % number)
+        second.append("t", 0, b"3")
+        yield first, second
+
+
+def test_ids_of_partitions_repeat_on_each_broker(two):
+    first, _ = two
+    stream = planner(first)
+    start = stream.initial()
+    end = stream.latest(start)
+    assert end.to_json()["lastRead"] == {"t": {"1:0": "84", "2:0": "28"}}
+    assert ranges(stream, start, end) == [("t/1:0", 0, 84), ("t/2:0", 0, 28)]
+
+
+def test_another_master_takes_over(server: ScriptedServer):
+    """While a stream runs: the one that served stands by from now on, or is gone."""
+    with ScriptedServer({}, broker_id=9, others=[server]) as second:
+        masters = (server.address, second.address)
+        client = replace(server.options, masters=masters)
+        stream = planner(server, client=client, discovery_interval_s=0.0)
+        end = stream.latest(stream.initial())
+        server.script("consumer register", *[throw("rv.StandbyException")] * 9)
+        server.append("t", 10000, b"new")
+        later = stream.latest(end)
+        assert ranges(stream, end, later) == [("t/1:10000", 0, ENTRY)]
+        assert second.requests["consumer register"] == 1
+
+
+def test_a_batch_waits_for_a_broker_that_is_down(two):
+    """The master names its partitions: without them a batch would be less."""
+    first, second = two
+    second.readable = False
+    options = ReadOptions(first.options, ("t",), group="g")
+
+    def come() -> None:
+        second.readable = True
+
+    timer = threading.Timer(0.5, come)
+    timer.start()
+    assert len(plan_batch(first.pool, options)) == 2
+    timer.join()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_broker_that_stays_down_is_named(two, fails: bool):
+    first, second = two
+    second.readable = False
+    client = replace(first.options, operation_timeout_s=0.3)
+    options = ReadOptions(client, ("t",), group="g", fail_on_data_loss=fails)
+    if fails:
+        with pytest.raises(TransportError, match=r"t/2:0 cannot be read now"):
+            plan_batch(first.pool, options)
+    else:
+        assert len(plan_batch(first.pool, options)) == 1
+
+
+def test_a_stream_from_the_earliest_begins_without_a_broker_that_is_down(two):
+    first, second = two
+    second.readable = False
+    stream = planner(first, discovery_interval_s=0.0)
+    end = stream.latest(stream.initial())
+    assert list(end.last_read) == ["t/1:0"]
+    second.readable = True
+    later = stream.latest(end)
+    assert ranges(stream, end, later) == [("t/2:0", 0, 28)]  # from its first row on
+
+
+def test_a_broker_that_goes_is_waited_for_and_named(two):
+    first, second = two
+    client = replace(first.options, operation_timeout_s=0.5, connect_timeout_s=0.3)
+    stream = planner(first, client=client)
+    end = stream.latest(stream.initial())
+    second.__exit__()
+    with pytest.raises(TransportError, match=second.address):
+        stream.latest(end)
+
+
+@pytest.mark.parametrize("layout", [[1, 1, 1], [2, 2]])
+def test_partitions_that_are_added_are_read_from_their_first_row(
+    server: ScriptedServer, layout: list[int]
+):
+    stream = planner(server, discovery_interval_s=0.0)
+    end = stream.latest(stream.initial())
+    server.layout["t"] = layout
+    server.stores.setdefault(("t", 2), Store())
+    added = 20000 if len(layout) == 3 else 1
+    server.append("t", added, b"new")
+    later = stream.latest(end)
+    found = {name: (s, e) for name, s, e in ranges(stream, end, later)}
+    assert found[f"t/1:{added}"][0] == 0
+    tasks = stream.ranges(end, later)
+    assert [one for task in tasks for one in rows_of(server, task)] == [b"new"]
+
+
+def test_messages_of_a_partition_that_was_just_added_are_no_holes(
+    server: ScriptedServer,
+):
+    """The plan knows of one partition in the store, and producers of two."""
+    stream = planner(server)
+    start = stream.initial()
+    server.append("t", 1, b"of another")
+    server.append("t", 0, b"last")
+    end = stream.latest(start)
+    (task,) = stream.ranges(start, end)
+    with pytest.raises(DataLossError, match="Of 2 messages"):
+        rows_of(server, task)
+    server.layout["t"] = [2, 2]
+    assert rows_of(server, task) == [*(b"%d" % n for n in range(10)), b"last"]
+
+
+def rows_of(server: ScriptedServer, task: ReadTask) -> list[bytes]:
+    options = ReadOptions(server.options, ("t",), group="g")
+    return [
+        one.payLoadData
+        for piece in RangeReader(server.pool, task, options).pieces()
+        for one in piece.messages
+    ]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_was_made_anew_is_a_loss(server: ScriptedServer, fails: bool):
+    """With less in it than was read: else nothing tells it from the old one."""
+    end = planner(server).latest(planner(server).initial())
+    del server.stores["t", 0].entries[3:]
+    stream = planner(server, fail_on_data_loss=fails)
+    if fails:
+        with pytest.raises(DataLossError, match=r"ends at 84.*made anew"):
+            stream.latest(end)
+    else:
+        later = stream.latest(end)
+        assert ranges(stream, end, later) == [("t/1:0", 0, 84)]
+        assert stream.latest(later) is later
+
+
+def test_what_a_dead_broker_took_along_is_not_read_twice(server: ScriptedServer):
+    end = planner(server).latest(planner(server).initial())
+    del server.stores["t", 0].entries[8:]
+    stream = planner(server, fail_on_data_loss=False, read_unflushed=True)
+    assert stream.latest(end) is end
+    for number in range(3):
+        server.append("t", 0, b"%d" % number)
+    # A plan that found nothing and took long is not made again at once.
+    await_true(lambda: stream.latest(end) is not end, "a plan")
+    later = stream.latest(end)
+    assert ranges(stream, end, later) == [("t/1:0", 8 * ENTRY, 11 * ENTRY)]
+
+
+def test_a_micro_batch_of_empty_topics_is_none(server: ScriptedServer):
+    server.stores["t", 0].entries.clear()
+    stream = planner(server)
+    first = stream.initial()
+    assert stream.latest(first) is first
+    stream.fix_target()
+    server.append("t", 0, b"too late")
+    assert stream.latest(first) is first
+
+
+def test_planners_that_were_killed_are_waited_for(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+):
+    server.script("register", *[refuse(410, "by another")] * 16)
+    stream = planner(server)
+    assert stream.latest(stream.initial()).last_read["t/1:0"] == 280
+    assert sum("by another" in one.getMessage() for one in caplog.records) == 1
+
+
+# -- limits in bytes -------------------------------------------------------------------
+
+
+def test_a_limit_in_bytes_looks_at_the_next_messages(server: ScriptedServer):
+    for _ in range(6):
+        server.append("t", 10000, b"x" * 1000)
+    stream = planner(server, max_bytes=2500)
+    at, batches = stream.initial(), []
+    while (end := stream.latest(at)) is not at:
+        batches.append({n: (e - s) // ENTRY for n, s, e in ranges(stream, at, end)})
+        at = end
+    sizes = [
+        sum(count * (1000 if name == "t/1:10000" else 1) for name, count in one.items())
+        for one in batches
+    ]
+    assert sum(sizes) == 6010
+    assert max(sizes) <= 2500
+    assert len(batches) == 3
+
+
+def test_progress_has_sizes_only_where_messages_were_looked_at(server: ScriptedServer):
+    stream = planner(server, max_rows=4)
+    stream.latest(stream.initial())
+    progress = stream.progress()
+    assert progress["latest"] == {"t": {"1:0": "280", "1:10000": "0"}}
+    assert progress["backlogEntries"] == {"t": {"1:0": 6, "1:10000": 0}}
+    assert progress["backlogBytes"] == {"t": {"1:10000": 0}}
+    stream = planner(server, max_bytes=4)
+    stream.latest(stream.initial())
+    assert stream.progress()["backlogBytes"] == {"t": {"1:0": 6, "1:10000": 0}}
+
+
+def test_a_message_larger_than_the_limit_comes_alone(server: ScriptedServer):
+    stream = planner(server, max_bytes=1)
+    first = stream.initial()
+    assert ranges(stream, first, stream.latest(first)) == [("t/1:0", 0, ENTRY)]
+
+
+def test_shared_stores_count_by_average():
+    with ScriptedServer({"t": [2]}) as server:
+        for _ in range(5):
+            server.append("t", 0, b"x" * 100)
+            server.append("t", 1, b"y" * 100)
+        stream = planner(server, max_bytes=500)
+        at = stream.initial()
+        end = stream.latest(at)
+        spans = [(e - s) // ENTRY for _, s, e in ranges(stream, at, end)]
+        assert sum(spans) == 10  # 50 bytes an offset of each partition

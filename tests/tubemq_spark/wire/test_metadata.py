@@ -83,17 +83,21 @@ DECODERS = [
         (0, "x:h:1"),
         (0, "1:h"),
         (0, "1:h:"),
+        (0, "1:h:0"),
+        (0, "1:h:65536"),
+        (0, "1:h\n:1"),
+        (0, f"1:{'h' * 256}:1"),
+        (0, "2147483648:h:1"),
+        (1, "t#2147483648:1:1"),
+        (2, "t#2147483648:1:1:1"),
         (1, "t"),
         (1, "#1:1:1"),
         (1, "t#1:1"),
         (1, "t#1:1:1:1"),
         (1, "t#1:-1:1"),
         (1, "t#1:1:1#x"),
-        (1, "t#1:10001:1"),
-        (1, "t#1:10000:1000"),
         (2, "t#1:1:1"),
         (2, "t#1:1:1:x"),
-        (2, "t#1:999999999999999999:1:1"),
         (2, ""),
         (3, "411"),
         (3, "x:1:h:1#t:0"),
@@ -103,6 +107,45 @@ DECODERS = [
 def test_damaged_texts_are_shown(decoder: int, text: str):
     with pytest.raises(ProtocolError, match="not what it should be"):
         DECODERS[decoder](text)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "texts"),
+    [
+        (decode_topic_infos, ["t#1:10001:1"]),
+        (decode_topic_infos, ["t#1:10000:11"]),
+        (decode_topic_infos, ["t#" + ",".join(f"{n}:10000:1" for n in range(11))]),
+        (decode_topic_meta_infos, ["t#1:999999999999999999:1:1"]),
+        (decode_topic_meta_infos, ["t#"] * 10_001),
+        (decode_brokers, ["1:h:1"] * 10_001),
+    ],
+)
+def test_more_than_there_can_be_is_not_believed(decoder, texts: list[str]):
+    """Nothing is made of it, either: a few bytes could stand for billions."""
+    with pytest.raises(ProtocolError, match="believed"):
+        decoder(texts)
+
+
+def test_partitions_of_all_topics_are_limited_together(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tubemq_spark.wire.metadata._MAX_PARTITIONS", 1000)
+    infos = [f"t{n}#1:10:10:1" for n in range(10)]
+    assert len(decode_topic_meta_infos(infos)) == 10
+    with pytest.raises(ProtocolError, match="1000 in all are believed"):
+        decode_topic_meta_infos([*infos, "more#1:1:1:1"])
+
+
+def test_many_partitions_of_nothing_are_none():
+    assert ids(decode_topic_infos(["t#1:0:999999999999999999"])["t"]) == []
+    assert ids(decode_topic_meta_infos(["t#1:999999999999999999:0:1"])["t"]) == []
+
+
+def test_what_is_shown_of_a_damaged_text_is_short_and_harmless():
+    with pytest.raises(ProtocolError) as caught:
+        decode_brokers(["\x1b[2J\n" + "x" * 10_000_000])
+    assert len(caught.value.message) < 600
+    assert caught.value.message.isprintable()
 
 
 @given(st.sampled_from(DECODERS), st.text(alphabet="t#:,01289x", max_size=30))

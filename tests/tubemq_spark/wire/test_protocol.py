@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tubemq_spark.scripted_server import REPLIES
 from tests.tubemq_spark.wire import golden
 from tubemq_spark.errors import ProtocolError
 from tubemq_spark.wire import messages
@@ -17,7 +19,7 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored
 from tubemq_spark.wire.frames import FrameReader, encode_frame
 from tubemq_spark.wire.protocol import ClientProtocol, Event, Reply, Thrown
-from tubemq_spark.wire.rpc import Failure
+from tubemq_spark.wire.rpc import Failure, parse
 
 SEND = messages.send("p1", "filt", 0, Stored(b"hi", 0))
 GET = messages.get("c1", "g1", "filt", 0)
@@ -156,6 +158,43 @@ def test_every_cut_of_a_stream_gives_the_same_events(data):
         events += parts.receive_data(stream[begin:end])
     assert events == list(whole.receive_data(stream))
     assert len(events) == 3
+
+
+def outcome(stream: bytes, cuts: list[int]) -> tuple[list[Event], bool]:
+    """What a stream means that comes in pieces, and whether it ends in an error."""
+    protocol, events = waiting(3), []
+    for begin, end in itertools.pairwise([0, *sorted(cuts), len(stream)]):
+        try:
+            # As they come: an error takes nothing back.
+            for event in protocol.receive_data(stream[begin:end]):
+                events.append(event)
+        except ProtocolError:
+            return events, True
+    return events, False
+
+
+PARTS = st.one_of(
+    st.sampled_from(
+        [answer(1, SENT), answer(2, SENT), exception(3, "x.Y"), answer(9, SENT)]
+    ),
+    st.binary(max_size=30),
+    st.builds(encode_frame, st.integers(0, 3), st.binary(min_size=1, max_size=30)),
+)
+
+
+@given(st.lists(PARTS, max_size=5), st.data())
+def test_every_cut_of_any_stream_gives_the_same_events(parts: list[bytes], data):
+    stream = b"".join(parts)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
+    assert outcome(stream, cuts) == outcome(stream, [])
+    assert outcome(stream, list(range(len(stream)))) == outcome(stream, [])
+
+
+@given(st.sampled_from(sorted(REPLIES)), st.binary(max_size=60))
+def test_any_bytes_are_a_reply_or_one_error(method: int, data: bytes):
+    """Text in it can be shown."""
+    with contextlib.suppress(ProtocolError):  # and nothing else
+        parse(REPLIES[method](), data).errMsg.encode()
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.integers(0, 255))

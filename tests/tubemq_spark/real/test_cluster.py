@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three masters and two brokers: each of them goes, and reads and writes go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.embedded_broker import BrokerStartError
+from tests.support.tubemq_servers import TubeMQ
+from tests.support.waiting import await_true, join
+from tests.tubemq_spark.real.servers import (
+    FLUSH_S,
+    PATIENCE_S,
+    PATIENT,
+    await_stored,
+    client_of,
+    send,
+    stored,
+    values_of,
+)
+from tubemq_spark.client.brokers import BrokerPool
+from tubemq_spark.client.masters import Masters
+from tubemq_spark.errors import TransportError
+from tubemq_spark.options import ReadOptions, WriteOptions
+from tubemq_spark.sink.rows import Row
+from tubemq_spark.sink.sender import Sender, Sent
+from tubemq_spark.source.batch_plan import ReadTask, plan_batch
+from tubemq_spark.wire.attributes import Stored
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+
+class Writer:
+    """Writes numbers one after the other until it is told to stop."""
+
+    def __init__(self, tube: TubeMQ, topic: str) -> None:
+        client = client_of(tube)
+        self._options = WriteOptions(
+            client=client, topic=(topic,), send_timeout_s=PATIENCE_S
+        )
+        self._pool = BrokerPool(client)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.count = 0
+        self.sent: Sent | None = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        join(self._thread, "the writer", 2 * PATIENCE_S)
+        self._pool.close()
+
+    def await_more(self, rows: int = 100) -> None:
+        """Wait until it has written more than it had."""
+        wanted = self.count + rows
+        await_true(
+            lambda: self.count >= wanted or self.error is not None, "rows", PATIENCE_S
+        )
+        assert self.error is None
+
+    def _run(self) -> None:
+        sender = Sender(self._pool, self._options)
+        topic = self._options.topic[0]
+        try:
+            while not self._stop.wait(0.005):
+                value = Stored(b"%d" % self.count, 0)
+                sender.send([Row(topic, value, None, None, None, None)])
+                sender.finish()
+                self.count += 1
+            self.sent = sender.finish()
+        except BaseException as error:
+            self.error = error
+        finally:
+            sender.close()
+
+
+@contextmanager
+def following(
+    spark: SparkSession, tube: TubeMQ, topic: str, folder: Path
+) -> Iterator[tuple[Any, Counter[int]]]:
+    """Run a stream, and count the rows that it has brought."""
+    seen: Counter[int] = Counter()
+
+    def keep(batch: DataFrame, _: int) -> None:
+        seen.update(int(row.value) for row in batch.select("value").collect())
+
+    query = (
+        spark.readStream.format("tubemq")
+        .option("master.rpc", tube.masters)
+        .options(**PATIENT)
+        .options(
+            topic=topic,
+            startingOffsets="earliest",
+            group=f"tests-{topic}",
+            partitionDiscoveryInterval="1000",
+        )
+        .load()
+        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .foreachBatch(keep)
+        .start()
+    )
+    try:
+        yield query, seen
+    finally:
+        query.stop()
+
+
+def await_rows(query: Any, seen: Counter[int], count: int) -> None:
+    def came() -> bool:
+        assert query.exception() is None
+        return len(seen) >= count
+
+    await_true(came, f"{count} rows of the stream", FLUSH_S)
+
+
+def test_topics_are_on_both_brokers(tube_cluster: TubeMQ):
+    """Partition ids repeat on each; without one of them a batch would be less."""
+    send(tube_cluster, "spread", (b"%d" % n for n in range(400)), confirm_flush=True)
+    assert sorted(map(int, values_of(tube_cluster, "spread"))) == list(range(400))
+    options = ReadOptions(client_of(tube_cluster), ("spread",), group="tests-down")
+    pool = BrokerPool(options.client)
+    assert places(plan_batch(pool, options)) == {
+        *("spread/1:0", "spread/1:10000", "spread/2:0", "spread/2:10000"),
+    }
+
+    tube_cluster.stop_broker("broker2")
+    with Masters(options.client) as masters:
+
+        def is_closed() -> bool:
+            return bool(masters.readable("tests-x", ["spread"]).topics["spread"].closed)
+
+        await_true(is_closed, "the master's notice of it", PATIENCE_S)
+    send(tube_cluster, "spread", (b"%d" % n for n in range(400, 500)))
+    hasty = replace(options.client, operation_timeout_s=1.0)
+    lost = "spread/2:0, spread/2:10000 cannot be read now"
+    with pytest.raises(TransportError, match=lost):
+        plan_batch(pool, replace(options, client=hasty))
+    some = plan_batch(pool, replace(options, client=hasty, fail_on_data_loss=False))
+    assert places(some) == {"spread/1:0", "spread/1:10000"}
+    tube_cluster.start_broker("broker2")
+    pool.close()
+    await_stored(tube_cluster, "spread", 500)
+    assert sorted(map(int, values_of(tube_cluster, "spread"))) == list(range(500))
+
+
+def places(tasks: Iterable[ReadTask]) -> set[str]:
+    return {str(task.range.partition) for task in tasks}
+
+
+def test_streams_and_writes_go_on_over_masters_and_brokers_that_die(
+    spark: SparkSession, tube_cluster: TubeMQ, tmp_path: Path
+):
+    with following(spark, tube_cluster, "followed", tmp_path) as (query, seen):
+        with Writer(tube_cluster, "followed") as writer:
+            writer.await_more()
+            active = tube_cluster.active_master()
+            tube_cluster.stop_master(active, kill=True)
+            writer.await_more()
+            await_rows(query, seen, writer.count)
+            await_true(
+                lambda: serves(tube_cluster) != active, "another master", PATIENCE_S
+            )
+            # All that is unflushed of one that is killed is gone; in order it is not.
+            tube_cluster.stop_broker("broker1")
+            writer.await_more()
+            tube_cluster.start_broker("broker1")
+            writer.await_more()
+            tube_cluster.start_master(active)
+            writer.await_more()
+        assert writer.error is None
+        await_rows(query, seen, writer.count)
+        # What is seen twice was stored twice: its reply was lost.
+        assert writer.sent is not None
+        await_true(
+            lambda: seen.total() >= stored(tube_cluster, "followed"), "all of it"
+        )
+        assert seen.total() <= writer.count + writer.sent.resent
+        progress = json.loads(query.lastProgress["sources"][0]["endOffset"])
+        assert set(progress["lastRead"]["followed"]) == {
+            *("1:0", "1:10000", "2:0", "2:10000"),
+        }
+        lag = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+        assert set(lag["backlogEntries"]["followed"]) == set(
+            progress["lastRead"]["followed"]
+        )
+
+        def told() -> bool:
+            read_to = json.loads(query.lastProgress["sources"][0]["endOffset"])
+            return all(
+                group_offset(tube_cluster, "followed", name) == int(offset)
+                for name, offset in read_to["lastRead"]["followed"].items()
+            )
+
+        await_true(told, "the group's positions on the brokers", PATIENCE_S)
+
+
+def serves(tube: TubeMQ) -> str:
+    try:
+        return tube.active_master()
+    except BrokerStartError:
+        return ""
+
+
+def group_offset(tube: TubeMQ, topic: str, name: str) -> int:
+    """Return where TubeMQ's own tools say that the group is."""
+    broker, _, partition = name.partition(":")
+    answer = tube.broker_admin(
+        "admin_query_group_offset",
+        f"broker{broker}",
+        topicName=topic,
+        groupName=f"tests-{topic}",
+        partitionId=partition,
+        requireRealOffset="true",
+    )
+    return int(answer["zkOffset"])
+
+
+@pytest.mark.parametrize(
+    ("stores", "partitions"),
+    [pytest.param(2, 1, id="stores"), pytest.param(1, 2, id="partitions")],
+)
+def test_partitions_that_are_added_are_found(
+    spark: SparkSession,
+    tube_cluster: TubeMQ,
+    tmp_path: Path,
+    stores: int,
+    partitions: int,
+):
+    """While producers write and the stream runs."""
+    topic = f"grown_{stores}x{partitions}"
+    with following(spark, tube_cluster, topic, tmp_path) as (query, seen):
+        with Writer(tube_cluster, topic) as writer:
+            writer.await_more()
+            for number in (1, 2):
+                tube_cluster.admin(
+                    "admin_modify_topic_info",
+                    modify=True,
+                    brokerId=number,
+                    topicName=topic,
+                    numTopicStores=stores,
+                    numPartitions=partitions,
+                )
+                tube_cluster.reload_broker(f"broker{number}")
+            ids = {s * 10000 + p for s in range(stores) for p in range(partitions)}
+            await_true(
+                lambda: written_ids(tube_cluster, topic) >= ids,
+                "new partitions",
+                PATIENCE_S,
+            )
+            writer.await_more(1000)
+        assert writer.error is None
+        await_rows(query, seen, writer.count)
+        offset = json.loads(query.lastProgress["sources"][0]["endOffset"])
+        assert set(offset["lastRead"][topic]) == {
+            f"{broker}:{id_}" for broker in (1, 2) for id_ in ids
+        }
+
+
+def written_ids(tube: TubeMQ, topic: str) -> set[int]:
+    options = ReadOptions(client_of(tube), (topic,), group="tests-ids")
+    pool = BrokerPool(options.client)
+    try:
+        tasks = plan_batch(pool, options)
+    except TransportError:
+        return set()
+    finally:
+        pool.close()
+    return {task.range.partition.partition_id for task in tasks}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where messages go: the partition of each, and the broker of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from tubemq_spark.client.masters import ClusterView, Masters, Producer
+from tubemq_spark.errors import BadRowError, MessageTooLargeError, TransportError
+from tubemq_spark.options import WriteOptions
+from tubemq_spark.sink.rows import Row
+from tubemq_spark.wire.messages import Token
+from tubemq_spark.wire.metadata import Partition
+
+#: Where a master names no limit.
+_DEFAULT_MAX_BYTES = 1024 * 1024
+
+#: Tokens turn over every few minutes, and masters forget who is silent.
+_REFRESH_S = 60.0
+
+#: How long a broker that failed gets nothing that others can take, in seconds.
+_BLOCKED_S = 20.0
+
+
+class Routes:
+    """Chooses partitions among those that a master names. For one thread; to be closed.
+
+    Args:
+        options: How to write.
+        turn: Where partitions begin to take turns.
+    """
+
+    def __init__(self, options: WriteOptions, turn: int) -> None:
+        self._options = options
+        self._turn = turn
+        self._masters = Masters(options.client)
+        self._topics: list[str] = []
+        self._producer = Producer(self._masters, self._topics)
+        self._view = ClusterView({}, {}, None)
+        self._seen_at = time.monotonic()
+        self._partitions: dict[str, tuple[Partition, ...]] = {}
+        self._blocked: dict[int, float] = {}  # until when, by broker
+
+    @property
+    def client_id(self) -> str:
+        """By which brokers know who writes."""
+        return self._producer.client_id
+
+    @property
+    def token(self) -> Token | None:
+        """What brokers may ask for."""
+        return self._view.token
+
+    def server(self, partition: Partition) -> str:
+        """Return ``host:port`` of the broker of a partition."""
+        return self._view.brokers[partition.broker_id]
+
+    def close(self) -> None:
+        """Let go of the masters."""
+        self._producer.close()
+        self._masters.close()
+
+    # -- partitions --------------------------------------------------------------------
+
+    def choose(self, row: Row) -> Partition:
+        """Return where a row goes.
+
+        Raises:
+            BadRowError: It names a partition that its topic does not have.
+            MessageTooLargeError: It is larger than a message may be.
+            TopicNotPublishableError: Its topic is not open for writing.
+            TubeMQError: The masters do not answer, or refuse.
+        """
+        if row.topic not in self._partitions:
+            self._topics.append(row.topic)
+            self.look()
+        partitions = self._partitions[row.topic]
+        self._check_size(row)
+        if row.partition is not None:
+            return _named(row.partition, partitions, row.topic)
+        if row.key is not None:
+            return partitions[row.key % len(partitions)]
+        return self._next(self._open(partitions) or partitions)
+
+    def elsewhere(self, row: Row, partition: Partition) -> Partition:
+        """Return where a row goes that could not be sent: the same, if it must be."""
+        if row.partition is not None or row.key is not None:
+            return partition
+        others = self._open(self._partitions[row.topic])
+        return self._next(others) if others else partition
+
+    def block(self, partition: Partition) -> None:
+        """Prefer other brokers than that of a partition for a while."""
+        self._blocked[partition.broker_id] = time.monotonic() + _BLOCKED_S
+
+    def unblock(self, partition: Partition) -> None:
+        """Take the broker of a partition for a good one again."""
+        self._blocked.pop(partition.broker_id, None)
+
+    def _open(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
+        if not self._blocked:
+            return partitions
+        now_s = time.monotonic()
+        self._blocked = {
+            broker_id: until_s
+            for broker_id, until_s in self._blocked.items()
+            if now_s < until_s
+        }
+        return [one for one in partitions if one.broker_id not in self._blocked]
+
+    def _next(self, partitions: Sequence[Partition]) -> Partition:
+        self._turn += 1
+        return partitions[self._turn % len(partitions)]
+
+    def _check_size(self, row: Row) -> None:
+        limit = self._view.topics[row.topic].max_message_bytes or _DEFAULT_MAX_BYTES
+        size = len(row.stored.data)
+        if size > limit:
+            raise MessageTooLargeError(
+                f"A row for the topic {row.topic} has {size} bytes with its attributes,"
+                f" and messages may have {limit}. Raise the topic's `maxMsgSizeInMB`, "
+                "or write smaller values.",
+                size_bytes=size,
+                limit_bytes=limit,
+            )
+
+    # -- masters -----------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Look again where that was long ago. Brokers take messages without, too.
+
+        Raises:
+            ServerError: The master refuses.
+        """
+        if time.monotonic() - self._seen_at > _REFRESH_S:
+            try:
+                self.look(timeout_s=0.0)
+            except TransportError:
+                self._seen_at = time.monotonic()
+
+    def look(self, timeout_s: float | None = None) -> None:
+        """Ask the master for partitions, brokers and a fresh token.
+
+        Args:
+            timeout_s: How long to look for a master; 0 for asking each of them once,
+                None for ``operation.timeout``.
+
+        Raises:
+            TopicNotPublishableError: A topic is not open for writing.
+            TubeMQError: The masters do not answer, or refuse.
+        """
+        if all(topic in self._partitions for topic in self._topics):
+            view = self._producer.view(timeout_s)
+        else:
+            view = self._producer.wait_for(self._options.client.operation_timeout_s)
+        # What is left out now is most likely on a broker that restarts.
+        self._view = ClusterView(
+            {**self._view.brokers, **view.brokers},
+            {**self._view.topics, **view.topics},
+            view.token or self._view.token,
+        )
+        for topic, metadata in view.topics.items():
+            if metadata.partitions:
+                known = self._partitions.get(topic, ())
+                self._partitions[topic] = tuple(sorted({*known, *metadata.partitions}))
+        self._seen_at = time.monotonic()
+
+
+def _named(
+    wanted: tuple[int | None, int], partitions: Iterable[Partition], topic: str
+) -> Partition:
+    broker_id, partition_id = wanted
+    for one in partitions:
+        if one.partition_id == partition_id and broker_id in (None, one.broker_id):
+            return one
+    raise BadRowError(
+        f"The topic {topic} has no partition {partition_id}"
+        + (f" on broker {broker_id}." if broker_id is not None else ".")
+    )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a reader becomes the owner of its partition, and again after each fault.
+
+One (group, partition) has one owner. A task that died keeps its partition until the
+broker's time-out, so that a name stands for several groups, and the first that is free
+is taken.
+
+Every registration has a client id of its own. Where a connection broke, or an answer
+did not come, the broker may still have requests of the old one at hand: with the same
+id they would move the position of the new one, unseen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tubemq_spark.client.brokers import BrokerPool, Consumer, Registered
+from tubemq_spark.client.connection import Connection
+from tubemq_spark.client.masters import new_client_id
+from tubemq_spark.errors import PartitionOccupiedError
+from tubemq_spark.source.discovery import group_slots
+from tubemq_spark.system import SYSTEM
+from tubemq_spark.wire.messages import Token
+from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("source")
+
+#: A registration that nobody uses is dropped by the broker after 30 s.
+_OCCUPIED_S = 35.0
+
+_OCCUPIED_PAUSE_S = 1.0
+
+
+class Registrar:
+    """Registers the reader of one partition. For one thread.
+
+    Args:
+        pool: Of connections.
+        broker: ``host:port`` of the partition's broker.
+        partition: Which one.
+        group: The name that the groups have in common.
+        priority: What counts as there.
+        filters: Message types to deliver; none for all.
+        token: Where the cluster wants one.
+
+    Attributes:
+        waited_s: How long it waited for others to let go, in seconds.
+    """
+
+    def __init__(
+        self,
+        pool: BrokerPool,
+        broker: str,
+        partition: Partition,
+        group: str,
+        *,
+        priority: int,
+        filters: Sequence[str] = (),
+        token: Token | None = None,
+    ) -> None:
+        self.waited_s = 0.0
+        self._pool = pool
+        self._broker = broker
+        self._partition = partition
+        self._priority = priority
+        self._filters = filters
+        self._token = token
+        self._group = group
+        self._groups = group_slots(group)
+        self._has_said_occupied = False
+        self._left: list[Consumer] = []  # the broker may still know them
+
+    def register(self, offset: int) -> tuple[Consumer, Registered]:
+        """Become the owner.
+
+        Args:
+            offset: Where to begin; the broker's answer says where it does.
+
+        Raises:
+            PartitionOccupiedError: Others read it, as many as may, and do not let go.
+            ServerError: The broker refuses.
+            TransportError: It does not answer.
+        """
+        deadline = time.monotonic() + _OCCUPIED_S
+        while True:
+            try:
+                return self._register(offset)
+            except PartitionOccupiedError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if not self._has_said_occupied:
+                    self._has_said_occupied = True
+                    logger.warning(
+                        "Waiting up to %g s for other readers: %s", _OCCUPIED_S, error
+                    )
+                time.sleep(_OCCUPIED_PAUSE_S)
+                self.waited_s += _OCCUPIED_PAUSE_S
+
+    def let_go(self, consumer: Consumer) -> None:
+        """End a registration, at once or together with the next one."""
+        if not consumer.unregister():
+            self._left.append(consumer)
+
+    def _register(self, offset: int) -> tuple[Consumer, Registered]:
+        connection = self._pool.connection(self._broker)
+        self._left = [one for one in self._left if not one.unregister(connection)]
+        for group in self._groups[:-1]:
+            try:
+                return self._register_in(group, connection, offset)
+            except PartitionOccupiedError:
+                pass
+        return self._register_in(self._groups[-1], connection, offset)
+
+    def _register_in(
+        self, group: str, connection: Connection, offset: int
+    ) -> tuple[Consumer, Registered]:
+        consumer = Consumer(
+            connection,
+            new_client_id(group),
+            group,
+            self._partition,
+            filters=self._filters,
+            token=self._pool.tokens.newest(self._token),
+            renew=self._renewed,
+        )
+        try:
+            answer = consumer.register(offset, self._priority)
+        except PartitionOccupiedError:
+            raise
+        except BaseException:
+            self.let_go(consumer)  # it may have been done all the same
+            raise
+        self._groups = [group, *(one for one in self._groups if one != group)]
+        return consumer, answer
+
+    def _renewed(self, token: Token | None) -> Token | None:
+        topic = self._partition.topic
+        return self._pool.tokens.renewed(token, f"{self._group}-plan", topic)
