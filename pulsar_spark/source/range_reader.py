@@ -44,10 +44,6 @@ _PATIENCE_S = 0.5
 #: recovered its transactions.
 _CERTAIN_AFTER = 3
 
-#: The same where it says that nothing at all is stored, though entries of the range
-#: were: a busy broker says so of a topic for as long as it is giving it away.
-_CERTAIN_AFTER_EMPTY = 20
-
 #: After how many silences, one after the other, it is found out whether the broker
 #: hides what is left; and then after twice as many, and so on.
 _HIDDEN_AFTER = 4
@@ -214,11 +210,8 @@ class RangeReader:
             silences += 1
             if moves != self.reader.reconnects:
                 exhausted, moves = 0, self.reader.reconnects
-            said = self._known_end
             exhausted = exhausted + 1 if self._is_exhausted() else 0
-            if self._known_end != said:
-                exhausted = min(exhausted, 1)
-            if exhausted >= self._certain_after() and self._has_ended():
+            if exhausted >= _CERTAIN_AFTER and self._has_ended():
                 return
             if not exhausted and silences >= look_at:
                 if self._is_hidden():
@@ -247,9 +240,6 @@ class RangeReader:
         if taken is None:
             return positions.last.position < self._range.start.position
         return positions.last.position <= taken
-
-    def _certain_after(self) -> int:
-        return _CERTAIN_AFTER if self._known_end else _CERTAIN_AFTER_EMPTY
 
     def _is_hidden(self) -> bool:
         """Return whether the broker hides all that is left, as entry filters do."""

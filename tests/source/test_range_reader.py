@@ -663,37 +663,6 @@ class TestTheTopicMoves:
         assert numbers(ranged(place(0), place(5))) == list(range(6))
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 2
 
-    @pytest.mark.parametrize("comes_back", [True, False])
-    def test_what_was_there_is_not_gone_at_once(
-        self,
-        scripted: ScriptedBroker,
-        ranged: Any,
-        monkeypatch: pytest.MonkeyPatch,
-        *,
-        comes_back: bool,
-    ) -> None:
-        """Ten times it says that nothing is stored, of what it has half delivered."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
-        scripted.add_topic(TOPIC, numbered(3, 1))
-        later = numbered(6, 1)[3:]
-
-        def empty(broker: ScriptedBroker, session: Any, command: Any) -> None:
-            kept, broker.topics[TOPIC] = broker.topics[TOPIC], []
-            usual(broker, session, command)
-            broker.topics[TOPIC] = kept
-
-        def then_more(broker: ScriptedBroker, session: Any, command: Any) -> None:
-            usual(broker, session, command)
-            broker.append(TOPIC, *later)
-
-        if comes_back:
-            scripted.script("GET_LAST_MESSAGE_ID", *[empty] * 10, then_more)
-            assert numbers(ranged(place(0), place(5))) == list(range(6))
-        else:
-            scripted.always("GET_LAST_MESSAGE_ID", empty)
-            with pytest.raises(DataLossError, match="now ends at its beginning"):
-                numbers(ranged(place(0), place(5)))
-
     def test_a_topic_that_moves_on_and_on(
         self, scripted: ScriptedBroker, ranged: Any
     ) -> None:
