@@ -74,8 +74,8 @@ def rsa_pair(number: int = 0, bits: int = 2048) -> KeyPair:
 
 
 @cache
-def ec_pair(curve: str = "secp256r1") -> KeyPair:
-    """A pair on an elliptic curve."""
+def ec_pair(curve: str = "secp256r1", number: int = 0) -> KeyPair:
+    """A pair on an elliptic curve; the same for the same arguments."""
     named = {c.name: c for c in (ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1())}
     return _pair(ec.generate_private_key(named[curve]))
 
