@@ -13,17 +13,11 @@ and begins behind what was delivered, moves to where the hidden entries end::
 
 from __future__ import annotations
 
-import threading
 import time
-import uuid
-from collections.abc import Sequence
 
-from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import read_positions
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.wire.protocol import Delivery
+from pulsar_spark.source.probe import Probe
 
 #: How long a probe waits for the broker to pass over entries, and how long between two
 #: looks, in seconds. It takes milliseconds for each hundred of them.
@@ -52,54 +46,22 @@ def hides_all(
         end: The last one wanted.
         subscription_prefix: Beginning of the names under which is asked.
     """
-    with ConsumerSet(pool, _Probe) as probes:
+    with Probe(pool, topic_partition, subscription_prefix) as probe:
 
-        def subscribe() -> bool:
+        def is_there() -> bool:
             """Begin at the start; return whether nothing from there on is gone."""
-            probes.step(
-                lambda probe: probe.subscribe(
-                    f"{subscription_prefix}-{uuid.uuid4()}", durable=False, start=start
-                )
-            )
-            place = place_now()
+            place = probe.begin(start)
             return place is not None and place < start.position
 
-        def place_now() -> tuple[int, int] | None:
-            replies = probes.step(lambda probe: probe.get_last())
-            if topic_partition not in replies:
-                return None
-            return read_positions(replies[topic_partition]).before.position
-
-        def passes_over() -> bool:
-            probe = probes.members[topic_partition]
-            probe.connection.grant(probe.consumer_id, _PERMITS)
-            deadline = time.monotonic() + _PATIENCE_S
-            while time.monotonic() < deadline and not probe.heard.wait(_STEP_S):
-                place = place_now()
-                if place is None or place >= end.position:
-                    return place is not None and not probe.heard.is_set()
-            return False
-
-        probes.connect([topic_partition])
-        if not (subscribe() and passes_over()):
-            return False
-        # Retention moves that place, too, but then the start is gone the second time.
-        probe = probes.members[topic_partition]
-        probe.connection.tell(probe.close())
-        return subscribe()
+        # Retention moves a place, too, but then the start is gone the second time.
+        return is_there() and _passes_over(probe, end) and is_there()
 
 
-class _Probe(TopicConsumer):
-    """A consumer to which nothing should come.
-
-    Attributes:
-        heard: Whether something did.
-    """
-
-    def __init__(self, topic: str, connection: Connection) -> None:
-        super().__init__(topic, connection)
-        self.heard = threading.Event()
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that something came."""
-        self.heard.set()
+def _passes_over(probe: Probe, end: MessageId) -> bool:
+    probe.grant(_PERMITS)
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline and not probe.hears(_STEP_S):
+        place = probe.place()
+        if place is None or place >= end.position:
+            return place is not None and not probe.hears(0)
+    return False

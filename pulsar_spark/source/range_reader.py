@@ -29,6 +29,7 @@ from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options.encryption import DecryptionOptions
 from pulsar_spark.source import compaction, hidden
 from pulsar_spark.source.opener import Opener
+from pulsar_spark.source.probe import is_stored
 from pulsar_spark.source.ranges import TopicRange, check_start
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import Entry, EntryDecoder, EntryRun, StoredEntry
@@ -241,6 +242,17 @@ class RangeReader:
             return positions.last.position < self._range.start.position
         return positions.last.position <= taken
 
+    def _is_mistaken(self) -> bool:
+        """Return whether the end may be stored though nothing is said to be.
+
+        A broker says so for as long as it gives the topic away, or takes it over.
+        """
+        if self._known_end is not None:
+            return False
+        prefix = self._settings.reader.subscription_prefix
+        partition = self._range.topic_partition
+        return is_stored(self._pool, partition, self._range.end, prefix) is not False
+
     def _is_hidden(self) -> bool:
         """Return whether the broker hides all that is left, as entry filters do."""
         settings = self._settings.reader
@@ -274,6 +286,8 @@ class RangeReader:
         """
         if self._settings.reader.read_compacted and self._reaches_end():
             return self._is_exhausted()
+        if self._is_mistaken():
+            return False
         self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
         return True
 

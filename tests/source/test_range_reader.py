@@ -663,6 +663,49 @@ class TestTheTopicMoves:
         assert numbers(ranged(place(0), place(5))) == list(range(6))
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 2
 
+    @pytest.mark.parametrize("taken", [0, 3])
+    @pytest.mark.parametrize("is_gone", [False, True])
+    def test_a_topic_that_is_said_to_be_empty(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        taken: int,
+        *,
+        is_gone: bool,
+    ) -> None:
+        """It may be about to move, however often it is said; or it is empty."""
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        scripted.add_topic(TOPIC, numbered(6, 1))
+        reader = ranged(place(0), place(5), reader={"receiver_queue_messages": 1})
+
+        def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.closing.clear()
+            broker.close_consumers(TOPIC)
+
+        def then_closing(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.closing.add(TOPIC)
+            if is_gone:
+                broker.roll(TOPIC)
+                broker.trim(TOPIC)
+
+        scripted.script("GET_LAST_MESSAGE_ID", *[usual] * 15, then_moves)
+        if taken:
+            scripted.script("FLOW", *[usual] * (taken - 1), then_closing)
+        else:
+            scripted.script("SUBSCRIBE", then_closing)
+        if is_gone:
+            with pytest.raises(
+                DataLossError, match=r"ends at its beginning|it is empty"
+            ):
+                numbers(reader)
+            assert scripted.requests["GET_LAST_MESSAGE_ID"] <= 5
+        else:
+            assert numbers(reader) == list(range(6))
+            assert scripted.requests["GET_LAST_MESSAGE_ID"] > 15
+
     def test_a_topic_that_moves_on_and_on(
         self, scripted: ScriptedBroker, ranged: Any
     ) -> None:

@@ -423,6 +423,8 @@ class ScriptedBroker:
         transactions: The topic partitions of each open transaction.
         ended: The transactions that were ended, and how.
         aborted: Those whose entries are never delivered.
+        closing: Topic partitions that are being given away: nothing of them is
+            delivered, or said to be stored.
         deduplicates: Whether it drops entries that it has.
         creates_topics: Whether producers create topics that do not exist.
         topic_epochs: How often somebody took a topic for itself.
@@ -447,6 +449,7 @@ class ScriptedBroker:
         self.transactions: dict[TxnId, list[str]] = {}
         self.ended: list[tuple[TxnId, TxnAction]] = []
         self.aborted: set[TxnId] = set()
+        self.closing: set[str] = set()
         self.deduplicates = False
         self.creates_topics = True
         self.topic_epochs: Counter[str] = Counter()
@@ -935,6 +938,8 @@ class ScriptedBroker:
         end = len(entries)
         if self.transactions:
             end = _first(entries, lambda entry: _txn_of(entry) in self.transactions)
+        if consumer.topic in self.closing:
+            end = 0
         while consumer.balance > 0 and consumer.next_entry < end:
             # One read: by its size it may go past the balance.
             first = consumer.next_entry
@@ -970,9 +975,11 @@ class ScriptedBroker:
         if consumer is None:
             _send_error(session, body.request_id, "MetadataError")
             return
+        is_closing = consumer.topic in self.closing
+        entries = () if is_closing else self.topics.get(consumer.topic, ())
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=_last_id(self.topics.get(consumer.topic, ())),
+            last_message_id=_last_id(entries),
             consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(

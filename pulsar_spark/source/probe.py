@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look at what a topic partition stores, by the place of a consumer.
+
+What a broker says of a topic's last message is of the messages it would deliver now: of
+a topic that it is giving away, or whose transactions it has not recovered yet, that
+nothing is stored at all. The place at which a consumer begins comes from the ledgers
+alone::
+
+    stored            7:0 .. 7:9, 9:0 .. 9:4
+    begins at         its place
+    latest            9:4    the last entry that is stored
+    9:2               9:1    before 9:2, so 9:2 is not gone
+    9:2, 9 trimmed    11:-1  not before 9:2, so it is
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.message_id import LATEST, MessageId
+from pulsar_spark.wire.protocol import Delivery
+
+
+class Probe:
+    """Subscribes to a topic partition, and takes nothing. A context manager.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name.
+        subscription_prefix: Beginning of the names under which is asked.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, topic_partition: str, subscription_prefix: str
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._prefix = subscription_prefix
+        self._consumers = ConsumerSet(pool, _Listener)
+
+    def __enter__(self) -> Probe:
+        try:
+            self._consumers.connect([self._topic_partition])
+        except PulsarSparkError as error:
+            if not error.retriable:
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumers.close()
+
+    def begin(self, start: MessageId) -> tuple[int, int] | None:
+        """Begin anew, at an entry that need not exist; return the place, if known."""
+        for consumer in self._consumers.members.values():
+            if consumer.consumer_id:
+                consumer.connection.tell(consumer.close())
+        self._consumers.step(
+            lambda consumer: consumer.subscribe(
+                f"{self._prefix}-{uuid.uuid4()}", durable=False, start=start
+            )
+        )
+        return self.place()
+
+    def place(self) -> tuple[int, int] | None:
+        """Return the last entry that is behind it; None where that is not known now."""
+        replies = self._consumers.step(lambda consumer: consumer.get_last())
+        if self._topic_partition not in replies:
+            return None
+        return read_positions(replies[self._topic_partition]).before.position
+
+    def grant(self, permits: int) -> None:
+        """Let the broker send messages."""
+        for consumer in self._consumers.members.values():
+            consumer.connection.grant(consumer.consumer_id, permits)
+
+    def hears(self, timeout_s: float) -> bool:
+        """Wait for something to be delivered; return whether it was."""
+        listeners = self._consumers.members.values()
+        return any(consumer.heard.wait(timeout_s) for consumer in listeners)
+
+
+def is_stored(
+    pool: ConnectionPool,
+    topic_partition: str,
+    entry: MessageId,
+    subscription_prefix: str,
+) -> bool | None:
+    """Return whether an entry that was stored still is; None where that is not known.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name.
+        entry: Which one.
+        subscription_prefix: Beginning of the names under which is asked.
+    """
+    with Probe(pool, topic_partition, subscription_prefix) as probe:
+        last = probe.begin(LATEST)
+        before = probe.begin(entry)
+    if last is None or before is None:
+        return None
+    return before < entry.position <= last
+
+
+class _Listener(TopicConsumer):
+    """Notes whether something came.
+
+    Attributes:
+        heard: Whether it did.
+    """
+
+    def __init__(self, topic: str, connection: Connection) -> None:
+        super().__init__(topic, connection)
+        self.heard = threading.Event()
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that something came."""
+        self.heard.set()
