@@ -130,7 +130,7 @@ def test_no_secret_in_a_plan(
     tmp_path: Path,
 ):
     """Nor in what Spark says of a query that failed."""
-    given = {**options, **secrets}
+    given = {**options, **secrets, "operationTimeoutMs": "2000"}
     frame = session.read.format("ydb_topic").options(**given).load()
     stream = session.readStream.format("ydb_topic").options(**given).load()
     shown = [repr(frame), repr(stream)]
