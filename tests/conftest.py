@@ -26,7 +26,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.admin import Admin
 from tests.support.by_file import make_scheduler, unit_of
-from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
+from tests.support.embedded_broker import (
+    DEFAULT_VERSION,
+    EmbeddedBroker,
+    record_classes,
+)
 from tests.support.link_proxy import LinkProxy
 from tests.support.session import start_spark
 
@@ -247,6 +251,7 @@ def broker(
     if SERVICE_URL:
         yield _external()
         return
+    record_classes()
     with LinkProxy() as link, EmbeddedBroker(link=link) as embedded:
         yield embedded
         pytestconfig.stash[LAST_WORDS] = [f"disk: {_disk()}", *embedded.complaints()]

@@ -320,6 +320,7 @@ def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     assert {case.hop for case in cases} == {"spark"}
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_reads_of_records(cluster: Cluster, spark: SparkSession) -> None:
     """Each kind once; the benchmark itself counts the rows."""
@@ -337,6 +338,7 @@ def test_reads_of_small_entries(cluster: Cluster, spark: SparkSession) -> None:
     assert limits == ["null drain", *["bound"] * 2, *["uncompressed"] * 2, "bound"]
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_whole_write(cluster: Cluster, spark: SparkSession) -> None:
     """Every size and guarantee once; the benchmark itself counts the rows."""

@@ -215,6 +215,7 @@ class TestAddresses:
             answer = TopicLookup(connections).brokers([topic])[topic]
         assert isinstance(answer, PulsarSparkError)
 
+    @pytest.mark.matrix
     def test_hosts_that_are_dead(
         self, cluster: BrokerCluster, namespace: str, spark: SparkSession
     ) -> None:

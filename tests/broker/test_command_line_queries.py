@@ -157,6 +157,7 @@ class TestCheckpoint:
         code, printed = run(*command, "--set-position", "latest")
         assert (code, "stands there already" in printed) == (0, True)
 
+    @pytest.mark.matrix
     def test_sets_it_to_a_time_and_single_partitions(
         self,
         spark: SparkSession,
@@ -187,7 +188,9 @@ class TestCheckpoint:
         assert code == 1
         assert "not stored" in printed
 
-    @pytest.mark.parametrize("in_sink", [True, False])
+    @pytest.mark.parametrize(
+        "in_sink", [True, pytest.param(False, marks=pytest.mark.matrix)]
+    )
     def test_a_micro_batch_that_was_not_committed(
         self,
         spark: SparkSession,
@@ -360,6 +363,7 @@ class TestSubscriptions:
         )
 
 
+@pytest.mark.matrix
 def test_a_plot_of_what_spark_logged(
     service_url: str,
     query: Query,

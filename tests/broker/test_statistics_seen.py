@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support import official
 from tests.support.session import environment
 
@@ -76,6 +78,7 @@ WRITE = re.compile(
 WRITING = re.compile(rf"{TIME} INFO pulsar_spark.spark: .* bytes written in .* s: .*")
 
 
+@pytest.mark.matrix
 def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     """Lines about tasks no more often than asked for, and one about each write.
 

@@ -442,6 +442,7 @@ def test_killed_when_the_first_offsets_are_logged(
     second.stop()
 
 
+@pytest.mark.matrix
 def test_killed_before_the_first_batch(
     topic: str,
     service_url: str,

@@ -96,7 +96,9 @@ def change(
     return {"key": {"id": key}, "value": value}
 
 
-@pytest.mark.parametrize("encoding", ["inline", "separated"])
+@pytest.mark.parametrize(
+    "encoding", [pytest.param("inline", marks=pytest.mark.matrix), "separated"]
+)
 def test_changes_of_a_table(
     spark: SparkSession,
     service_url: str,

@@ -423,7 +423,11 @@ def publish_json(url: str, topic: str, text: Any, messages: Iterable[Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "publish"), [("AVRO", publish), ("JSON", publish_json)]
+    ("kind", "publish"),
+    [
+        ("AVRO", publish),
+        pytest.param("JSON", publish_json, marks=pytest.mark.matrix),
+    ],
 )
 def test_a_stream_across_a_change(
     spark: SparkSession,
@@ -486,7 +490,9 @@ ALL = [1, None, 3, None, None, None, None, None, 7, None]
 BAD = [b"\xff", b"\x08\2a", b"\x0a\2a", b"\x0c\2a", b"\xff" * 999]
 
 
-@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("DROPMALFORMED", marks=pytest.mark.matrix), "PERMISSIVE"]
+)
 def test_bad_values_in_all_layouts(
     spark: SparkSession,
     service_url: str,

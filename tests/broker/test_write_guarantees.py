@@ -326,7 +326,13 @@ class DiedError(BaseException):
     """The driver is dead from here on."""
 
 
-@pytest.mark.parametrize("deduplication", [False, True], ids=["plain", "deduplicated"])
+@pytest.mark.parametrize(
+    "deduplication",
+    [
+        pytest.param(False, id="plain"),
+        pytest.param(True, id="deduplicated", marks=pytest.mark.matrix),
+    ],
+)
 def test_down_for_longer_than_transactions_live(
     service_url: str,
     admin: Admin,

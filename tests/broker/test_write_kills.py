@@ -209,7 +209,9 @@ def every_moment(seed: int) -> list[Moment]:
 @pytest.mark.parametrize(
     "moments",
     [
-        pytest.param([Moment("after first end")], id="done-by-half"),
+        pytest.param(
+            [Moment("after first end")], id="done-by-half", marks=pytest.mark.matrix
+        ),
         pytest.param(every_moment(seed=5), id="everywhere", marks=pytest.mark.soak),
     ],
 )
@@ -288,6 +290,7 @@ def rows_before(query: Query, batch: int) -> Counter[str]:
 # -- a part of it ----------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_workers_are_killed(topics: Callable[[int], Topics], tmp_path: Path) -> None:
     """Spark tries their tasks again, and nothing shows."""

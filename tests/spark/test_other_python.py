@@ -116,6 +116,7 @@ def test_where_spark_runs_already(
     assert list(other_python._pythons()) == [sys.executable]
 
 
+@pytest.mark.matrix
 def test_what_it_warns_of(tmp_path: Path, bare: Path) -> None:
     """Without the cure the job ends as the warning has said."""
     job = tmp_path / "job.py"

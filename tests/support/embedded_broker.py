@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
 from tests.support.admin import Admin, AdminError
+from tests.support.class_archive import ClassArchive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from tests.support.link_proxy import LinkProxy
@@ -203,6 +204,7 @@ class EmbeddedBroker:
         log_level: Of the broker's log file.
         admin_token: Of a super user, where ``settings`` turn authentication on.
         progress: Where notes about slow steps go; ``None`` for silence.
+        java_options: Of the JVM, beside those that all have.
 
     Attributes:
         service_url: ``pulsar://127.0.0.1:<port>``, valid after ``start``.
@@ -227,6 +229,7 @@ class EmbeddedBroker:
         log_level: str = "info",
         admin_token: str = "",
         progress: TextIO | None = sys.stderr,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.version = version
         self.service_url = ""
@@ -249,6 +252,7 @@ class EmbeddedBroker:
         self._admin_token = admin_token
         self._log_before = 0
         self._progress = progress
+        self._java_options = tuple(java_options)
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -312,14 +316,17 @@ class EmbeddedBroker:
             else:
                 return
 
-    def stop(self, timeout: float = 20.0) -> None:
+    def stop(self, timeout: float = 20.0, *, orderly: bool | None = None) -> None:
         """End the broker and remove the folder, if the broker made it itself.
 
         Args:
-            timeout: Seconds for an orderly end, before the JVM is killed. Data that is
-                removed anyhow needs no orderly end, and gets none.
+            timeout: Seconds for an orderly end, before the JVM is killed.
+            orderly: Whether to end it so. Data that is removed anyhow needs no orderly
+                end, and by default gets none.
         """
-        self._end(b"k" if self._own_folder else b"t", timeout)
+        if orderly is None:
+            orderly = not self._own_folder
+        self._end(b"t" if orderly else b"k", timeout)
         self._forget()
 
     def _forget(self) -> None:
@@ -382,7 +389,7 @@ class EmbeddedBroker:
             "-Xms256m",
             "-Xmx1g",
             "-XX:MaxDirectMemorySize=1g",
-            *(SHORT_LIVED if self._is_short_lived else ()),
+            *(self._short_lived(class_path) if self._is_short_lived else ()),
             "-XX:+ExitOnOutOfMemoryError",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
             f"-Dlog4j2.configurationFile={log4j}",
@@ -408,6 +415,10 @@ class EmbeddedBroker:
         if not line:
             raise BrokerStartError(f"{command[0]} could not be started: {self._tail()}")
         self.pid = int(line)
+
+    def _short_lived(self, class_path: str) -> tuple[str, ...]:
+        archive = ClassArchive(_cache(), java(), class_path)
+        return (*SHORT_LIVED, *(self._java_options or archive.options))
 
     def _metadata_options(self, data: Path) -> tuple[str, ...]:
         if release_of(self.version) >= (2, 11):
@@ -609,9 +620,7 @@ def resolve_classpath(
         BrokerStartError: Maven is missing or failed; the message has its last lines.
     """
     key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    remembered = cache / "pulsar-spark" / f"broker-{version}-{key}.classpath"
-    remembered.parent.mkdir(parents=True, exist_ok=True)
+    remembered = _cache() / f"broker-{version}-{key}.classpath"
     # Of processes that begin at the same time, one downloads and the others wait.
     with remembered.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -623,6 +632,32 @@ def resolve_classpath(
             class_path = answer.read_text().strip()
             answer.replace(remembered)
     return class_path
+
+
+def record_classes(version: str = DEFAULT_VERSION) -> None:
+    """Make the archive with which brokers of this version start faster.
+
+    It takes a broker that is started and ended. To a run of tests, which starts some
+    thirty, it is worth it.
+    """
+    class_path = resolve_classpath(version, pom=pom_of(version))
+
+    def run(option: str) -> None:
+        broker = EmbeddedBroker(version=version, java_options=(option,))
+        broker.start()
+        broker.stop(timeout=120, orderly=True)
+
+    try:
+        ClassArchive(_cache(), java(), class_path).record(run)
+    except BrokerStartError as error:
+        _note(sys.stderr, f"Brokers start without an archive of classes: {error}")
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home, "pulsar-spark")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _remembered(file: Path) -> str:

@@ -32,6 +32,8 @@ SHORT_LIVED: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # A query that waits for rows asks its source a hundred times a second otherwise.
+    "spark.sql.streaming.pollingDelay": "200ms",
 }
 
 

@@ -481,7 +481,11 @@ def encodings(secret: str) -> set[bytes]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "workers", [0, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.soak])]
+    "workers",
+    [
+        pytest.param(0, marks=pytest.mark.matrix),
+        pytest.param(2, marks=[pytest.mark.slow, pytest.mark.soak]),
+    ],
 )
 def test_secrets_are_nowhere(
     secured: SecuredBroker, oauth2: TokenServer, tmp_path: Path, workers: int

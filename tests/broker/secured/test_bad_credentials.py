@@ -86,7 +86,19 @@ def write_garbage(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil", [empty, replace_by_folder, replace_by_nothing, write_page, write_garbage]
+    "spoil",
+    [
+        empty,
+        *(
+            pytest.param(spoil, marks=pytest.mark.matrix)
+            for spoil in (
+                replace_by_folder,
+                replace_by_nothing,
+                write_page,
+                write_garbage,
+            )
+        ),
+    ],
 )
 def test_a_token_file_goes_bad_under_a_read(
     secured: SecuredBroker, tmp_path: Path, spoil: Callable[[Path], None]
@@ -118,8 +130,14 @@ def test_a_token_file_goes_bad_under_a_read(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((200, {}, "<html>sign in</html>"), "something else than a JSON object"),
-        ((200, {}, '{"error":"access_denied"}'), "access_token (access_denied)"),
+        pytest.param(
+            *((200, {}, "<html>sign in</html>"), "something else than a JSON object"),
+            marks=pytest.mark.matrix,
+        ),
+        pytest.param(
+            *((200, {}, '{"error":"access_denied"}'), "access_token (access_denied)"),
+            marks=pytest.mark.matrix,
+        ),
         ((200, {}, '{"access_token":"nonsense"}'), "check its audience"),
     ],
 )

@@ -192,7 +192,9 @@ def slow_reader(secured: SecuredBroker, topic: str, role: str, place: str = "") 
     ("role", "left", "action"),
     [
         ("source", ["produce"], "the action consume"),
-        ("sink", ["consume"], "the action produce"),
+        pytest.param(
+            *("sink", ["consume"], "the action produce"), marks=pytest.mark.matrix
+        ),
         pytest.param(
             *("sink", [], "both consume and produce"), marks=pytest.mark.matrix
         ),
@@ -299,7 +301,9 @@ def test_a_token_of_another_role(secured: SecuredBroker, tmp_path: Path) -> None
     assert found == values
 
 
-@pytest.mark.parametrize("role", ["source", "sink"])
+@pytest.mark.parametrize(
+    "role", ["source", pytest.param("sink", marks=pytest.mark.matrix)]
+)
 def test_a_token_expires_and_is_renewed_too_late(
     secured: SecuredBroker, spark: SparkSession, tmp_path: Path, role: str
 ) -> None:
