@@ -140,6 +140,8 @@ class ConsumerSet(Generic[C]):
         self,
         request: Callable[[C], Request[ReplyT]],
         topics: Iterable[str] | None = None,
+        *,
+        timeout_s: float | None = None,
     ) -> dict[str, ReplyT]:
         """Send a request for each member, then wait for all the replies.
 
@@ -149,12 +151,13 @@ class ConsumerSet(Generic[C]):
             request: Builds it.
             topics: The members to send it for, None for all; names of others are
                 ignored.
+            timeout_s: Longest time without any reply; None for that of an operation.
 
         Returns:
             The reply to each member.
         """
         replies: dict[str, ReplyT] = {}
-        for topic, reply in self.ask(request, topics).items():
+        for topic, reply in self.ask(request, topics, timeout_s=timeout_s).items():
             if isinstance(reply, PulsarSparkError):
                 self.drop(topic, reply)
             else:

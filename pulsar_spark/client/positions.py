@@ -30,6 +30,10 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from spark_topics.client.retry import Retry, ask_all
 
+#: How often in its time the last message is asked for. A broker that gives a topic away
+#: may forget a question about it, and answers the next one elsewhere.
+_QUESTIONS = 3
+
 
 class PositionLookup:
     """Finds positions.
@@ -54,6 +58,9 @@ class PositionLookup:
         self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._prefix = subscription_prefix
         self._read_compacted = read_compacted
+        options = pool.options
+        whole_s = options.lookup_timeout_s if patience_s is None else patience_s
+        self._answer_s = min(options.operation_timeout_s, whole_s / _QUESTIONS)
 
     def from_message_ids(
         self, starts: Mapping[str, MessageId], *, absent_ok: bool = False
@@ -151,7 +158,7 @@ class PositionLookup:
                         initial_position=seek.initial_position,
                     ),
                 )
-            last = probes.step(lambda probe: probe.get_last())
+            last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)
         answers: dict[str, TopicPositions | PulsarSparkError] = {
             topic: read_positions(reply) for topic, reply in last.items()
         }

@@ -151,6 +151,21 @@ def test_a_broker_that_does_not_answer(
         impatient.from_message_ids({TOPIC: EARLIEST})
 
 
+def test_a_broker_that_forgets_a_question(
+    scripted: ScriptedBroker, unhurried: Clock
+) -> None:
+    """It is asked again, though an operation may take as long as all of it."""
+    scripted.add_topic(TOPIC, [single(b"a")])
+    scripted.script("GET_LAST_MESSAGE_ID", silence, silence, usual)
+    options = client_options(
+        scripted.address, operation_timeout_s=1.5, lookup_timeout_s=1.5
+    )
+    with ConnectionPool(options) as pool:
+        lookup = PositionLookup(pool, subscription_prefix="spark-pulsar")
+        found = lookup.from_message_ids({TOPIC: EARLIEST})[TOPIC]
+    assert found.last is not None
+
+
 def test_a_broker_that_forgets_a_seek_is_noticed(
     scripted: ScriptedBroker, positions: PositionLookup
 ) -> None:
