@@ -6,11 +6,11 @@ a topic that it is giving away, or whose transactions it has not recovered yet, 
 nothing is stored at all. The place at which a consumer begins comes from the ledgers
 alone::
 
-    stored            7:0 .. 7:9, 9:0 .. 9:4
-    begins at         its place
-    latest            9:4    the last entry that is stored
-    9:2               9:1    before 9:2, so 9:2 is not gone
-    9:2, 9 trimmed    11:-1  not before 9:2, so it is
+    begins at    its place   where 7:0 to 7:9 and 9:0 to 9:4 are stored
+    earliest     7:-1        the entry before the first one
+    latest       9:4         the last one
+
+Retention takes whole ledgers, the first ones: what lies between both is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
 from pulsar_spark.errors import PulsarSparkError
-from pulsar_spark.message_id import LATEST, MessageId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.protocol import Delivery
 
 
@@ -100,8 +100,8 @@ def is_stored(
         subscription_prefix: Beginning of the names under which is asked.
     """
     with Probe(pool, topic_partition, subscription_prefix) as probe:
-        last = probe.begin(LATEST)
-        before = probe.begin(entry)
+        # The latter last: retention may come in between, and moves the former only.
+        last, before = probe.begin(LATEST), probe.begin(EARLIEST)
     if last is None or before is None:
         return None
     return before < entry.position <= last
