@@ -56,7 +56,7 @@ class Probe:
         self._consumers.close()
 
     def begin(self, start: MessageId) -> tuple[int, int] | None:
-        """Begin anew, at an entry that need not exist; return the place, if known."""
+        """Begin anew, at an entry that need not exist; return what `place` does."""
         for consumer in self._consumers.members.values():
             if consumer.consumer_id:
                 consumer.connection.tell(consumer.close())
@@ -68,11 +68,19 @@ class Probe:
         return self.place()
 
     def place(self) -> tuple[int, int] | None:
-        """Return the last entry that is behind it; None where that is not known now."""
+        """Return the last entry that is behind it; None where that is not known now.
+
+        Raises:
+            TopicNotFoundError: The topic partition is no longer there.
+            PulsarSparkError: The broker refuses for good.
+        """
         replies = self._consumers.step(lambda consumer: consumer.get_last())
-        if self._topic_partition not in replies:
-            return None
-        return read_positions(replies[self._topic_partition]).before.position
+        if (reply := replies.get(self._topic_partition)) is not None:
+            return read_positions(reply).before.position
+        for failure in self._consumers.failures.values():
+            if not failure.retriable:
+                raise failure
+        return None
 
     def grant(self, permits: int) -> None:
         """Let the broker send messages."""
@@ -98,6 +106,10 @@ def is_stored(
         topic_partition: Full name.
         entry: Which one.
         subscription_prefix: Beginning of the names under which is asked.
+
+    Raises:
+        TopicNotFoundError: The topic partition is no longer there.
+        PulsarSparkError: The broker refuses for good.
     """
     with Probe(pool, topic_partition, subscription_prefix) as probe:
         # The latter last: retention may come in between, and moves the former only.

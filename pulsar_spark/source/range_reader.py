@@ -31,6 +31,7 @@ from pulsar_spark.source import compaction, hidden
 from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.probe import is_stored
 from pulsar_spark.source.ranges import TopicRange, check_start
+from pulsar_spark.source.trail import Trail
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import Entry, EntryDecoder, EntryRun, StoredEntry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
@@ -121,6 +122,9 @@ class RangeReader:
             table_bytes=settings.table_bytes,
         )
         self._known_end: MessageId | None = None
+        self._trail = Trail(
+            pool, range_.topic_partition, settings.reader.subscription_prefix
+        )
         self.reader = EntryReader(
             pool,
             range_.topic_partition,
@@ -174,6 +178,7 @@ class RangeReader:
                         entry = entry.between(start, end)
                     if len(entry):
                         yield entry
+            self._close_trail()
         except TopicNotFoundError as error:
             self._lose(f"the topic was deleted while it was read ({error.message})")
         finally:
@@ -198,11 +203,13 @@ class RangeReader:
         exhausted = moves = silences = 0
         look_at = _HIDDEN_AFTER
         while self.reader.position is None or self.reader.position < end:
+            before = self.reader.position
             stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
             if stored is not None:
                 if isinstance(stored, StoredEntry) and stored.position > end:
                     self._passed_end()
                     return
+                self._follow(before, stored)
                 yield stored
                 heard = time.monotonic()
                 exhausted = silences = 0
@@ -229,6 +236,56 @@ class RangeReader:
                     topic_partition=self._range.topic_partition,
                 )
 
+    def _follow(
+        self, before: tuple[int, int] | None, stored: StoredEntry | EntryRun
+    ) -> None:
+        """See to it that nothing is gone between an entry and the one that came next.
+
+        Compaction takes ledgers, too, of which the compacted topic has what is wanted.
+        """
+        if before is None and isinstance(stored, EntryRun):
+            before = stored.deliveries.position(stored.first)
+        now = self.reader.position
+        if before is None or now is None or now[0] == before[0]:
+            return
+        if self._settings.reader.read_compacted:
+            return
+        self._trail.leave(before)
+        if self._trail.is_due:
+            self._looks_at_trail(is_alone=False)
+
+    def _close_trail(self) -> None:
+        """Do so for the ledgers that were left last."""
+        if not self._trail.is_open:
+            return
+        self.reader.close()  # what it holds up would hold up the answer
+        deadline = time.monotonic() + self._settings.reader.poll_timeout_s
+        while True:
+            if self._looks_at_trail(is_alone=True):
+                return
+            if time.monotonic() > deadline:
+                raise ReadTimeoutError(
+                    f"{self._range.topic_partition} was read up to {self._range.end}, "
+                    "but the broker did not say within "
+                    f"{self._settings.reader.poll_timeout_s:g} s (`pollTimeoutMs`) "
+                    "what it has stored, so retention may have taken rows meanwhile.",
+                    topic_partition=self._range.topic_partition,
+                )
+            time.sleep(_PATIENCE_S)
+
+    def _looks_at_trail(self, *, is_alone: bool) -> bool:
+        """Report what retention took; return whether that is known now."""
+        gap = self._trail.look(is_alone=is_alone)
+        if gap is not None:
+            self._report_loss(
+                f"{self._range.topic_partition} now begins at {gap.first}: retention "
+                f"or expiry took a ledger while it was read. Rows behind {gap.left} "
+                "may be gone.",
+                wanted=str(MessageId(gap.left.ledger_id, gap.left.entry_id + 1)),
+                available=str(gap.first),
+            )
+        return not self._trail.is_open
+
     def _is_exhausted(self) -> bool:
         """Return whether the broker says that nothing is left to deliver."""
         positions = self.reader.positions()
@@ -247,11 +304,16 @@ class RangeReader:
 
         A broker says so for as long as it gives the topic away, or takes it over.
         """
-        if self._known_end is not None:
-            return False
-        prefix = self._settings.reader.subscription_prefix
-        partition = self._range.topic_partition
-        return is_stored(self._pool, partition, self._range.end, prefix) is not False
+        return self._known_end is None and self._is_stored() is not False
+
+    def _is_stored(self) -> bool | None:
+        """Return whether the end is still stored; None where that is not known."""
+        return is_stored(
+            self._pool,
+            self._range.topic_partition,
+            self._range.end,
+            self._settings.reader.subscription_prefix,
+        )
 
     def _is_hidden(self) -> bool:
         """Return whether the broker hides all that is left, as entry filters do."""
@@ -292,14 +354,15 @@ class RangeReader:
         return True
 
     def _passed_end(self) -> None:
-        """Report the range's end as lost where an entry behind it is another topic's.
+        """Report the range's end as lost where what came next is not what followed it.
 
-        Where nothing is compacted, the check of the start has seen to that.
+        That entry may be another topic's, or the first that retention has left.
         """
-        if not self._settings.reader.read_compacted:
-            return
         self.reader.close()  # what it holds up would hold up the answer
-        if not self._reaches_end():
+        if not self._settings.reader.read_compacted:
+            if self._is_stored() is False:
+                self._lose("it was removed meanwhile, and maybe others before it")
+        elif not self._reaches_end():
             self._lose("the topic begins behind that: it was deleted and created again")
 
     def _reaches_end(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.probe import is_stored
 from tests.bench.publish import client_options
@@ -74,7 +75,8 @@ def test_what_another_topic_of_that_name_had_is_not(
     """Whether there is none now, or one with entries, or one without."""
     entries = filled(service_url, topic)
     admin.delete(topic)
-    assert stored(topic, entries[-1]) is None
+    with pytest.raises(TopicNotFoundError):
+        stored(topic, entries[-1])
     admin.create_topic(topic)
     assert stored(topic, entries[-1]) is False
     official.produce(service_url, topic, [b"v"] * 20, batch=0)

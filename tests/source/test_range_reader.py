@@ -727,6 +727,85 @@ class TestTheTopicMoves:
         assert scripted.requests["SUBSCRIBE"] == 5
 
 
+class TestRetentionMeanwhile:
+    """Ledgers of three entries, which may go while they are read."""
+
+    @pytest.fixture
+    def last(self, scripted: ScriptedBroker) -> int:
+        """The third of the ledgers, of three entries each."""
+        values = numbered(9, 1)
+        scripted.add_topic(TOPIC, values[:3])
+        scripted.roll(TOPIC)
+        scripted.append(TOPIC, *values[3:6])
+        last = scripted.roll(TOPIC)
+        scripted.append(TOPIC, *values[6:])
+        return last
+
+    @staticmethod
+    def taken(
+        reader: RangeReader, then: Callable[[], object], behind: int = 2
+    ) -> list[int]:
+        """What is read, where something happens behind an entry."""
+        found: list[int] = []
+        for entry in reader.entries():
+            found += [struct.unpack_from(">Q", p or b"")[0] for p in entry.payloads]
+            if len(found) == behind:
+                then()
+        return found
+
+    @pytest.mark.parametrize("is_strict", [True, False])
+    @pytest.mark.parametrize("end", [2, 5])
+    def test_what_was_not_read_is_lost(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        last: int,
+        end: int,
+        *,
+        is_strict: bool,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Also where the range ends in a ledger that is gone."""
+        until = MessageId(last, 2) if end == 5 else MessageId(last - 1, 2)
+        small = {"receiver_queue_messages": 1}
+        reader = ranged(place(0), until, reader=small, fail_on_data_loss=is_strict)
+        if is_strict:
+            with pytest.raises(DataLossError, match=r"while it was read|meanwhile"):
+                self.taken(reader, lambda: scripted.trim(TOPIC))
+            return
+        found = self.taken(reader, lambda: scripted.trim(TOPIC))
+        assert found == ([0, 1, 6, 7, 8] if end == 5 else [0, 1])
+        assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_what_was_read_is_not(
+        self, scripted: ScriptedBroker, ranged: Any, last: int
+    ) -> None:
+        """One look is at the first ledger that was left, one in the end."""
+        small = {"receiver_queue_messages": 1}
+        reader = ranged(place(0), MessageId(last, 2), reader=small)
+        assert self.taken(reader, lambda: None) == list(range(9))
+        assert scripted.requests["SUBSCRIBE"] == 3
+
+    def test_a_broker_that_cannot_tell(
+        self, scripted: ScriptedBroker, ranged: Any, last: int
+    ) -> None:
+        """What may have been lost in silence is an error in the end."""
+        refusals = [refuse("ServiceNotReady")] * 100
+        settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.3}
+        reader = ranged(place(0), MessageId(last, 2), reader=settings)
+        with pytest.raises(ReadTimeoutError, match=r"did not say.*pollTimeoutMs"):
+            self.taken(reader, lambda: scripted.script("SUBSCRIBE", *refusals))
+
+    def test_the_topic_is_deleted(
+        self, scripted: ScriptedBroker, ranged: Any, last: int
+    ) -> None:
+        """Before it is known whether all was there."""
+        small = {"receiver_queue_messages": 1}
+        reader = ranged(place(0), MessageId(last, 2), reader=small)
+        with pytest.raises(DataLossError, match="was deleted"):
+            self.taken(reader, lambda: scripted.delete_topic(TOPIC), behind=9)
+
+
 def test_looking_back_while_the_queue_is_full(
     scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

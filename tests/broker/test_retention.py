@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retention takes ledgers under a read: what it has not come to is missed, no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark import DataLossError
+from tests.support import official, reading
+from tests.support.waiting import await_true
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.admin import Admin
+
+#: Rows of each ledger; the last one is still open.
+ROWS = (1000, 100, 100)
+
+
+@pytest.fixture
+def ledgers(service_url: str, admin: Admin, namespace: str) -> str:
+    """A topic of three ledgers, numbered from 0."""
+    topic = f"persistent://{namespace}/ledgers"
+    first = 0
+    for count in ROWS:
+        if first:
+            admin.unload(topic)
+        values = [b"%d" % number for number in range(first, first + count)]
+        official.produce(service_url, topic, values, batch=0)
+        first += count
+    return topic
+
+
+def batches(service_url: str, topic: str, **options: str) -> Iterator[list[int]]:
+    """What a read takes that asks for little at a time."""
+    small = {"rowsPerArrowBatch": "10", "pulsar.reader.receiverQueueSize": "5"}
+    reader = reading.reader_of(service_url, {"topic": topic, **small, **options})
+    (part,) = reader.partitions()
+    for batch in reader.read(part):
+        yield [int(row.value or b"") for row in reading.to_rows(batch)]
+
+
+def take_all_but_last(admin: Admin, topic: str) -> None:
+    """As retention does, at once."""
+    admin.set_retention(topic.split("/", 2)[2].rpartition("/")[0], minutes=0, size_mb=0)
+
+    def is_gone() -> bool:
+        admin.trim(topic)
+        return len(admin.internal_stats(topic)["ledgers"]) == 1
+
+    await_true(is_gone, f"the trimming of {topic}")
+
+
+@pytest.mark.parametrize("ending", ["in another ledger", "in one that is gone"])
+def test_ledgers_that_were_not_read(
+    service_url: str, admin: Admin, ledgers: str, ending: str, caplog: Any
+) -> None:
+    """An error that names where; or a warning, and the rows that are left."""
+    options = {}
+    if ending == "in one that is gone":
+        at = official.read_back(service_url, ledgers)[sum(ROWS[:2]) - 1].position
+        options["endingOffsets"] = f'{{"{ledgers}": {at!r}}}'.replace("'", '"')
+    strict = batches(service_url, ledgers, **options)
+    lenient = batches(service_url, ledgers, **options, failOnDataLoss="false")
+    assert next(strict) == next(lenient) == list(range(10))
+    take_all_but_last(admin, ledgers)
+    with pytest.raises(DataLossError, match=ledgers):
+        list(strict)
+    found = [number for batch in lenient for number in batch]
+    (warning,) = (m for m in caplog.messages if "PULSAR_DATA_LOSS" in m)
+    assert ledgers in warning
+    last = list(range(sum(ROWS[:2]), sum(ROWS))) if not options else []
+    assert found[len(found) - len(last) :] == last
+    assert len(found) < sum(ROWS) // 2
+
+
+def test_ledgers_that_stay(service_url: str, ledgers: str) -> None:
+    """Are read to the end."""
+    found = [n for batch in batches(service_url, ledgers) for n in batch]
+    assert found == list(range(sum(ROWS)))
