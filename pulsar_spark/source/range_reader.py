@@ -122,6 +122,7 @@ class RangeReader:
             table_bytes=settings.table_bytes,
         )
         self._known_end: MessageId | None = None
+        self._has_lost = False
         self._trail = Trail(
             pool, range_.topic_partition, settings.reader.subscription_prefix
         )
@@ -359,6 +360,8 @@ class RangeReader:
         That entry may be another topic's, or the first that retention has left.
         """
         self.reader.close()  # what it holds up would hold up the answer
+        if self._has_lost:
+            return  # and has said so
         if not self._settings.reader.read_compacted:
             if self._is_stored() is False:
                 self._lose("it was removed meanwhile, and maybe others before it")
@@ -378,13 +381,15 @@ class RangeReader:
         reaches = found.first.position <= self._range.end.position
         # Nor was a ledger read to its end that is known to have had the start.
         reaches = reaches and not self._range.is_start_known
-        check_start(
+        is_protected = self._settings.is_protected and reaches
+        first = check_start(
             self._range.topic_partition,
             start,
             found,
             fail_on_data_loss=self._settings.fail_on_data_loss,
-            is_protected=self._settings.is_protected and reaches,
+            is_protected=is_protected,
         )
+        self._has_lost |= first != start and not is_protected
 
     def _lose(self, what: str) -> None:
         """Report that rows up to the end of the range will not come any more."""
@@ -408,6 +413,7 @@ class RangeReader:
                 available=available,
             )
         logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
+        self._has_lost = True
 
     def _decoded(self, stored: StoredEntry) -> Iterator[Entry]:
         """Yield an entry's messages in pieces; none for a chunk that completes none."""
