@@ -24,8 +24,8 @@ from ydb_spark.wire.codecs import CODECS, decode
 
 #: What ends a stream, and what may help after it, or may not.
 ENDS: list[dict[str, Any]] = [
-    *({"status": status} for status in (400050, 400100, 400150, 400040, 400090)),
-    *({"status": status} for status in (400060, 400080, 400120, 400070)),
+    *({"status": status} for status in (400050, 400100, 400150, 400160, 400040)),
+    *({"status": status} for status in (400060, 400080, 400090, 400120, 400070)),
     {"grpc": grpc.StatusCode.UNAVAILABLE},
     {"grpc": grpc.StatusCode.INTERNAL},
     {"cuts": True},
