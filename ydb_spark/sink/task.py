@@ -28,6 +28,7 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.write import Partitioning, WriteOptions
+from ydb_spark.sdk import pb
 from ydb_spark.sink.numbers import (
     is_unknown,
     producer_of,
@@ -36,7 +37,6 @@ from ydb_spark.sink.numbers import (
 )
 from ydb_spark.system import SYSTEM
 from ydb_spark.wire.codecs import codec_name, encoder
-from ydb_spark.wire.stubs import pb
 from ydb_spark.wire.writes import MAX_REQUEST_BYTES, Acked
 
 logger = SYSTEM.logger("sink")

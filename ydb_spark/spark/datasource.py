@@ -7,9 +7,6 @@ is registered: that one may fork.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -53,11 +50,10 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
-        with needs_sdk():
-            from spark_topics.spark.reader import BatchReader
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.read import parse_read_options
-            from ydb_spark.source.topic_source import TopicSource
+        from spark_topics.spark.reader import BatchReader
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.read import parse_read_options
+        from ydb_spark.source.topic_source import TopicSource
 
         options = parse_read_options(self.options, KNOWN, streaming=False)
         columns = read_schema(schema, READ_COLUMNS, SYSTEM)
@@ -73,11 +69,10 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
-        with needs_sdk():
-            from spark_topics.spark.choice import stream_reader
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.read import parse_read_options
-            from ydb_spark.source.topic_source import TopicSource
+        from spark_topics.spark.choice import stream_reader
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.read import parse_read_options
+        from ydb_spark.source.topic_source import TopicSource
 
         options = parse_read_options(self.options, KNOWN, streaming=True)
         columns = read_schema(schema, READ_COLUMNS, SYSTEM)
@@ -99,11 +94,10 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
-        with needs_sdk():
-            from spark_topics.spark.writer import BatchWriter
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.write import parse_write_options
-            from ydb_spark.sink.driver import BatchWrite
+        from spark_topics.spark.writer import BatchWriter
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.write import parse_write_options
+        from ydb_spark.sink.driver import BatchWrite
 
         _require_append(overwrite, 'mode("overwrite")', 'mode("append")')
         options = parse_write_options(self.options, KNOWN, streaming=False)
@@ -126,34 +120,15 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
-        with needs_sdk():
-            from spark_topics.spark.choice import stream_writer
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.write import parse_write_options
-            from ydb_spark.sink.driver import StreamWrite
+        from spark_topics.spark.choice import stream_writer
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.write import parse_write_options
+        from ydb_spark.sink.driver import StreamWrite
 
         _require_append(overwrite, 'outputMode("complete")', 'outputMode("append")')
         options = parse_write_options(self.options, KNOWN, streaming=True)
         columns = _write_columns(schema, options.partitioning.required_column)
         return stream_writer(StreamWrite(options), columns, schema)
-
-
-@contextmanager
-def needs_sdk() -> Iterator[None]:
-    """Say what to install where an import within finds no SDK.
-
-    Raises:
-        OptionError: There is none.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("ydb", "grpc"):
-            raise
-        raise OptionError(
-            'format("ydb_topic") needs the SDK of YDB on each node: pip install'
-            " 'pulsar-spark[ydb]'."
-        ) from None
 
 
 def _write_columns(schema: StructType, required: str | None) -> pa.Schema:

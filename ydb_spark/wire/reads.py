@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ydb_spark.errors import DataLossError, ProtocolError, TransportError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 _FromClient = pb.StreamReadMessage.FromClient
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ydb_spark.errors import ProtocolError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 _FromClient = pb.StreamWriteMessage.FromClient
 _WriteRequest = pb.StreamWriteMessage.WriteRequest

@@ -22,7 +22,7 @@ from ydb_spark.errors import (
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
 from ydb_spark.wire.statuses import STATUSES, server_error
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 BODIES = [b"body %d" % n for n in range(300)]
 

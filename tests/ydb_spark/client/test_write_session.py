@@ -27,8 +27,8 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.sdk import pb
 from ydb_spark.wire.statuses import STATUSES, server_error
-from ydb_spark.wire.stubs import pb
 
 Request = pb.StreamWriteMessage.WriteRequest
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ydb_spark.errors import ProtocolError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 from ydb_spark.wire.writes import Unacked, init_request
 
 Request = pb.StreamWriteMessage.WriteRequest
