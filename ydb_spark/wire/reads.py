@@ -90,6 +90,11 @@ class RangeSession:
         """Return what the partition is called in messages."""
         return f"{self._path}/{self._partition}"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the server has begun the partition on this stream."""
+        return self._session is not None
+
     def begin(self) -> list[_FromClient]:
         """Begin on a new stream; return what to send."""
         self._session = None
