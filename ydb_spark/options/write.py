@@ -40,6 +40,7 @@ class Partitioning(enum.Enum):
     SERVER = "server"
     PARTITION_ID = "partition_id"
     KEY = "key"
+    MESSAGE_GROUP_ID = "message_group_id"
 
     @property
     def required_column(self) -> str | None:
@@ -129,7 +130,8 @@ class WriteOptions:
         choice({p.value: p for p in Partitioning}),
         Scope.WRITE,
         "`server`: one partition a task, which the server chooses; `partition_id`: by"
-        " that column; `key`: by the hash of the column `key`, as Kafka's clients do.",
+        " that column; `key`: by the hash of the column `key`, as Kafka's clients do;"
+        " `message_group_id`: by that column, each group where the server puts it.",
     )
     session_meta: tuple[tuple[str, str], ...] = option(
         "writeSessionMeta",
@@ -194,6 +196,12 @@ def parse_write_options(
             "partitioning=key and deliveryGuarantee=idempotent exclude each other: when"
             " a topic has got more partitions, a repetition would go elsewhere and be"
             " stored again. Use partitioning=server, or compute partition_id."
+        )
+    if is_idempotent and parsed.partitioning is Partitioning.MESSAGE_GROUP_ID:
+        given.problems.append(
+            "partitioning=message_group_id and deliveryGuarantee=idempotent exclude"
+            " each other: the server knows a repetition by the numbers of a group, and"
+            " these belong to whoever writes to it. Use partitioning=server."
         )
     if not is_idempotent:
         given.has_no_effect("idempotenceId")

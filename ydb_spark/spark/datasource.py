@@ -22,6 +22,10 @@ from ydb_spark.columns import READ_COLUMNS, READ_ONLY, WRITE_COLUMNS
 from ydb_spark.errors import OptionError, SchemaError
 from ydb_spark.system import SYSTEM
 
+#: The column that is written only where it chooses the partition.
+_GROUP = "message_group_id"
+_READ_GROUP = {_GROUP: READ_COLUMNS[_GROUP]}
+
 
 class YdbTopicDataSource(DataSource):
     """Topics of YDB.
@@ -148,7 +152,7 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
         WRITE_COLUMNS,
         SYSTEM,
         required=() if required is None else (required,),
-        read_only=READ_ONLY,
+        read_only=READ_ONLY if required == _GROUP else {**READ_ONLY, **_READ_GROUP},
     )
 
 

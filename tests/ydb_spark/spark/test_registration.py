@@ -8,12 +8,36 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import StructType
 
+from spark_topics.spark.writer import BatchWriter
+from tests.support.ydb.service import TopicService
+from ydb_spark import YdbTopicDataSource
+from ydb_spark.errors import SchemaError
 from ydb_spark.options.parse import KNOWN
 from ydb_spark.options.read import parse_read_options
 from ydb_spark.options.write import parse_write_options
 from ydb_spark.sink.driver import BatchWrite
 from ydb_spark.source.topic_source import TopicSource
+
+
+@pytest.mark.parametrize(
+    ("partitioning", "written"),
+    [("server", ["data"]), ("message_group_id", ["data", "message_group_id"])],
+)
+def test_a_group_is_written_where_it_chooses_the_partition(
+    service: TopicService, partitioning: str, written: list[str]
+):
+    """Elsewhere it is left out, as what else a read gives and a write cannot take."""
+    given = {"url": service.endpoint, "topic": "t", "partitioning": partitioning}
+    source = YdbTopicDataSource(given)
+    schema = StructType().add("data", "binary").add("message_group_id", "string")
+    writer = source.writer(schema, overwrite=False)
+    assert isinstance(writer, BatchWriter)
+    assert writer._columns.names == written
+    if "message_group_id" in written:
+        with pytest.raises(SchemaError, match="no column `message_group_id`"):
+            source.writer(StructType().add("data", "binary"), overwrite=False)
 
 
 def test_registering_touches_no_grpc():
