@@ -17,9 +17,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_topics.spark.modes import require_append
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
 from ydb_spark.columns import READ_COLUMNS, READ_ONLY, WRITE_COLUMNS
-from ydb_spark.errors import OptionError, SchemaError
+from ydb_spark.errors import SchemaError
 from ydb_spark.system import SYSTEM
 
 #: The column that is written only where it chooses the partition.
@@ -103,7 +104,7 @@ class YdbTopicDataSource(DataSource):
         from ydb_spark.options.write import parse_write_options
         from ydb_spark.sink.driver import BatchWrite
 
-        _require_append(overwrite, 'mode("overwrite")', 'mode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, KNOWN, streaming=False)
         columns = _write_columns(schema, options.partitioning.required_column)
         writer = BatchWriter(BatchWrite(options), columns)
@@ -129,7 +130,7 @@ class YdbTopicDataSource(DataSource):
         from ydb_spark.options.write import parse_write_options
         from ydb_spark.sink.driver import StreamWrite
 
-        _require_append(overwrite, 'outputMode("complete")', 'outputMode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=True)
         options = parse_write_options(self.options, KNOWN, streaming=True)
         columns = _write_columns(schema, options.partitioning.required_column)
         return stream_writer(StreamWrite(options), columns, schema)
@@ -154,11 +155,3 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
         required=() if required is None else (required,),
         read_only=READ_ONLY if required == _GROUP else {**READ_ONLY, **_READ_GROUP},
     )
-
-
-def _require_append(overwrite: bool, asked: str, cure: str) -> None:
-    if overwrite:
-        raise OptionError(
-            f"Messages of a topic cannot be replaced, so {asked} is not possible: use"
-            f" {cure}."
-        )

@@ -323,10 +323,7 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
             service.writers.add(stream)
             return stream
 
-        response = pb.StreamWriteMessage.FromServer
-        return self._run(
-            "StreamWrite", request_iterator, context, begin, service.leave, response
-        )
+        return self._run("StreamWrite", request_iterator, context, begin, service.leave)
 
     def StreamRead(  # noqa: N802
         self, request_iterator: Iterator[Any], context: grpc.ServicerContext
@@ -345,9 +342,8 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
             service.readers.add(stream)
             return stream
 
-        response = pb.StreamReadMessage.FromServer
         return self._run(
-            "StreamRead", request_iterator, context, begin, service.release, response
+            "StreamRead", request_iterator, context, begin, service.release
         )
 
     def _run(
@@ -357,9 +353,9 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
         context: grpc.ServicerContext,
         begin: Callable[[Iterator[Any]], _S],
         end: Callable[[_S], None],
-        response: Any,
     ) -> Iterator[Any]:
         """Yield what a stream answers; a refusal is its last answer."""
+        response = getattr(pb, f"{method}Message").FromServer
         try:
             headers = self._service.begin(method, context)
         except RefusalError as refusal:
