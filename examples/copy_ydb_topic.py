@@ -18,7 +18,7 @@ ROWS = 100
 
 
 def main(source: str, target: str, checkpoint: str, url: str) -> None:
-    """Write, copy what is there now, in micro-batches, and read the copy."""
+    """Write, copy what is there now, and read the copy."""
     spark = SparkSession.builder.appName("copy a topic of YDB").getOrCreate()
     ydb = {"url": url}
     if "YDB_TOKEN_FILE" in os.environ:
@@ -33,7 +33,6 @@ def main(source: str, target: str, checkpoint: str, url: str) -> None:
     rows = (
         spark.readStream.format("ydb_topic")
         .options(**ydb, topic=source, startingOffsets="earliest")
-        .option("maxRowsPerTrigger", "10000")
         .load()
     )
     query = (

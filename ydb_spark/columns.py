@@ -50,11 +50,16 @@ COLUMNS = (
     Column(
         "message_group_id",
         Read(ColumnType.STRING, "Its group; NULL where it has none.", default=True),
+        Write(
+            4,
+            (ColumnType.STRING,),
+            "With `partitioning=message_group_id`: the group, and the producer.",
+        ),
     ),
     Column(
         "created_at",
         Read(ColumnType.TIMESTAMP, "When it was made, says its writer.", default=True),
-        Write(4, (ColumnType.TIMESTAMP,), "When it was made; NULL for now."),
+        Write(5, (ColumnType.TIMESTAMP,), "When it was made; NULL for now."),
     ),
     Column(
         "written_at",
@@ -69,7 +74,7 @@ COLUMNS = (
             never_null=True,
         ),
         Write(
-            5,
+            6,
             (ColumnType.BINARY_MAP, ColumnType.STRING_MAP),
             "Its metadata: at most 1000 items, 4096 bytes.",
         ),

@@ -23,6 +23,7 @@ from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
 from spark_topics.options.of_table import options_of_table
+from spark_topics.spark.modes import require_append
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,9 +146,7 @@ class PulsarDataSource(DataSource):
         from pulsar_spark.spark.schema import write_columns
         from spark_topics.spark.writer import BatchWriter
 
-        _check_mode(
-            overwrite=overwrite, asked='mode("overwrite")', cure='mode("append")'
-        )
+        require_append(PULSAR, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, streaming=False)
         columns = write_columns(schema, options)
         writer = BatchWriter(BatchWrite(options, columns), columns)
@@ -168,11 +167,7 @@ class PulsarDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             PulsarSparkError: The topic does not exist, or cannot be written to.
         """
-        _check_mode(
-            overwrite=overwrite,
-            asked='outputMode("complete")',
-            cure='outputMode("append")',
-        )
+        require_append(PULSAR, overwrite=overwrite, streaming=True)
         options = parse_write_options(self.options, streaming=True)
         from pulsar_spark.sink.driver import StreamWrite
         from pulsar_spark.spark.schema import write_columns
@@ -213,11 +208,3 @@ class PulsarPyDataSource(PulsarDataSource):
     def name(cls) -> str:
         """Return the name for ``format(...)``."""
         return _OWN_NAME
-
-
-def _check_mode(*, overwrite: bool, asked: str, cure: str) -> None:
-    if overwrite:
-        raise OptionError(
-            f"Rows in a Pulsar topic cannot be replaced, so {asked} is not possible: "
-            f"use {cure}."
-        )

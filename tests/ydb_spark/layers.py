@@ -11,24 +11,22 @@ LAYERS = {
     "columns": Layer((), (), NETWORK + CLOCK),
     "errors": Layer((), (), NETWORK + CLOCK),
     "system": Layer(("errors",), (), NETWORK + CLOCK),
+    # The SDK, an extra.
+    "sdk": Layer(("errors",), ("grpc", "ydb"), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(("errors", "system", "wire"), (), NETWORK + CLOCK),
     "options.connection": Layer(("errors", "options"), (), NETWORK + CLOCK),
-    # The service's messages. The only place that knows the SDK's stubs.
-    "wire": Layer(("errors",), (), NETWORK + CLOCK),
-    "wire.stubs": Layer((), ("ydb",), NETWORK + CLOCK),
+    # The service's messages.
+    "wire": Layer(("errors", "sdk"), (), NETWORK + CLOCK),
     "wire.codecs": Layer(("errors",), ("pyarrow",), NETWORK + CLOCK),
-    # The service over gRPC. The only place that knows the SDK's driver.
-    "client": Layer(("errors", "wire"), (), NETWORK),
+    # The service over gRPC.
+    "client": Layer(("errors", "sdk", "wire"), (), NETWORK),
     "client.pauses": Layer(("errors", "client.retry"), (), NETWORK + CLOCK),
     # Sockets, but only to look at what gRPC says nothing of.
     "client.diagnosis": Layer(("errors", "options.connection")),
-    "client.credentials": Layer(
-        ("errors", "options.connection"), ("grpc", "ydb"), NETWORK
-    ),
-    "client.stream": Layer(("errors", "wire"), ("grpc", "ydb"), NETWORK),
+    "client.credentials": Layer(("errors", "sdk", "options.connection"), (), NETWORK),
     "client.channel": Layer(
-        ("errors", "options.connection", "wire", "client"), ("grpc", "ydb"), NETWORK
+        ("errors", "sdk", "options.connection", "wire", "client"), (), NETWORK
     ),
     # Messages <-> columns.
     "arrow": Layer(("errors", "wire"), ("pyarrow",), NETWORK),
@@ -41,7 +39,7 @@ LAYERS = {
     ),
     # What makes a write safe.
     "sink": Layer(
-        ("errors", "system", "statistics", "options", "wire", "client", "arrow"),
+        ("errors", "sdk", "system", "statistics", "options", "wire", "client", "arrow"),
         ("pyarrow",),
         NETWORK,
     ),

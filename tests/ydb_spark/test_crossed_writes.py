@@ -14,6 +14,7 @@ import ydb
 from tests.support.ydb.service import DATABASE, TopicService
 from tests.ydb_spark.sink.tables import bodies, table, writer
 from ydb_spark.client.channel import Channel
+from ydb_spark.options.write import Partitioning
 from ydb_spark.wire.codecs import CODECS, ZSTD, decode
 
 DEADLINE_S = 20
@@ -71,6 +72,26 @@ def test_row_by_row(
     assert [m.created_at.replace(tzinfo=timezone.utc) for m in messages] == times
     assert [m.metadata_items for m in messages] == [dict(one) for one in metadata]
     assert [m.offset for m in messages] == [*range(count)]
+
+
+def test_a_group_that_both_write_to(
+    service: TopicService, channel: Channel, driver: ydb.Driver
+):
+    """By turns, as one group: one partition, one order, numbers that go on."""
+    rows = bodies(40)
+    for first in range(0, 40, 20):
+        theirs = rows[first : first + 10]
+        with driver.topic_client.writer("t", producer_id="g") as sdk:
+            sdk.write(theirs)
+        ours = rows[first + 10 : first + 20]
+        writer(channel, partitioning=Partitioning.MESSAGE_GROUP_ID).write(
+            [table(ours, message_group_id=pa.array(["g"] * 10))]
+        )
+    messages = read(driver, 40)
+    assert [m.data for m in messages] == rows
+    assert {(m.producer_id, m.message_group_id) for m in messages} == {("g", "g")}
+    assert [m.seqno for m in messages] == [*range(1, 41)]
+    assert len({m.partition_id for m in messages}) == 1
 
 
 def test_same_requests(service: TopicService, channel: Channel, driver: ydb.Driver):

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_topics.options.spec import Scope
-from tubemq_spark.errors import OptionError
+from spark_topics.spark.modes import require_append
 from tubemq_spark.options import parse_read_options, parse_write_options
 from tubemq_spark.system import SYSTEM
 
@@ -86,7 +86,7 @@ class TubeMQDataSource(DataSource):
         from tubemq_spark.sink.write import TubeMQWrite
         from tubemq_spark.spark.schema import write_columns
 
-        _require_append(overwrite, 'mode("overwrite")', 'mode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, Scope.BATCH_WRITE)
         writer = BatchWriter(TubeMQWrite(options), write_columns(schema, options))
         writer.prepare()
@@ -106,15 +106,7 @@ class TubeMQDataSource(DataSource):
         from tubemq_spark.sink.write import TubeMQWrite
         from tubemq_spark.spark.schema import write_columns
 
-        _require_append(overwrite, 'outputMode("complete")', 'outputMode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=True)
         options = parse_write_options(self.options, Scope.STREAM_WRITE)
         columns = write_columns(schema, options)
         return stream_writer(TubeMQWrite(options), columns, schema)
-
-
-def _require_append(overwrite: bool, asked: str, cure: str) -> None:
-    if overwrite:
-        raise OptionError(
-            f"Rows in a TubeMQ topic cannot be replaced, so {asked} is not possible: "
-            f"use {cure}."
-        )

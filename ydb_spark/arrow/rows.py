@@ -41,6 +41,7 @@ class Row:
         metadata: Items, in their order; keys are unique.
         partition: Value of the column ``partition_id``, None where there is none.
         key: Value of the column ``key``, likewise.
+        group: Value of the column ``message_group_id``, likewise.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Row:
     metadata: list[tuple[str, bytes]] | None = None
     partition: int | None = None
     key: bytes | None = None
+    group: str | None = None
 
     @property
     def created_at(self) -> dict[str, int]:
@@ -73,13 +75,14 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Iterator[Row]:
     absent: list[Any] = [None] * batch.num_rows
     created = _created(batch) if "created_at" in names else absent
     metadata = _metadata(batch) if "metadata_items" in names else absent
-    partitions = (
-        batch.column("partition_id").to_pylist() if "partition_id" in names else absent
+    partitions, groups = (
+        batch.column(name).to_pylist() if name in names else absent
+        for name in ("partition_id", "message_group_id")
     )
     keys = _binary(batch, "key") if "key" in names else absent
     now_ns = time.time_ns()
-    rows = zip(bodies, created, metadata, partitions, keys, strict=True)
-    for index, (body, created_ns, items, partition, key) in enumerate(rows):
+    rows = zip(bodies, created, metadata, partitions, keys, groups, strict=True)
+    for index, (body, created_ns, items, partition, key, group) in enumerate(rows):
         number = first + index
         if body is None:
             raise BadRowError(
@@ -98,6 +101,7 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Iterator[Row]:
             None if items is None else _checked(items, number),
             partition,
             key,
+            group,
         )
 
 

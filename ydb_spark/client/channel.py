@@ -16,10 +16,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-import grpc
-import ydb
-from ydb import default_pem
-
 from spark_topics.errors import foreign_text
 from ydb_spark.client.credentials import Credentials
 from ydb_spark.client.diagnosis import diagnose, require_certificates
@@ -33,8 +29,8 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions
+from ydb_spark.sdk import TopicServiceStub, grpc, ydb
 from ydb_spark.wire import statuses
-from ydb_spark.wire.stubs import TopicServiceStub
 
 _T = TypeVar("_T", bound=Any)
 
@@ -252,7 +248,7 @@ def _certificates(options: ConnectionOptions) -> bytes | None:
     if options.ca is None:
         # Those that a variable of the SDK names, or else those that it brings.
         named = ydb.load_ydb_root_certificate()
-        return bytes(named or default_pem.load_default_pem())  # type: ignore[no-untyped-call]
+        return bytes(named or ydb.default_pem.load_default_pem())  # type: ignore[no-untyped-call]
     roots = options.ca.read().encode()
     require_certificates(roots)
     return roots

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-import ydb
-
 from spark_topics.errors import foreign_text
 from ydb_spark.errors import AuthError, OptionError, TransportError, YdbError
 from ydb_spark.options.connection import ConnectionOptions
+from ydb_spark.sdk import grpc, ydb
 
 _HEADER = "x-ydb-auth-ticket"
 
@@ -31,7 +30,9 @@ _NOBODY = (
     " auth.use_metadata and auth.use_env do."
 )
 
-_NEEDS_MORE = "auth.sakey needs more of the SDK on each node: pip install 'ydb[yc]'."
+_NEEDS_MORE = (
+    f"auth.sakey needs more of the SDK on {platform.node()}: pip install 'ydb[yc]'."
+)
 
 #: gRPC's statuses by which who gives tokens refuses one.
 _REFUSALS = frozenset(
@@ -162,8 +163,8 @@ class Credentials(ydb.Credentials):
             return ydb.iam.MetadataUrlCredentials(self._options.metadata_url)
         except ImportError:
             raise OptionError(
-                "auth.use_metadata needs the package requests on each node: pip install"
-                " requests."
+                f"auth.use_metadata needs the package requests on {platform.node()}:"
+                " pip install requests."
             ) from None
 
     def _environment(self) -> Any:

@@ -4,6 +4,10 @@
 A stream that breaks is opened again at the next offset, so a message comes once. Credit
 goes back to the server when its messages are out of hand: what is on its way never has
 more bytes than ``credit_bytes`` and one message.
+
+Nothing in a stream tells the topic from another that was made by its name meanwhile. So
+it is described once the server has begun a stream: if it is the topic of the plan then,
+it was so when the stream was opened.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from ydb_spark.client.channel import Channel
 from ydb_spark.client.pauses import LAST_TRY_S, Pauses
 from ydb_spark.client.stream import Stream
 from ydb_spark.client.stream_token import RENEW_S, StreamToken
-from ydb_spark.errors import ReadTimeoutError, YdbError
+from ydb_spark.client.topics import describe_topic
+from ydb_spark.errors import DataLossError, ReadTimeoutError, YdbError
 from ydb_spark.wire.reads import MessageBatch, RangeSession
 
 logger = logging.getLogger("ydb_spark.client")
@@ -39,6 +44,8 @@ class RangeReader:
         credit_bytes: How much the server may send ahead.
         timeout_s: How long to go on without a message, in seconds.
         is_strict: Whether an offset without a message is an error.
+        created: What tells the topic from another of its name, as ``TopicInfo`` has it;
+            "" for any topic.
         read_from_ms: Leaves out what was stored before, in milliseconds since 1970.
         renew_s: How often to look for a new token, in seconds.
 
@@ -58,10 +65,14 @@ class RangeReader:
         credit_bytes: int,
         timeout_s: float,
         is_strict: bool,
+        created: str = "",
         read_from_ms: int | None = None,
         renew_s: float = RENEW_S,
     ) -> None:
         self._channel = channel
+        self._path = path
+        self._created = created
+        self._is_strict = is_strict
         self._session = RangeSession(
             path,
             partition,
@@ -82,7 +93,7 @@ class RangeReader:
         """Yield messages, in order. Their credit goes back when the next are asked for.
 
         Raises:
-            DataLossError: Messages are gone.
+            DataLossError: Messages are gone, or the topic is another one.
             ReadTimeoutError: Nothing came for too long.
             YdbError: The server refuses for good.
         """
@@ -100,10 +111,16 @@ class RangeReader:
         self._token.begin()
         stream = self._channel.stream("StreamRead", self._subject, is_deduplicated=True)
         quiet_since = time.monotonic()
+        is_known = False
         try:
             for request in session.begin():
                 stream.send(request)
             while not session.is_done:
+                # Messages are on their way by now, and none was taken.
+                if session.has_begun and not is_known:
+                    self._require_same_topic()
+                    is_known = True
+                    continue
                 batches, size = self._take(stream)
                 if batches:
                     self._progressed()
@@ -139,6 +156,33 @@ class RangeReader:
         for request in requests:
             stream.send(request)
         return batches, size
+
+    def _require_same_topic(self) -> None:
+        """Check that the topic is that of the plan; if not, there is no more to read.
+
+        Raises:
+            DataLossError: It was dropped and made anew, and that is an error.
+            YdbError: There is no topic of that name any more, or no answer.
+        """
+        if not self._created:
+            return
+        session = self._session
+        found = describe_topic(self._channel, self._path, with_offsets=False).created
+        if found in (self._created, ""):
+            return
+        problem = (
+            f"{self._subject}: {self._path} was dropped and made anew since that was"
+            f" planned, and the messages from {session.position} on are gone with it."
+        )
+        if self._is_strict:
+            raise DataLossError(
+                f"{problem} failOnDataLoss=false goes on without them.",
+                topic_partition=session.name,
+                wanted=self._created,
+                available=found,
+            )
+        logger.warning("%s", problem)
+        session.is_done = True
 
     def _progressed(self) -> None:
         self._token.progressed()

@@ -8,11 +8,9 @@ import queue
 import threading
 from typing import Any
 
-import grpc
-import ydb
-
 from spark_topics.errors import foreign_text
 from ydb_spark.errors import AuthError, TransportError, YdbError
+from ydb_spark.sdk import grpc, ydb
 from ydb_spark.wire import statuses
 
 #: As many answers wait for us. For more the server waits, as gRPC has no room then.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ydb_spark.client.channel import Channel
 from ydb_spark.errors import ProtocolError, TransportError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,10 @@
 
 Messages with a producer are stored once: what the server has, by ``last_seq_no`` or an
 answer ``skipped``, is not stored again. Without one a repetition is another message.
+
+A group is a producer, too, but not ours alone: its numbers go on from where another
+writer left them. Of what had no answer when a stream broke nobody knows whose numbers
+the server has; so it is numbered anew, and stored again rather than left out.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from ydb_spark.wire.writes import (
     Acked,
     Unacked,
     init_request,
+    number,
     token_request,
     write_message,
 )
@@ -56,6 +61,7 @@ class SessionSettings:
     Attributes:
         path: Of the topic.
         producer_id: "" for none.
+        is_group: Whether others write as that producer, too.
         partition: None where the server chooses.
         session_meta: What comes with each batch that a reader gets.
         timeout_s: How long to wait for an answer, and to go on without one, in seconds.
@@ -64,10 +70,16 @@ class SessionSettings:
 
     path: str
     producer_id: str = ""
+    is_group: bool = False
     partition: int | None = None
     session_meta: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 120.0
     renew_s: float = RENEW_S
+
+    @property
+    def is_deduplicated(self) -> bool:
+        """Whether the server tells by their numbers what it has."""
+        return bool(self.producer_id) and not self.is_group
 
 
 class WriteSession:
@@ -109,6 +121,7 @@ class WriteSession:
         self.codecs: tuple[int, ...] = ()
         self.last_seq_no = 0
         self.waited_s = 0.0
+        self._last_number = 0
 
     @property
     def unacked_bytes(self) -> int:
@@ -138,13 +151,16 @@ class WriteSession:
         """Send a request, and take what answers are there.
 
         Args:
-            request: A ``WriteRequest``, with rising numbers.
+            request: A ``WriteRequest``, with rising numbers; those of a group are set
+                here.
 
         Raises:
             YdbError: The session is refused for good, or there is no answer.
         """
         with self._on_our_time():
             self._open()  # which sends what is not answered, and this is not yet
+            if self._settings.is_group:
+                self._last_number = number(request.messages, self._last_number)
             self._unacked.add(request)
             try:
                 assert self._stream is not None
@@ -212,7 +228,7 @@ class WriteSession:
         settings = self._settings
         self._token.begin()
         stream = self._channel.stream(
-            "StreamWrite", self.subject, is_deduplicated=bool(settings.producer_id)
+            "StreamWrite", self.subject, is_deduplicated=settings.is_deduplicated
         )
         try:
             stream.send(
@@ -253,7 +269,9 @@ class WriteSession:
         self.codecs = tuple(begun.supported_codecs.codecs)
         if is_first:
             self.last_seq_no = begun.last_seq_no
-        if self._settings.producer_id:
+        if self._settings.is_group:
+            self._last_number = self._unacked.number(begun.last_seq_no)
+        elif self._settings.producer_id:
             self._require_known(begun.last_seq_no)
             # What was sent and not answered before the stream broke, and is there.
             self.acked.written += self._unacked.drop_stored(begun.last_seq_no)
@@ -309,8 +327,8 @@ class WriteSession:
             acked = self._unacked.take(response)
             if acked.written_in_tx:
                 raise ProtocolError("The server keeps rows for a transaction.")
-            if acked.skipped and not self._settings.producer_id:
-                raise ProtocolError("The server skips rows that have no producer.")
+            if acked.skipped and not self._settings.is_deduplicated:
+                raise ProtocolError("The server skips rows whose numbers are new.")
         except ProtocolError as error:
             raise error.about(self.subject) from None
         self.acked.add(acked)

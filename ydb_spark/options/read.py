@@ -13,7 +13,7 @@ from spark_topics.options.spec import Scope, option
 from spark_topics.options.times import parse_time
 from spark_topics.options.values import boolean, integer, plain_text, seconds, size
 from ydb_spark.errors import OptionError
-from ydb_spark.options.connection import ConnectionOptions, connection_options
+from ydb_spark.options.topic import TopicOptions, topic_options
 
 _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
@@ -67,12 +67,10 @@ def _time(text: str, name: str) -> int:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(TopicOptions):
     """How to read.
 
     Attributes:
-        connection: How to reach the database.
-        topic: Path of the topic.
         starting: Where a query begins; None where it begins at a time.
         starting_time_ms: What is read was stored then or later, in milliseconds since
             1970; None where a query begins at offsets.
@@ -85,11 +83,8 @@ class ReadOptions:
         poll_timeout_s: How long to go on without a message, in seconds.
         consumer: Whose progress is published; None for nobody's.
         discovery_interval_s: How often to look for new partitions, in seconds.
-        stats_interval_s: Time between two lines about a task, in seconds; 0 for none.
     """
 
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    topic: str = option("topic", "", plain_text, Scope.CLIENT, "Path of the topic.")
     starting: Offsets | None = option(
         "startingOffsets",
         None,
@@ -174,13 +169,6 @@ class ReadOptions:
         Scope.STREAM,
         "How often a stream looks for new partitions, in milliseconds.",
     )
-    stats_interval_s: float = option(
-        "statsIntervalSeconds",
-        "60",
-        seconds(1, _DAY_S, minimum=0),
-        Scope.CLIENT,
-        "Time between two lines about a task in the executor's log; `0` for none.",
-    )
 
 
 def parse_read_options(
@@ -202,10 +190,8 @@ def parse_read_options(
         OptionError: With every problem found.
     """
     given = Given(options, known, Scope.STREAM if streaming else Scope.BATCH)
-    values: dict[str, Any] = {"connection": connection_options(given)}
+    values = topic_options(given)
     parsed = given.fill(ReadOptions, **values)
-    if "topic" not in given:
-        given.problems.append("topic is missing: the path of the topic.")
     if parsed.starting_time_ms is not None:
         if parsed.starting is not None:
             given.problems.append(

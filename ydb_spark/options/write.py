@@ -6,14 +6,13 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import Scope, option
 from spark_topics.options.values import choice, plain_text, seconds, size
 from ydb_spark.errors import OptionError
-from ydb_spark.options.connection import ConnectionOptions, connection_options
+from ydb_spark.options.topic import TopicOptions, topic_options
 from ydb_spark.wire.codecs import CODECS
 from ydb_spark.wire.writes import MAX_PRODUCER_CHARACTERS
 
@@ -40,6 +39,7 @@ class Partitioning(enum.Enum):
     SERVER = "server"
     PARTITION_ID = "partition_id"
     KEY = "key"
+    MESSAGE_GROUP_ID = "message_group_id"
 
     @property
     def required_column(self) -> str | None:
@@ -81,12 +81,10 @@ def _id(text: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class WriteOptions:
+class WriteOptions(TopicOptions):
     """How to write.
 
     Attributes:
-        connection: How to reach the database.
-        topic: Path of the topic.
         guarantee: What holds for rows when tasks are repeated.
         idempotence_id: Begins the ids of producers; None for one of the query.
         codec: Number of the codec.
@@ -95,11 +93,8 @@ class WriteOptions:
         max_request_bytes: A request is sent when it has as much.
         max_inflight_bytes: Most that a task has sent without an answer.
         send_timeout_s: How long to wait for an answer, in seconds.
-        stats_interval_s: Time between two lines about a task, in seconds; 0 for none.
     """
 
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    topic: str = option("topic", "", plain_text, Scope.CLIENT, "Path of the topic.")
     guarantee: DeliveryGuarantee = option(
         "deliveryGuarantee",
         "at-least-once",
@@ -129,7 +124,8 @@ class WriteOptions:
         choice({p.value: p for p in Partitioning}),
         Scope.WRITE,
         "`server`: one partition a task, which the server chooses; `partition_id`: by"
-        " that column; `key`: by the hash of the column `key`, as Kafka's clients do.",
+        " that column; `key`: by the hash of the column `key`, as Kafka's clients do;"
+        " `message_group_id`: by that column, each group where the server puts it.",
     )
     session_meta: tuple[tuple[str, str], ...] = option(
         "writeSessionMeta",
@@ -160,13 +156,6 @@ class WriteOptions:
         "How long to wait for an answer, and to try again without one, in"
         " milliseconds.",
     )
-    stats_interval_s: float = option(
-        "statsIntervalSeconds",
-        "60",
-        seconds(1, _DAY_S, minimum=0),
-        Scope.CLIENT,
-        "Time between two lines about a task in the executor's log; `0` for none.",
-    )
 
 
 def parse_write_options(
@@ -184,16 +173,20 @@ def parse_write_options(
     """
     scope = Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE
     given = Given(options, known, scope)
-    values: dict[str, Any] = {"connection": connection_options(given)}
+    values = topic_options(given)
     parsed = given.fill(WriteOptions, **values)
-    if "topic" not in given:
-        given.problems.append("topic is missing: the path of the topic.")
     is_idempotent = parsed.guarantee is DeliveryGuarantee.IDEMPOTENT
     if is_idempotent and parsed.partitioning is Partitioning.KEY:
         given.problems.append(
             "partitioning=key and deliveryGuarantee=idempotent exclude each other: when"
             " a topic has got more partitions, a repetition would go elsewhere and be"
             " stored again. Use partitioning=server, or compute partition_id."
+        )
+    if is_idempotent and parsed.partitioning is Partitioning.MESSAGE_GROUP_ID:
+        given.problems.append(
+            "partitioning=message_group_id and deliveryGuarantee=idempotent exclude"
+            " each other: the server knows a repetition by the numbers of a group, and"
+            " these belong to whoever writes to it. Use partitioning=server."
         )
     if not is_idempotent:
         given.has_no_effect("idempotenceId")

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ from ydb_spark.errors import (
     InactivePartitionError,
     OptionError,
     ServerError,
+    TakenOverError,
     YdbError,
 )
 from ydb_spark.options.write import Partitioning, WriteOptions
@@ -34,22 +37,20 @@ from ydb_spark.sink.numbers import (
     require_not_later,
     seq_no_of,
 )
+from ydb_spark.sink.target import Done, Target
 from ydb_spark.system import SYSTEM
 from ydb_spark.wire.codecs import codec_name, encoder
-from ydb_spark.wire.stubs import pb
-from ydb_spark.wire.writes import MAX_REQUEST_BYTES, Acked
+from ydb_spark.wire.writes import MAX_PRODUCER_CHARACTERS
 
 logger = SYSTEM.logger("sink")
 
 _WRITING = Kind("written", "encoding and sending", logger=SYSTEM.logger("spark"))
 
-_WriteRequest = pb.StreamWriteMessage.WriteRequest
+#: So many sessions of groups are open at once; each has a stream and a thread.
+MAX_OPEN_GROUPS = 64
 
-#: What a message has beside its body: number, times, sizes, frames.
-_MESSAGE_BYTES = 40
-
-#: Of a request, by our count of it, which leaves out how metadata is framed.
-_MOST_REQUEST_BYTES = MAX_REQUEST_BYTES // 2
+#: A partition, a group, or what the server chooses.
+_Place: TypeAlias = int | str | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class TaskWriter:
         self._batch_id = batch_id
         self._id = id_
         self._encode = encoder(options.codec)
-        self._targets: dict[int | None, _Target] = {}
+        #: By partition, by group, or one for all: the one last written to at the end.
+        self._targets: dict[_Place, Target] = {}
+        self._ended = Done()
         self._topic: TopicInfo | None = None
         self._size_bytes = 0
         self._statistics = TaskStatistics(
@@ -146,10 +149,13 @@ class TaskWriter:
             asked = time.monotonic()
 
     def _add(self, row: Row) -> None:
-        partition = self._route(row)
-        target = self._targets.get(partition)
+        place = self._route(row)
+        target = self._targets.get(place)
         if target is None:
-            target = self._targets[partition] = self._open(partition)
+            self._make_room(place)
+            target = self._targets[place] = self._open(place)
+        elif isinstance(place, str):
+            self._targets[place] = self._targets.pop(place)
         body = row.body if self._encode is None else self._encode(row.body)
         self._size_bytes += len(body)
         number = target.next_number()
@@ -174,7 +180,17 @@ class TaskWriter:
 
     # -- Where to ----------------------------------------------------------------------
 
-    def _route(self, row: Row) -> int | None:
+    def _make_room(self, place: _Place) -> None:
+        """End the session of the group that had no row for the longest time."""
+        if not isinstance(place, str) or len(self._targets) < MAX_OPEN_GROUPS:
+            return
+        first = next(iter(self._targets))
+        target = self._targets[first]
+        target.cut()
+        target.session.close()
+        self._ended.add(self._targets.pop(first))
+
+    def _route(self, row: Row) -> _Place:
         how = self._options.partitioning
         if how is Partitioning.SERVER:
             return None
@@ -185,6 +201,8 @@ class TaskWriter:
                     " partitioning=partition_id needs: it is null."
                 )
             return row.partition
+        if how is Partitioning.MESSAGE_GROUP_ID:
+            return _checked_group(row)
         if row.key is None:
             raise BadRowError(
                 f"Row {row.number} of its task has no key, which partitioning=key"
@@ -207,22 +225,27 @@ class TaskWriter:
             self._channel = self._make_channel()
         return self._channel
 
-    def _open(self, partition: int | None) -> _Target:
+    def _open(self, place: _Place) -> Target:
         options = self._options
+        is_group = isinstance(place, str)
+        partition = place if isinstance(place, int) else None
         if partition is not None:
             self._require_active(partition)
-        producer = (
-            "" if self._id is None else producer_of(self._id, self._number, partition)
-        )
+        producer = place if isinstance(place, str) else ""
+        if self._id is not None:
+            producer = producer_of(self._id, self._number, partition)
         settings = SessionSettings(
             options.topic,
             producer,
-            partition,
-            dict(options.session_meta),
-            options.send_timeout_s,
+            is_group=is_group,
+            partition=partition,
+            session_meta=dict(options.session_meta),
+            timeout_s=options.send_timeout_s,
         )
 
         def explain(error: YdbError) -> YdbError:
+            if is_group and isinstance(error, TakenOverError):
+                return _two_of_a_group(error)
             return self._explained(error, partition)
 
         session = WriteSession(self._own_channel(), settings, explain)
@@ -236,7 +259,7 @@ class TaskWriter:
         except BaseException:
             session.cancel()
             raise
-        return _Target(session, options.codec)
+        return Target(session, options.codec)
 
     def _warn_of_unknown(self, producer: str) -> None:
         logger.warning(
@@ -288,79 +311,61 @@ class TaskWriter:
     # -- How it went -------------------------------------------------------------------
 
     def _summary(self) -> WriteSummary:
-        acked = self._acked()
+        so_far = self._so_far()
+        acked = so_far.acked
         return WriteSummary(
             acked.written,
             acked.skipped,
             acked.written_in_tx,
             self._size_bytes,
-            frozenset(
-                target.session.partition
-                for target in self._targets.values()
-                if target.session.partition is not None
-            ),
+            frozenset(so_far.partitions),
             acked.quota_wait_s,
         )
 
-    def _acked(self) -> Acked:
-        total = Acked()
+    def _so_far(self) -> Done:
+        """Return what all sessions did, those that are open, too."""
+        total = deepcopy(self._ended)
         for target in self._targets.values():
-            total.add(target.session.acked)
-            total.skipped += target.skipped
+            total.add(target)
         return total
 
     def _refresh(self, totals: Totals) -> None:
-        acked = self._acked()
-        totals.rows = acked.messages
+        so_far = self._so_far()
+        totals.rows = so_far.acked.messages
         totals.size_bytes = self._size_bytes
-        totals.duplicate_rows = acked.skipped
-        sessions = [target.session for target in self._targets.values()]
-        totals.broker_s = sum(session.waited_s for session in sessions)
-        totals.reconnects = sum(session.reconnects for session in sessions)
+        totals.duplicate_rows = so_far.acked.skipped
+        totals.broker_s = so_far.waited_s
+        totals.reconnects = so_far.reconnects
 
 
-class _Target:
-    """A session, and the request that is being filled for it."""
+def _checked_group(row: Row) -> str:
+    """Return the group of a row.
 
-    def __init__(self, session: WriteSession, codec: int) -> None:
-        self.session = session
-        self.skipped = 0
-        self._codec = codec
-        self._number = 0
-        self._request = _WriteRequest(codec=codec)
-        self._bytes = 0
-
-    def next_number(self) -> int:
-        """Return the next number where they only have to rise."""
-        self._number += 1
-        return self._number
-
-    def add(self, row: Row, number: int, body: bytes) -> int:
-        """Add a message to the request; return its size, about.
-
-        A large one begins a request of its own: with others it may be too large.
-        """
-        size = len(body) + _MESSAGE_BYTES
-        size += sum(len(key) + len(value) for key, value in row.metadata or ())
-        if self._bytes + size > _MOST_REQUEST_BYTES:
-            self.cut()
-        message = self._request.messages.add(
-            seq_no=number,
-            data=body,
-            uncompressed_size=len(row.body),
-            created_at=row.created_at,
+    Raises:
+        BadRowError: It has none, or none that the server takes.
+    """
+    if not row.group:
+        raise BadRowError(
+            f"Row {row.number} of its task has no message_group_id, which"
+            " partitioning=message_group_id needs: it is null or empty."
         )
-        for key, value in row.metadata or ():
-            message.metadata_items.add(key=key, value=value)
-        self._bytes += size
-        return self._bytes
+    size = len(row.group.encode())
+    if size > MAX_PRODUCER_CHARACTERS:
+        raise BadRowError(
+            f"Row {row.number} of its task has {size} bytes of message_group_id. No"
+            f" group can have more than {MAX_PRODUCER_CHARACTERS}."
+        )
+    return row.group
 
-    def cut(self) -> None:
-        """Send the request, if there is something in it."""
-        if self._bytes:
-            request, self._request = self._request, _WriteRequest(codec=self._codec)
-            self._bytes = 0
-            self.session.send(request)
+
+def _two_of_a_group(error: TakenOverError) -> TakenOverError:
+    """Return the error for a group that somebody else writes to."""
+    said = error.message.partition(" Another attempt of this task")[0]
+    return error.saying(
+        f"{said} Somebody else writes to this message group now. Let one task have all"
+        ' rows of a group, by df.repartition("message_group_id"), set'
+        " spark.speculation=false, and let no other program write to it meanwhile."
+    )
 
 
 def require_codec(codecs: tuple[int, ...], options: WriteOptions) -> None:

@@ -91,11 +91,14 @@ class Range:
         partition: Which partition.
         start: Offset of the first message.
         end: Offset after the last.
+        created: What tells the topic from another of its name; "" where that is not
+            known.
     """
 
     partition: int
     start: int
     end: int
+    created: str = ""
 
 
 class TopicCluster:
@@ -245,7 +248,7 @@ class TopicCluster:
             sizes, min_partitions=self._options.min_partitions, max_records=None
         )
         return [
-            Range(_number(span.topic_partition), start, end)
+            Range(_number(span.topic_partition), start, end, self._read_of)
             for span, count in zip(spans, parts, strict=True)
             for start, end in cut_numbers(span.after + 1, span.last + 1, count)
         ]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ class TopicSource:
         topic = describe_topic(channel, options.topic, with_offsets=True)
         starts, ends = starting(channel, options, topic), ending(options, topic)
         ranges = [
-            Range(number, starts[number], ends[number])
+            Range(number, starts[number], ends[number], topic.created)
             for number in sorted(topic.partitions)
             if starts[number] < ends[number]
         ]
@@ -119,6 +119,7 @@ class _Turn:
             credit_bytes=options.read_buffer_bytes,
             timeout_s=options.poll_timeout_s,
             is_strict=options.fail_on_data_loss,
+            created=task.created,
         )
         self._messages = self._reader.batches()
         self._columns = MessageColumns(schema, options.topic, task.partition)
@@ -155,7 +156,7 @@ def cut(ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
     sizes = [RangeSize(one.end - one.start) for one in ranges]
     parts = count_parts(sizes, min_partitions=min_partitions, max_records=None)
     return [
-        Range(one.partition, start, end)
+        replace(one, start=start, end=end)
         for one, count in zip(ranges, parts, strict=True)
         for start, end in cut_numbers(one.start, one.end, count)
     ]

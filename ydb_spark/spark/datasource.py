@@ -7,9 +7,6 @@ is registered: that one may fork.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,10 +17,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_topics.spark.modes import require_append
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
 from ydb_spark.columns import READ_COLUMNS, READ_ONLY, WRITE_COLUMNS
-from ydb_spark.errors import OptionError, SchemaError
+from ydb_spark.errors import SchemaError
 from ydb_spark.system import SYSTEM
+
+#: The column that is written only where it chooses the partition.
+_GROUP = "message_group_id"
+_READ_GROUP = {_GROUP: READ_COLUMNS[_GROUP]}
 
 
 class YdbTopicDataSource(DataSource):
@@ -53,11 +55,10 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
-        with needs_sdk():
-            from spark_topics.spark.reader import BatchReader
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.read import parse_read_options
-            from ydb_spark.source.topic_source import TopicSource
+        from spark_topics.spark.reader import BatchReader
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.read import parse_read_options
+        from ydb_spark.source.topic_source import TopicSource
 
         options = parse_read_options(self.options, KNOWN, streaming=False)
         columns = read_schema(schema, READ_COLUMNS, SYSTEM)
@@ -73,11 +74,10 @@ class YdbTopicDataSource(DataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that messages do not have.
         """
-        with needs_sdk():
-            from spark_topics.spark.choice import stream_reader
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.read import parse_read_options
-            from ydb_spark.source.topic_source import TopicSource
+        from spark_topics.spark.choice import stream_reader
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.read import parse_read_options
+        from ydb_spark.source.topic_source import TopicSource
 
         options = parse_read_options(self.options, KNOWN, streaming=True)
         columns = read_schema(schema, READ_COLUMNS, SYSTEM)
@@ -99,13 +99,12 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
-        with needs_sdk():
-            from spark_topics.spark.writer import BatchWriter
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.write import parse_write_options
-            from ydb_spark.sink.driver import BatchWrite
+        from spark_topics.spark.writer import BatchWriter
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.write import parse_write_options
+        from ydb_spark.sink.driver import BatchWrite
 
-        _require_append(overwrite, 'mode("overwrite")', 'mode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, KNOWN, streaming=False)
         columns = _write_columns(schema, options.partitioning.required_column)
         writer = BatchWriter(BatchWrite(options), columns)
@@ -126,34 +125,15 @@ class YdbTopicDataSource(DataSource):
             SchemaError: There are columns that cannot be written.
             YdbError: The topic does not exist, or does not take what is to be written.
         """
-        with needs_sdk():
-            from spark_topics.spark.choice import stream_writer
-            from ydb_spark.options.parse import KNOWN
-            from ydb_spark.options.write import parse_write_options
-            from ydb_spark.sink.driver import StreamWrite
+        from spark_topics.spark.choice import stream_writer
+        from ydb_spark.options.parse import KNOWN
+        from ydb_spark.options.write import parse_write_options
+        from ydb_spark.sink.driver import StreamWrite
 
-        _require_append(overwrite, 'outputMode("complete")', 'outputMode("append")')
+        require_append(SYSTEM, overwrite=overwrite, streaming=True)
         options = parse_write_options(self.options, KNOWN, streaming=True)
         columns = _write_columns(schema, options.partitioning.required_column)
         return stream_writer(StreamWrite(options), columns, schema)
-
-
-@contextmanager
-def needs_sdk() -> Iterator[None]:
-    """Say what to install where an import within finds no SDK.
-
-    Raises:
-        OptionError: There is none.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("ydb", "grpc"):
-            raise
-        raise OptionError(
-            'format("ydb_topic") needs the SDK of YDB on each node: pip install'
-            " 'pulsar-spark[ydb]'."
-        ) from None
 
 
 def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
@@ -173,13 +153,5 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
         WRITE_COLUMNS,
         SYSTEM,
         required=() if required is None else (required,),
-        read_only=READ_ONLY,
+        read_only=READ_ONLY if required == _GROUP else {**READ_ONLY, **_READ_GROUP},
     )
-
-
-def _require_append(overwrite: bool, asked: str, cure: str) -> None:
-    if overwrite:
-        raise OptionError(
-            f"Messages of a topic cannot be replaced, so {asked} is not possible: use"
-            f" {cure}."
-        )

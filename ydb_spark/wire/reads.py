@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ydb_spark.errors import DataLossError, ProtocolError, TransportError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 _FromClient = pb.StreamReadMessage.FromClient
 
@@ -89,6 +89,11 @@ class RangeSession:
     def name(self) -> str:
         """Return what the partition is called in messages."""
         return f"{self._path}/{self._partition}"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the server has begun the partition on this stream."""
+        return self._session is not None
 
     def begin(self) -> list[_FromClient]:
         """Begin on a new stream; return what to send."""

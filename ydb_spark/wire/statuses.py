@@ -62,7 +62,7 @@ STATUSES = {
     400130: Status("ALREADY_EXISTS", Reaction.FINAL),
     400140: Status("NOT_FOUND", Reaction.FINAL),
     400150: Status("SESSION_EXPIRED", Reaction.RETRY),
-    400160: Status("CANCELLED", Reaction.FINAL),
+    400160: Status("CANCELLED", Reaction.RETRY),
     400170: Status("UNDETERMINED", Reaction.RETRY_IF_DEDUPLICATED),
     400180: Status("UNSUPPORTED", Reaction.FINAL),
     400190: Status("SESSION_BUSY", Reaction.RETRY),

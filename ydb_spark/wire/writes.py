@@ -11,11 +11,12 @@ responses nothing is promised, so they are paired by number::
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ydb_spark.errors import ProtocolError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 
 _FromClient = pb.StreamWriteMessage.FromClient
 _WriteRequest = pb.StreamWriteMessage.WriteRequest
@@ -63,6 +64,14 @@ def token_request(token: str) -> _FromClient:
 def write_message(request: _WriteRequest) -> _FromClient:
     """Return messages as the stream takes them."""
     return _FromClient(write_request=request)
+
+
+def number(messages: Iterable[Any], last: int) -> int:
+    """Give messages the numbers that follow; return the last one."""
+    for message in messages:
+        last += 1
+        message.seq_no = last
+    return last
 
 
 @dataclass
@@ -170,6 +179,21 @@ class Unacked:
             self._answer(self._numbers.popleft())
             dropped += 1
         return dropped
+
+    def number(self, last: int) -> int:
+        """Give what is not answered the numbers that follow, in its order.
+
+        Args:
+            last: The highest number that is taken.
+
+        Returns:
+            The highest number that is taken now.
+        """
+        first = last + 1
+        for index, (request, _) in enumerate(self._requests):
+            last = number(request.messages[0 if index else self._answered :], last)
+        self._numbers = deque(range(first, last + 1))
+        return last
 
     def requests(self) -> Iterator[_WriteRequest]:
         """Yield what must be sent again: every message that is not answered, once."""

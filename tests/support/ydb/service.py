@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -295,6 +295,9 @@ def _kind(request: Any) -> str:
         return ""
 
 
+_S = TypeVar("_S", WriteStream, ReadStream)
+
+
 class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
     def __init__(self, service: TopicService) -> None:
         self._service = service
@@ -305,52 +308,61 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
     def StreamWrite(  # noqa: N802
         self, request_iterator: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        response = pb.StreamWriteMessage.FromServer
-        try:
-            headers = self._service.begin("StreamWrite", context)
-        except RefusalError as refusal:
-            yield response(status=refusal.status, issues=refusal.issues)
-            return
-        stream = WriteStream(
-            self._store,
-            self._service.faults,
-            self._logged("StreamWrite", request_iterator, headers),
-            strike=self._service.strike(context),
-            take_over=self._service.take_over,
-            stage=self._service.transactions.stage,
-            check_token=self._service.check_token,
-        )
-        context.add_callback(stream.inbox.leave)
-        self._service.writers.add(stream)
-        try:
-            yield from stream.run()
-        except RefusalError as refusal:
-            yield response(status=refusal.status, issues=refusal.issues)
-        except EndedError:
-            return
-        finally:
-            self._service.leave(stream)
-            stream.inbox.leave()
+        service = self._service
+
+        def begin(requests: Iterator[Any]) -> WriteStream:
+            stream = WriteStream(
+                self._store,
+                service.faults,
+                requests,
+                strike=service.strike(context),
+                take_over=service.take_over,
+                stage=service.transactions.stage,
+                check_token=service.check_token,
+            )
+            service.writers.add(stream)
+            return stream
+
+        return self._run("StreamWrite", request_iterator, context, begin, service.leave)
 
     def StreamRead(  # noqa: N802
         self, request_iterator: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        response = pb.StreamReadMessage.FromServer
+        service = self._service
+
+        def begin(requests: Iterator[Any]) -> ReadStream:
+            stream = ReadStream(
+                self._store,
+                service.faults,
+                requests,
+                strike=service.strike(context),
+                check_token=service.check_token,
+                hold=service.hold,
+            )
+            service.readers.add(stream)
+            return stream
+
+        return self._run(
+            "StreamRead", request_iterator, context, begin, service.release
+        )
+
+    def _run(
+        self,
+        method: str,
+        requests: Iterator[Any],
+        context: grpc.ServicerContext,
+        begin: Callable[[Iterator[Any]], _S],
+        end: Callable[[_S], None],
+    ) -> Iterator[Any]:
+        """Yield what a stream answers; a refusal is its last answer."""
+        response = getattr(pb, f"{method}Message").FromServer
         try:
-            headers = self._service.begin("StreamRead", context)
+            headers = self._service.begin(method, context)
         except RefusalError as refusal:
             yield response(status=refusal.status, issues=refusal.issues)
             return
-        stream = ReadStream(
-            self._store,
-            self._service.faults,
-            self._logged("StreamRead", request_iterator, headers),
-            strike=self._service.strike(context),
-            check_token=self._service.check_token,
-            hold=self._service.hold,
-        )
+        stream = begin(self._logged(method, requests, headers))
         context.add_callback(stream.inbox.leave)
-        self._service.readers.add(stream)
         try:
             yield from stream.run()
         except RefusalError as refusal:
@@ -358,7 +370,7 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
         except EndedError:
             return
         finally:
-            self._service.release(stream)
+            end(stream)
             stream.inbox.leave()
 
     def _logged(

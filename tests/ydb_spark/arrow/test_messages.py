@@ -11,8 +11,8 @@ import pytest
 
 from ydb_spark.arrow.messages import MAX_ROWS, MessageColumns
 from ydb_spark.errors import CorruptMessageError
+from ydb_spark.sdk import pb
 from ydb_spark.wire.reads import MessageBatch
-from ydb_spark.wire.stubs import pb
 
 ALL = pa.schema(
     [

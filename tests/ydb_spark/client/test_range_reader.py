@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -21,8 +23,9 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.sdk import pb
+from ydb_spark.wire.reads import MessageBatch
 from ydb_spark.wire.statuses import STATUSES, server_error
-from ydb_spark.wire.stubs import pb
 
 BODIES = [b"body %d" % n for n in range(300)]
 
@@ -39,12 +42,12 @@ def reader(channel: Channel, start: int = 0, end: int = 300, **values: Any):
 
 def read(reader: RangeReader) -> list[bytes]:
     """All bodies."""
-    return [
-        message.data
-        for batches in reader.batches()
-        for part in batches
-        for message in part.messages
-    ]
+    return [body for parts in reader.batches() for body in bodies_of(parts)]
+
+
+def bodies_of(parts: Iterable[MessageBatch]) -> list[bytes]:
+    """The bodies of what came together."""
+    return [message.data for part in parts for message in part.messages]
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,44 @@ def _bodies(service: TopicService) -> None:
 def test_slice(channel: Channel, bounds: tuple[int, int]):
     """Exactly the range, though the partition goes on."""
     assert read(reader(channel, *bounds)) == BODIES[slice(*bounds)]
+
+
+def test_topic_that_is_made_anew_between_two_streams(
+    service: TopicService, channel: Channel
+):
+    """What was read stays, and nothing of the new one comes after it."""
+    topic = service.store.find("t")
+    assert topic is not None
+    service.faults.add(Fault(At.READ, status=400050, skip=4))
+    one = reader(channel, created=f"{topic.created}:0")
+    batches = one.batches()
+    found = bodies_of(next(batches))
+    service.store.create("t")
+    service.store.put("t", 0, *[b"of another"] * 400)
+    rest = (found.extend(bodies_of(parts)) for parts in batches)
+    with pytest.raises(DataLossError, match="t was dropped and made anew") as caught:
+        list(rest)
+    assert found == BODIES[: len(found)]
+    assert found
+    assert f"the messages from {len(found)} on are gone" in str(caught.value)
+    assert one.reconnects == 1
+    assert service.count("DescribeTopic") == 2  # once a stream
+
+
+def test_topic_that_cannot_be_looked_at(
+    service: TopicService, connection: ConnectionOptions
+):
+    """Another stream begins, and no message that is on its way is left out."""
+    topic = service.store.find("t")
+    assert topic is not None
+    channel = Channel(replace(connection, operation_timeout_s=0.05))
+    service.faults.add(Fault(At.DESCRIBE, status=400050, times=3))
+    try:
+        one = reader(channel, created=f"{topic.created}:0")
+        assert read(one) == BODIES
+        assert one.reconnects
+    finally:
+        channel.close()
 
 
 def test_no_stream_for_nothing(service: TopicService, channel: Channel):

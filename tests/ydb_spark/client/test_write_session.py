@@ -27,8 +27,8 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.sdk import pb
 from ydb_spark.wire.statuses import STATUSES, server_error
-from ydb_spark.wire.stubs import pb
 
 Request = pb.StreamWriteMessage.WriteRequest
 
@@ -261,6 +261,48 @@ def test_another_partition(service: TopicService, channel: Channel):
     with pytest.raises(ProtocolError, match=r"t/0.*the server began partition 1"):
         write_all(session(channel, partition=0))
     assert not stored(service)
+
+
+def bounds(numbers: range) -> tuple[int, int]:
+    """The first, and the one after the last."""
+    return numbers.start, numbers.stop
+
+
+def bodies(service: TopicService) -> list[bytes]:
+    """What is stored, once each, in the order in which it came first."""
+    return [*dict.fromkeys(m.data for m in service.store.stored("t"))]
+
+
+@pytest.mark.parametrize("when", When)
+def test_group_whose_stream_breaks(service: TopicService, channel: Channel, when: When):
+    """What had no answer is stored again rather than left out, and in its order."""
+    service.faults.add(Fault(At.WRITE, when, status=400050, skip=3))
+    writer = session(channel, is_group=True)
+    write_all(writer)
+    assert bodies(service) == [b"%d" % n for n in WHOLE]
+    assert (writer.acked.written, writer.acked.skipped) == (40, 0)
+    assert writer.reconnects == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_group_that_others_write_to_meanwhile(
+    service: TopicService, channel: Channel, count: int
+):
+    """Numbers that they took are not taken for ours, however many they are."""
+    of_others = range(100, 100 + count)
+
+    def meanwhile(error: YdbError) -> YdbError:
+        write_one_by_one(session(channel, is_group=True), *bounds(of_others))
+        return error
+
+    settings = SessionSettings("t", "p", is_group=True, timeout_s=5)
+    writer = WriteSession(channel, settings, meanwhile)
+    go_on(writer, 1, 7)
+    service.faults.add(Fault(At.WRITE, When.BEFORE, status=400050))
+    write_one_by_one(writer, 7, 9)
+    expected = [*range(1, 7), *of_others, 7, 8]
+    assert bodies(service) == [b"%d" % n for n in expected]
+    assert writer.acked.written == 8
 
 
 def test_topic_that_was_made_anew(service: TopicService, channel: Channel):

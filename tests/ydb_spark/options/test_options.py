@@ -84,6 +84,13 @@ def test_defaults():
         ({"auth.login": "ann"}, "belong together"),
         ({"url": "grpc://h:1/d", "ca": "file:/ca.pem"}, "ca is for TLS"),
         ({"deliveryGuarantee": "exactly-once"}, "cannot be exactly-once"),
+        (
+            {
+                "partitioning": "message_group_id",
+                "deliveryGuarantee": "idempotent",
+            },
+            "partitioning=message_group_id and .* exclude each other",
+        ),
         ({"deliveryGuarantee": "idempotent", "partitioning": "key"}, "stored again"),
         ({"writeSessionMeta": '{"a": 1}'}, "JSON object of strings"),
         ({"idempotenceId": "x" * 2000}, "at most"),

@@ -122,6 +122,22 @@ def test_by_partition(place: ConnectionOptions, topic: str):
     assert read(place, topic) == [*bodies(10)[::2], *bodies(10)[1::2]]
 
 
+def test_by_group(place: ConnectionOptions, topic: str):
+    """Each group goes on in the partition where it began, and in its order."""
+    options = replace(OPTIONS, topic=topic, partitioning=Partitioning.MESSAGE_GROUP_ID)
+    groups = [f"g{n % 5}" for n in range(50)]
+    for part in ("first", "later"):
+        rows = [f"{group} {part} {n:02}".encode() for n, group in enumerate(groups)]
+        TaskWriter(lambda: shared_channel(place), options, 0).write(
+            [table(rows, message_group_id=pa.array(groups))]
+        )
+    found = read(place, topic)
+    for group in set(groups):
+        ours = [body for body in found if body.startswith(group.encode())]
+        assert ours == sorted(ours)
+        assert len(ours) == 20
+
+
 def test_no_topic(place: ConnectionOptions):
     """The error says what may be wrong."""
     with pytest.raises(TopicNotFoundError):

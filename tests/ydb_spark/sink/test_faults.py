@@ -24,8 +24,8 @@ from ydb_spark.wire.codecs import CODECS, decode
 
 #: What ends a stream, and what may help after it, or may not.
 ENDS: list[dict[str, Any]] = [
-    *({"status": status} for status in (400050, 400100, 400150, 400040, 400090)),
-    *({"status": status} for status in (400060, 400080, 400120, 400070)),
+    *({"status": status} for status in (400050, 400100, 400150, 400160, 400040)),
+    *({"status": status} for status in (400060, 400080, 400090, 400120, 400070)),
     {"grpc": grpc.StatusCode.UNAVAILABLE},
     {"grpc": grpc.StatusCode.INTERNAL},
     {"cuts": True},
@@ -53,14 +53,14 @@ class Write:
     Attributes:
         is_idempotent: Or at least once.
         codec: Its number.
-        by_id: Whether rows name their partition.
+        partitioning: Which partition a row goes to.
         sizes: Of the rows.
         request_bytes: How requests are cut.
     """
 
     is_idempotent: bool
     codec: int
-    by_id: bool
+    partitioning: Partitioning
     sizes: list[int]
     request_bytes: int
 
@@ -69,9 +69,13 @@ WRITES = st.builds(
     Write,
     st.booleans(),
     st.sampled_from([*CODECS.values()]),
-    st.booleans(),
+    st.sampled_from([p for p in Partitioning if p is not Partitioning.KEY]),
     st.lists(st.sampled_from([0, 1, 20, 300, 5000]), min_size=1, max_size=30),
     st.sampled_from([1, 200, 4000, 100_000]),
+).filter(
+    lambda how: (
+        (how.is_idempotent, how.partitioning) != (True, Partitioning.MESSAGE_GROUP_ID)
+    )
 )
 
 
@@ -80,10 +84,12 @@ def rows_of(how: Write) -> pa.RecordBatch:
     bodies: list[bytes | None] = [
         b"%d " % n + bytes(size) for n, size in enumerate(how.sizes)
     ]
-    if not how.by_id:
-        return table(bodies)
-    partitions = [n % 2 for n in range(len(bodies))]
-    return table(bodies, partition_id=pa.array(partitions, pa.int32()))
+    names = [n % 2 for n in range(len(bodies))]
+    if how.partitioning is Partitioning.PARTITION_ID:
+        return table(bodies, partition_id=pa.array(names, pa.int32()))
+    if how.partitioning is Partitioning.MESSAGE_GROUP_ID:
+        return table(bodies, message_group_id=pa.array(map(str, names), pa.string()))
+    return table(bodies)
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -109,9 +115,7 @@ def test_no_row_is_lost(
             channel,
             id_="q" if how.is_idempotent else None,
             codec=how.codec,
-            partitioning=Partitioning.PARTITION_ID
-            if how.by_id
-            else Partitioning.SERVER,
+            partitioning=how.partitioning,
             max_request_bytes=how.request_bytes,
             max_inflight_bytes=2000,
         )
@@ -126,7 +130,7 @@ def test_no_row_is_lost(
     ]
     if not how.is_idempotent:
         assert {*stored[0], *stored[1]} == {*expected}
-    elif how.by_id:
+    elif how.partitioning is Partitioning.PARTITION_ID:
         assert stored == [expected[::2], expected[1::2]]
     else:
         assert sorted(stored) == [[], expected]

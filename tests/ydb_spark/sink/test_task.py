@@ -266,6 +266,78 @@ def test_by_key(service: TopicService, channel: Channel):
         assert stored(service, partition) == expected
 
 
+GROUPS = Partitioning.MESSAGE_GROUP_ID
+
+
+def by_group(service: TopicService) -> dict[str, list[bytes]]:
+    """What is stored of each group, in order, from the one partition that it is in."""
+    found: dict[str, list[bytes]] = {}
+    for number in (0, 1):
+        here: dict[str, list[bytes]] = {}
+        for message in service.store.stored("t", number):
+            assert message.producer_id == message.message_group_id
+            here.setdefault(message.producer_id, []).append(message.data)
+        assert not here.keys() & found.keys()
+        found |= here
+    return found
+
+
+@pytest.mark.parametrize("open_groups", [64, 2])
+def test_by_group(
+    service: TopicService,
+    channel: Channel,
+    monkeypatch: pytest.MonkeyPatch,
+    open_groups: int,
+):
+    """Each group is in one partition, in its order, however many are open at once."""
+    monkeypatch.setattr("ydb_spark.sink.task.MAX_OPEN_GROUPS", open_groups)
+    groups = [f"group {n * n % 7}" for n in range(20)]
+    rows = table(bodies(20), message_group_id=pa.array(groups))
+    for _ in range(2):  # it goes on where it was: at least once, so twice
+        summary = writer(channel, partitioning=GROUPS).write([rows])
+        assert (summary.written, summary.skipped) == (20, 0)
+    expected: dict[str, list[bytes]] = {}
+    for group, body in zip(groups, bodies(20), strict=True):
+        expected.setdefault(group, []).append(body)
+    assert by_group(service) == {g: once * 2 for g, once in expected.items()}
+
+
+@pytest.mark.parametrize("group", [None, "", "x" * 2049, "ä" * 1025])
+def test_groups_that_cannot_be(channel: Channel, group: str | None):
+    """The row is named."""
+    rows = table([b"a"], message_group_id=pa.array([group], pa.string()))
+    with pytest.raises(BadRowError, match=r"Row 0 .* message_group_id"):
+        writer(channel, partitioning=GROUPS).write([rows])
+
+
+def test_a_group_of_two_tasks(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
+    """No row of a task that says it is done is missing; who gives up says why."""
+    monkeypatch.setattr("ydb_spark.client.write_session._TAKE_BACK_S", (0.0, 0.05))
+    service.faults.add(Fault(At.WRITE, delay_s=0.005, times=-1))
+
+    def attempt(name: str) -> WriteSummary | YdbError:
+        rows = table(bodies(100, name), message_group_id=pa.array(["g"] * 100))
+        try:
+            return writer(channel, partitioning=GROUPS, max_request_bytes=200).write(
+                [rows]
+            )
+        except YdbError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        results = dict(zip("ab", pool.map(attempt, "ab", timeout=60), strict=True))
+    found = {*stored(service)}
+    for name, result in results.items():
+        if isinstance(result, WriteSummary):
+            assert found >= {*bodies(100, name)}
+        else:
+            assert isinstance(result, TakenOverError)
+            assert 'df.repartition("message_group_id")' in str(result)
+    assert any(isinstance(result, WriteSummary) for result in results.values())
+
+
 def test_keys_of_topics_that_were_split(service: TopicService, channel: Channel):
     """They would move, so that is refused."""
     service.store.split("t", 0)

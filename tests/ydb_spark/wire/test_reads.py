@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ydb_spark.errors import DataLossError, ProtocolError, TransportError
+from ydb_spark.sdk import pb
 from ydb_spark.wire.reads import RangeSession
-from ydb_spark.wire.stubs import pb
 
 Read = pb.StreamReadMessage
 FromServer = Read.FromServer

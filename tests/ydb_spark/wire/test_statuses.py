@@ -31,7 +31,7 @@ TABLE = [
     (400130, False, False, False),
     (400140, False, False, False),
     (400150, True, False, True),
-    (400160, False, False, False),
+    (400160, True, False, True),
     (400170, False, False, True),
     (400180, False, False, False),
     (400190, True, False, True),

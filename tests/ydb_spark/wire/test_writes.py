@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ydb_spark.errors import ProtocolError
-from ydb_spark.wire.stubs import pb
+from ydb_spark.sdk import pb
 from ydb_spark.wire.writes import Unacked, init_request
 
 Request = pb.StreamWriteMessage.WriteRequest
@@ -57,6 +57,18 @@ def test_answers_that_cannot_be(answers: tuple[int, ...]):
     unacked.add(request(1, 2, 3))
     with pytest.raises(ProtocolError, match="answered the message with number"):
         unacked.take(response(*answers))
+
+
+def test_numbers_that_go_on():
+    """What is not answered gets the next numbers, in its order; the rest stays."""
+    unacked = Unacked()
+    unacked.add(request(1, 2, 3))
+    unacked.add(request(4, 5))
+    unacked.take(response(1))
+    assert unacked.number(70) == 74
+    assert unanswered(unacked) == [71, 72, 73, 74]
+    assert unacked.take(response(71, 72, 73)).written == 3
+    assert unanswered(unacked) == [74]
 
 
 def test_answer_without_a_status():
