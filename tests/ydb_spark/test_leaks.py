@@ -29,6 +29,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture(autouse=True)
 def _close() -> Iterator[None]:
+    close_shared()  # what another test has left
     yield
     close_shared()
 

@@ -275,7 +275,7 @@ def test_token_is_renewed_in_the_stream(
         url=service.endpoint, database=DATABASE, token=Secret("env:YDB_TEST_TOKEN")
     )
     channel = Channel(options)
-    one = reader(channel, renew_s=0.0)
+    one = reader(channel, renew_s=0.0, credit_bytes=100)
     found: list[bytes] = []
     for turn, batches in enumerate(one.batches()):
         found += [m.data for part in batches for m in part.messages]
