@@ -123,6 +123,7 @@ class RangeReader:
         )
         self._known_end: MessageId | None = None
         self._has_lost = False
+        self._begin = range_.start.first_chunk or range_.start
         self._trail = Trail(
             pool, range_.topic_partition, settings.reader.subscription_prefix
         )
@@ -207,10 +208,12 @@ class RangeReader:
             before = self.reader.position
             stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
             if stored is not None:
-                if isinstance(stored, StoredEntry) and stored.position > end:
-                    self._passed_end()
+                is_behind = isinstance(stored, StoredEntry) and stored.position > end
+                if is_behind and self._has_no_end():
                     return
-                self._follow(before, stored)
+                self._follow(before or self._came_from(stored))
+                if is_behind:
+                    return
                 yield stored
                 heard = time.monotonic()
                 exhausted = silences = 0
@@ -237,19 +240,24 @@ class RangeReader:
                     topic_partition=self._range.topic_partition,
                 )
 
-    def _follow(
-        self, before: tuple[int, int] | None, stored: StoredEntry | EntryRun
-    ) -> None:
-        """See to it that nothing is gone between an entry and the one that came next.
+    def _came_from(self, stored: StoredEntry | EntryRun) -> tuple[int, int]:
+        """Return the place behind which all should have come: the start, once checked.
+
+        A protected ledger that may have been read to its end before is not one to miss.
+        """
+        if not self._settings.is_protected or self._range.is_start_known:
+            return self._begin.position
+        if isinstance(stored, EntryRun):
+            return stored.deliveries.position(stored.first)
+        return stored.position
+
+    def _follow(self, before: tuple[int, int]) -> None:
+        """See to it that nothing is gone between a place and the entry that came next.
 
         Compaction takes ledgers, too, of which the compacted topic has what is wanted.
         """
-        if before is None and isinstance(stored, EntryRun):
-            before = stored.deliveries.position(stored.first)
         now = self.reader.position
-        if before is None or now is None or now[0] == before[0]:
-            return
-        if self._settings.reader.read_compacted:
+        if now is None or now[0] == before[0] or self._settings.reader.read_compacted:
             return
         self._trail.leave(before)
         if self._trail.is_due:
@@ -354,19 +362,23 @@ class RangeReader:
         self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
         return True
 
-    def _passed_end(self) -> None:
+    def _has_no_end(self) -> bool:
         """Report the range's end as lost where what came next is not what followed it.
 
-        That entry may be another topic's, or the first that retention has left.
+        Return whether it is. That entry may be another topic's, or the first that
+        retention has left.
         """
         self.reader.close()  # what it holds up would hold up the answer
         if self._has_lost:
-            return  # and has said so
-        if not self._settings.reader.read_compacted:
-            if self._is_stored() is False:
-                self._lose("it was removed meanwhile, and maybe others before it")
-        elif not self._reaches_end():
-            self._lose("the topic begins behind that: it was deleted and created again")
+            return True  # and has said so
+        if self._settings.reader.read_compacted:
+            if not self._reaches_end():
+                self._lose(
+                    "the topic begins behind that: it was deleted and created again"
+                )
+        elif self._is_stored() is False:
+            self._lose("it was removed meanwhile, and maybe others before it")
+        return self._has_lost
 
     def _reaches_end(self) -> bool:
         return compaction.reaches(
@@ -390,6 +402,7 @@ class RangeReader:
             is_protected=is_protected,
         )
         self._has_lost |= first != start and not is_protected
+        self._begin = first.first_chunk or first
 
     def _lose(self, what: str) -> None:
         """Report that rows up to the end of the range will not come any more."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from tests.support.scripted_broker import (
     batch,
     client_options,
     cut,
+    late,
     lying_chunk,
     numbered,
     refuse,
@@ -133,12 +135,13 @@ class TestHiddenEntries:
 
     TXN = TxnId(1, 7)
 
-    def hidden(self) -> StoredFrame:
+    @classmethod
+    def hidden(cls) -> StoredFrame:
         """An entry that is never delivered, though the topic ends with it."""
         return single(
             b"hidden",
-            txnid_most_bits=self.TXN.most,
-            txnid_least_bits=self.TXN.least,
+            txnid_most_bits=cls.TXN.most,
+            txnid_least_bits=cls.TXN.least,
         )
 
     @pytest.fixture(autouse=True)
@@ -776,6 +779,41 @@ class TestRetentionMeanwhile:
         found = self.taken(reader, lambda: scripted.trim(TOPIC))
         assert found == ([0, 1, 6, 7, 8] if end == 5 else [0, 1])
         assert "PULSAR_DATA_LOSS" in caplog.text
+
+    def test_before_an_end_that_is_hidden(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """The end is stored, what was before it is not."""
+        scripted.aborted.add(TestHiddenEntries.TXN)
+        scripted.add_topic(TOPIC, numbered(6, 1))
+        last = scripted.roll(TOPIC)
+        scripted.append(TOPIC, TestHiddenEntries.hidden(), *numbered(1, 1))
+        small = {"receiver_queue_messages": 1}
+        reader = ranged(place(0), MessageId(last, 0), reader=small)
+        with pytest.raises(DataLossError, match=":1 may be"):
+            self.taken(reader, lambda: scripted.trim(TOPIC))
+
+    def test_before_anything_was_read(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        last: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A broker says that the start is there, and loses it then."""
+        monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", 0.01)
+        is_gone = threading.Event()
+
+        def say_and_lose(broker: ScriptedBroker, *asked: Any) -> None:
+            usual(broker, *asked)
+            broker.trim(TOPIC)
+            is_gone.set()
+
+        scripted.script("FLOW", late(is_gone))
+        scripted.script("GET_LAST_MESSAGE_ID", say_and_lose)
+        reader = ranged(place(0), MessageId(last, 2))
+        with pytest.raises(DataLossError, match="while it was read"):
+            numbers(reader)
 
     def test_what_was_read_is_not(
         self, scripted: ScriptedBroker, ranged: Any, last: int
