@@ -133,7 +133,3 @@ class TlsSettings(Hashable, Protocol):
     @property
     def protocols(self) -> tuple[str, ...]:
         """Versions that may be used, of ``TLSv1.2`` and ``TLSv1.3``, oldest first."""
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """All files that a connection depends on."""

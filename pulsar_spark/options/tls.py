@@ -221,20 +221,6 @@ class TlsOptions:
         "`SNI`: how the proxy knows the broker.",
     )
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Return the files that a connection depends on."""
-        passwords = (self.trust_store_password, self.key_store_password)
-        named = (
-            self.trust_certificates_path,
-            self.certificate_path,
-            self.key_path,
-            self.trust_store_path,
-            self.key_store_path,
-            *(password.path for password in passwords if password is not None),
-        )
-        return tuple(path for path in named if path is not None)
-
 
 #: Options that ask for TLS: without it they would be dropped in silence.
 _NEED_TLS = (

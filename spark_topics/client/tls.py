@@ -75,7 +75,7 @@ def context(options: TlsSettings) -> ssl.SSLContext:
     known = _contexts.get(options)
     if known is not None and known[0] == fingerprint:
         return known[1]
-    made = settled(options.paths, lambda: _new_context(options))
+    made = settled(_paths(options), lambda: _new_context(options))
     if len(_contexts) >= _KEPT:
         _contexts.clear()
     # Of before: what changed meanwhile is then seen as another next time.
@@ -85,11 +85,25 @@ def context(options: TlsSettings) -> ssl.SSLContext:
 
 def _fingerprint(options: TlsSettings) -> _Fingerprint:
     found = []
-    for path in (*options.paths, ssl.get_default_verify_paths().cafile):
+    for path in (*_paths(options), ssl.get_default_verify_paths().cafile):
         with contextlib.suppress(OSError, ValueError, TypeError):
             stat = os.stat(path)
             found.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return tuple(found)
+
+
+def _paths(options: TlsSettings) -> list[str]:
+    """Return the files that a connection depends on, those of passwords included."""
+    passwords = options.trust_store_password, options.key_store_password
+    named = (
+        options.trust_certificates_path,
+        options.certificate_path,
+        options.key_path,
+        options.trust_store_path,
+        options.key_store_path,
+        *(password.path for password in passwords if password is not None),
+    )
+    return list(dict.fromkeys(path for path in named if path is not None))
 
 
 def _new_context(options: TlsSettings) -> ssl.SSLContext:

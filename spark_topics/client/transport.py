@@ -35,6 +35,9 @@ _SEALED_BYTES = 128 * 1024
 _spare: list[memoryview] = []
 _SPARES_KEPT = 4
 
+#: How long a sender that is cut off waits for what the reader may hear, in seconds.
+_LAST_WORD_S = 1.0
+
 #: What is taken during a handshake.
 _HANDSHAKE_BYTES = 16 * 1024
 
@@ -155,6 +158,7 @@ class TlsTransport:
         sock.setblocking(False)
         self._ssl_lock = threading.Lock()  # held for a call of OpenSSL, never to wait
         self._send_lock = threading.Lock()  # records must go out in their order
+        self._receive_lock = threading.Lock()  # they come in their order
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable = select.poll()
@@ -228,13 +232,17 @@ class TlsTransport:
     def _listen_for_refusal(self) -> None:
         """Raise why the other side has ended what it never answered, if it said so.
 
-        Nobody else is here: as long as there is no answer, one thread does it all.
+        A reader that waits hears it, as the connection has ended; else this thread.
         """
-        if self.is_heard:
+        if not self._receive_lock.acquire(timeout=_LAST_WORD_S):
             return
-        with contextlib.suppress(TransportError):
-            self._take_sealed(time.monotonic())
-        self._open_sealed(memoryview(bytearray(1)))
+        try:
+            if not self.is_heard and self._error is None:
+                with contextlib.suppress(TransportError):
+                    self._take_sealed(time.monotonic())
+                self._open_sealed(memoryview(bytearray(1)))
+        finally:
+            self._receive_lock.release()
         if isinstance(self._error, TlsError):
             raise self._error
 
@@ -262,7 +270,10 @@ class TlsTransport:
 
     def receive(self, buffer: memoryview, timeout_s: float) -> int:
         """See `Transport`."""
-        deadline = time.monotonic() + timeout_s
+        with self._receive_lock:
+            return self._receive(buffer, time.monotonic() + timeout_s)
+
+    def _receive(self, buffer: memoryview, deadline: float) -> int:
         while True:
             # First what is here: the socket knows nothing of it.
             size = self._open_sealed(buffer)

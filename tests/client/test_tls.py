@@ -516,6 +516,20 @@ class TestStores:
             given = self.stores(files, key_store_password=Secret("env:KEY_PASSWORD"))
             connect(front.address, tls_options(files, front.address, **given)).close()
 
+    @pytest.mark.parametrize("which", ["trust", "key"])
+    def test_a_password_is_read_when_its_file_changes(
+        self, files: Files, tmp_path: Path, which: str
+    ) -> None:
+        """It is renewed together with its store, or a moment later."""
+        password = tmp_path / "password"
+        password.write_text(f"{which}-secret")
+        given = {f"{which}_store_password": Secret(f"file:{password}")}
+        options = TlsOptions(**self.stores(files, **given))
+        first = module.context(options)
+        assert module.context(options) is first
+        os.replace(_copy(password, tmp_path / "new"), password)
+        assert module.context(options) is not first
+
     def test_no_key_is_left_on_the_disk(
         self, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

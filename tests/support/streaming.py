@@ -242,6 +242,7 @@ class Job:
         stand: Where the commit of an exactly-once stream stands still, see
             ``tests.support.standing``; "" for nowhere.
         waits: It starts Spark, but no query before ``go``.
+        patience_s: How long it is waited for, Spark's own start included.
     """
 
     def __init__(
@@ -252,7 +253,9 @@ class Job:
         *,
         stand: str = "",
         waits: bool = False,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        self._patience_s = patience_s
         self._queries = [_to_json(q) if isinstance(q, Query) else q for q in queries]
         self._module = module
         self._waits = waits
@@ -295,8 +298,16 @@ class Job:
         self._process.stdin.close()
         self._output.close()
 
-    def await_true(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits for a condition; fails the test if the process ends before."""
+    def await_true(
+        self, condition: Callable[[], bool], what: str, pause: float = 0.02
+    ) -> None:
+        """Waits for a condition; fails the test if the process ends before.
+
+        Args:
+            condition: Asked again and again.
+            what: What is to happen, for the message.
+            pause: Seconds between two times.
+        """
 
         def holds() -> bool:
             is_over = self._process is None or self._process.poll() is not None
@@ -305,7 +316,7 @@ class Job:
             assert not is_over, f"it ended before {what}: {self.output[-3000:]}"
             return False
 
-        await_true(holds, what, PATIENCE_S)
+        await_true(holds, what, self._patience_s, pause)
 
     @property
     def is_running(self) -> bool:

@@ -60,6 +60,9 @@ _PORTS = {
     "broker": ("", "_web", "_tls"),
 }
 
+#: What a broker says that could not start.
+_NOT_STARTED = "StartupException"
+
 #: Templates by which the master shows the answers of its web calls.
 _TEMPLATES = {
     "templates/macro.vm": "",
@@ -347,7 +350,7 @@ class TubeMQ:
                     brokerId=_id(name),
                     brokerIp=_host(name),
                     brokerPort=self.ports[name],
-                    brokerTLSPort=8124,
+                    brokerTLSPort=self._tls_port(name),
                     brokerWebPort=self.ports[f"{name}_web"],
                     deletePolicy="delete,168h",
                     numPartitions=1,
@@ -482,8 +485,14 @@ class TubeMQ:
     def _tls(self, name: str) -> dict[str, object]:
         if not self._tls_settings:
             return {}
-        port = self.ports[f"{name}_tls"]
+        port = self._tls_port(name)
         return {"tlsEnable": "true", "tlsPort": port, **self._tls_settings}
+
+    def _tls_port(self, name: str) -> int:
+        """Return a server's port for TLS: masters let no broker in with another one."""
+        if self._tls_settings:
+            return self.ports[f"{name}_tls"]
+        return 8124  # which brokers tell that have none
 
     def _launch(self, name: str) -> None:
         self._jvms[name].start(
@@ -511,6 +520,8 @@ class TubeMQ:
         for name, jvm in self._jvms.items():
             if jvm.pid is not None and not jvm.is_running:
                 raise BrokerStartError(f"{name} has ended:\n{jvm.tail()}")
+            if _NOT_STARTED in (tail := jvm.tail()):  # its threads live on
+                raise BrokerStartError(f"{name} does not serve:\n{tail}")
         if time.monotonic() > deadline:
             tails = "\n".join(f"{name}:\n{j.tail()}" for name, j in self._jvms.items())
             raise BrokerStartError(f"Waited in vain for {what}.\n{tails}")

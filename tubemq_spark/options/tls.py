@@ -161,17 +161,6 @@ class TlsOptions:
         """Return the store with both."""
         return self.identity_path if self.use_key_stores else None
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Return the files that a connection depends on."""
-        passwords = (self.trust_store_password, self.key_store_password)
-        named = (
-            self.trust_path,
-            self.identity_path,
-            *(password.path for password in passwords if password is not None),
-        )
-        return tuple(path for path in named if path is not None)
-
 
 #: Options that ask for TLS: without it they would be dropped in silence.
 _NEED_TLS = (

@@ -96,6 +96,32 @@ def find_partitions(
     )
 
 
+def is_alone(
+    masters: Masters, options: ReadOptions, group: str, partition: Partition
+) -> bool:
+    """Return whether a partition has its store to itself, also while it is closed.
+
+    Args:
+        masters: Of the cluster.
+        options: What to read.
+        group: Of the readers.
+        partition: Which one.
+
+    Raises:
+        TransportError: The master does not name it.
+        TubeMQError: The masters do not answer, or refuse.
+    """
+    topic = masters.readable(f"{group}-plan", options.topics).topics[partition.topic]
+    known = [*topic.partitions, *topic.closed]
+    if partition not in known:
+        raise TransportError(
+            f"The master does not name {partition}, so that it is not known whether "
+            "messages are missing there: its broker is down or starts.",
+            retriable=True,
+        )
+    return partition in dense_partitions(known)
+
+
 def _closed(partitions: Sequence[Partition]) -> TransportError:
     names = ", ".join(map(str, partitions[:10]))
     more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""

@@ -22,10 +22,10 @@ While a get is decoded, the next one is under way.
 
 from __future__ import annotations
 
+import functools
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from spark_topics.client.retry import Retry
@@ -42,7 +42,7 @@ from tubemq_spark.errors import (
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask
-from tubemq_spark.source.discovery import find_partitions, priority_of
+from tubemq_spark.source.discovery import is_alone, priority_of
 from tubemq_spark.source.ranges import Edges, loss, report
 from tubemq_spark.source.registrar import Registrar
 from tubemq_spark.wire import codes
@@ -258,9 +258,7 @@ class RangeReader:
 
     def _look_for_holes(self, spanned: int, found: int) -> None:
         """See that each offset of a dense partition has brought its message."""
-        if found >= spanned or not self._range.is_dense or self._options.filters:
-            return
-        if self._options.fail_on_data_loss and not self._is_alone():
+        if found >= spanned or self._options.filters or not self._is_dense:
             return
         end = self._position + spanned * ENTRY_BYTES
         self._report(
@@ -275,13 +273,25 @@ class RangeReader:
             )
         )
 
-    def _is_alone(self) -> bool:
-        """Return whether the store still has no other partition than this one."""
-        with Masters(self._options.client) as masters:
-            found = find_partitions(masters, self._options, self._task.group)
-        is_dense = self._range.partition in found.dense
-        self._range = replace(self._range, is_dense=is_dense)
-        return is_dense
+    @functools.cached_property
+    def _is_dense(self) -> bool:
+        """Whether each offset of the range is a message of the partition.
+
+        Others may have been added to the store since the plan looked. Who writes to
+        them has heard of them from a master, and wrote before the range had its end:
+        what a master says now is true of all of it.
+        """
+        if not self._range.is_dense:
+            return False
+        try:
+            with Masters(self._options.client) as masters:
+                return is_alone(
+                    masters, self._options, self._task.group, self._range.partition
+                )
+        except TubeMQError:
+            if self._options.fail_on_data_loss:
+                raise
+            return True  # what is not known is warned about
 
     # -- the cut -----------------------------------------------------------------------
 

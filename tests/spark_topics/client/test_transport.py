@@ -381,6 +381,48 @@ class TestTls:
         with pytest.raises(TransportError, match="timed out"):
             transport.send(bytes(64 << 20))
 
+    @pytest.mark.parametrize(
+        ("last", "error"), [(b"this is no record", TlsError), (b"", TransportError)]
+    )
+    def test_a_sender_that_is_cut_off_hears_why_from_the_reader(
+        self,
+        tls_ends: tuple[Transport, socket.socket],
+        monkeypatch: pytest.MonkeyPatch,
+        last: bytes,
+        error: type[TransportError],
+    ) -> None:
+        """Before anything else was heard. The reader is another thread, and waits."""
+        monkeypatch.setattr(module, "_LAST_WORD_S", 60.0 if last else 0.01)
+        transport, peer = tls_ends
+        assert isinstance(transport, module.TlsTransport)
+        readable, sock = transport._readable, transport._socket
+        waits = threading.Event()
+
+        class Readable:
+            def poll(self, timeout: float) -> Any:
+                waits.set()
+                return readable.poll(timeout)  # refuses a second thread
+
+        class Cut:
+            recv_into, shutdown, close = sock.recv_into, sock.shutdown, sock.close
+
+            def send(self, _: bytes) -> int:
+                with socket.socket(fileno=os.dup(peer.fileno())) as raw:
+                    raw.sendall(last)
+                raise ConnectionResetError
+
+        monkeypatch.setattr(transport, "_readable", Readable())
+        monkeypatch.setattr(transport, "_socket", Cut())
+        with ThreadPoolExecutor(1) as executor:
+            reader = executor.submit(transport.receive, memoryview(bytearray(9)), 60)
+            assert waits.wait(60)
+            with pytest.raises(TransportError) as caught:
+                transport.send(b"hello")
+            assert type(caught.value).__name__ == error.__name__
+            transport.shutdown()
+            with pytest.raises(TransportError):
+                reader.result(60)
+
     def test_new_keys(self, tls: Tls, server: Pair) -> None:
         """TLS 1.3 lets the other side renew keys at any time, and ask for ours."""
         openssl = shutil.which("openssl")

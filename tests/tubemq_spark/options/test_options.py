@@ -115,7 +115,8 @@ def test_tls_and_a_user():
     stores = given | {"tls.store.type": "pkcs12", "tls.keystore.password": "file:/p"}
     tls = parse_write_options(stores, Scope.BATCH_WRITE).client.tls
     assert (tls.trust_store_path, tls.key_store_path) == ("/trust.pem", "/identity.pem")
-    assert tls.paths == ("/trust.pem", "/identity.pem", "/p")
+    assert tls.key_store_password is not None
+    assert tls.key_store_password.path == "/p"
 
 
 def test_a_stream_has_no_end():

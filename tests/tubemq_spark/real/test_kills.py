@@ -22,8 +22,6 @@ from tests.support.tubemq_servers import TubeMQ
 from tests.support.waiting import await_true
 from tests.tubemq_spark.real.servers import (
     FLUSH_S,
-    PATIENCE_S,
-    PATIENT,
     send,
     values_of,
 )
@@ -32,13 +30,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 #: Far more than the buffers hold between a broker and the task that reads.
 COUNT, PADDING = 240, b"." * 100_000
+
+#: Of a job, of which minutes are Spark's where the machine is busy; and of its queries:
+#: far less, so that one that waits in vain ends, and says for what.
+PATIENCE_S, DEADLINE_MS = 900.0, "120000"
 MODULE = "tests.tubemq_spark.real.job"
 
 
 def specification(
     tube: TubeMQ, query: Query, topic: str, sink: dict[str, str] | None
 ) -> str:
-    servers = {"master.rpc": tube.masters, **PATIENT}
+    servers = {"master.rpc": tube.masters, "operation.timeout": DEADLINE_MS}
     options = {
         **servers,
         "topic": topic,
@@ -66,6 +68,7 @@ class Held:
         self._hold, self._held = query.folder / "hold", query.folder / "held"
 
     def __enter__(self) -> None:
+        # Whoever stood here last must have gone on: it would not say that it stands.
         self._held.unlink(missing_ok=True)
         self._hold.touch()
         self._give()
@@ -73,6 +76,10 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self._hold.unlink()
+
+
+def job(folder: Path, query: str) -> Job:
+    return Job([query], folder / "log", MODULE, patience_s=PATIENCE_S)
 
 
 def kill_workers(job: Job) -> None:
@@ -97,7 +104,7 @@ def numbers(query: Query) -> Counter[int]:
 def test_a_stream_into_files_has_each_row_once(tube: TubeMQ, tmp_path: Path):
     query = Query(tmp_path / "files", {})
     query.folder.mkdir()
-    given = [specification(tube, query, "cut", None)]
+    given = specification(tube, query, "cut", None)
 
     def held(running: Job, part: int) -> Held:
         return Held(running, query, lambda: give(tube, "cut", part))
@@ -107,7 +114,7 @@ def test_a_stream_into_files_has_each_row_once(tube: TubeMQ, tmp_path: Path):
             lambda: len(numbers(query)) == parts * COUNT, f"all rows after {after}"
         )
 
-    with Job(given, tmp_path / "log", MODULE) as running:
+    with job(tmp_path, given) as running:
         with held(running, 0):
             kill_workers(running)
         await_rows(running, 1, "the kill of tasks")
@@ -122,7 +129,7 @@ def test_a_stream_into_files_has_each_row_once(tube: TubeMQ, tmp_path: Path):
         with held(running, 3):
             running.kill()
     assert len(numbers(query)) < 4 * COUNT
-    with Job(given, tmp_path / "log", MODULE) as running:
+    with job(tmp_path, given) as running:
         await_rows(running, 4, "the kill of the driver")
     found = numbers(query)
     assert sorted(found) == list(range(4 * COUNT))
@@ -136,9 +143,9 @@ def test_a_stream_into_a_topic_loses_nothing(tube: TubeMQ, tmp_path: Path):
     sink = {
         "topic": "cut_copy",
         "confirm.flush": "true",
-        "send.timeout": str(round(PATIENCE_S * 1000)),
+        "send.timeout": DEADLINE_MS,
     }
-    given = [specification(tube, query, "cut_again", sink)]
+    given = specification(tube, query, "cut_again", sink)
 
     def held(running: Job, part: int) -> Held:
         return Held(running, query, lambda: give(tube, "cut_again", part))
@@ -146,17 +153,26 @@ def test_a_stream_into_a_topic_loses_nothing(tube: TubeMQ, tmp_path: Path):
     def copied() -> set[int]:
         return {int(value) for value in values_of(tube, "cut_copy")}
 
-    with Job(given, tmp_path / "log", MODULE) as running:
+    def await_rows(running: Job, parts: int, after: str) -> None:
+        running.await_true(
+            lambda: copied() >= set(range(parts * COUNT)),
+            f"all rows after {after}",
+            pause=1.0,
+        )
+
+    with job(tmp_path, given) as running:
         with held(running, 0):
             tube.stop_broker(kill=True)
             tube.start_broker()
+        await_rows(running, 1, "the kill of the broker")
         with held(running, 1):
             kill_workers(running)
+        await_rows(running, 2, "the kill of tasks")
         with held(running, 2):
             running.kill()
     assert len(copied()) < 3 * COUNT
-    with Job(given, tmp_path / "log", MODULE) as running:
-        running.await_true(lambda: copied() >= set(range(3 * COUNT)), "all rows")
+    with job(tmp_path, given) as running:
+        await_rows(running, 3, "the kill of the driver")
     assert copied() == set(range(3 * COUNT))
 
 

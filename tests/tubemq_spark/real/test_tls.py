@@ -16,6 +16,7 @@ from tests.support.certificates import Authority
 from tests.support.tubemq_servers import LOOPBACK, Topic, TubeMQ
 from tests.support.tubemq_tls import tls_settings
 from tests.support.waiting import await_true
+from tests.tubemq_spark.real.servers import send
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
 from tubemq_spark.errors import AuthError, TlsError
@@ -122,8 +123,11 @@ def test_the_wrong_port_is_told(tube: TubeMQ, tls: TlsOptions, role: str):
             masters.readable("tests-tls", ["demo"])
 
 
-def test_a_token_that_is_too_old_is_replaced(tube: TubeMQ, tls: TlsOptions):
+def test_a_token_that_is_too_old_is_replaced(
+    tube: TubeMQ, tls: TlsOptions, monkeypatch: pytest.MonkeyPatch
+):
     """A broker begins to ask for tokens a minute after it came."""
+    send(tube, "demo", [b"0"], confirm_flush=True)
     options = options_of(tube, tls)
     pool = BrokerPool(options.client)
     try:
@@ -132,10 +136,10 @@ def test_a_token_that_is_too_old_is_replaced(tube: TubeMQ, tls: TlsOptions):
         ]
 
         def is_refused() -> bool:
-            consumer = RangeReader(pool, tasks[0], options)
-            consumer._renewed = lambda token: None  # type: ignore[method-assign]
+            reader = RangeReader(pool, tasks[0], options)
+            monkeypatch.setattr(reader._registrar, "_renewed", lambda _: None)
             try:
-                next(consumer.pieces())
+                next(reader.pieces())
             except AuthError as error:
                 return "Visit Authorized Token is invalid" in error.message
             return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from spark_topics import statistics
 from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     ENTRY,
@@ -24,6 +25,12 @@ from tubemq_spark.options import Offsets, ReadOptions, Start
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.stream import TubeMQOffset, stream_planner
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some warnings come once a process."""
+    monkeypatch.setattr(statistics, "_warnings", set())
 
 
 @pytest.fixture
@@ -314,27 +321,87 @@ def test_partitions_that_are_added_are_read_from_their_first_row(
     assert [one for task in tasks for one in rows_of(server, task)] == [b"new"]
 
 
+@pytest.mark.parametrize("fails", [True, False])
 def test_messages_of_a_partition_that_was_just_added_are_no_holes(
-    server: ScriptedServer,
+    server: ScriptedServer, fails: bool, caplog: pytest.LogCaptureFixture
 ):
     """The plan knows of one partition in the store, and producers of two."""
     stream = planner(server)
     start = stream.initial()
-    server.append("t", 1, b"of another")
-    server.append("t", 0, b"last")
+    for number in range(3):
+        server.append("t", 1, b"of another")
+        server.append("t", 0, b"late %d" % number)
     end = stream.latest(start)
     (task,) = stream.ranges(start, end)
-    with pytest.raises(DataLossError, match="Of 2 messages"):
-        rows_of(server, task)
     server.layout["t"] = [2, 2]
-    assert rows_of(server, task) == [*(b"%d" % n for n in range(10)), b"last"]
+    assert len(rows_of(server, task, fail_on_data_loss=fails)) == 13
+    assert not caplog.records
 
 
-def rows_of(server: ScriptedServer, task: ReadTask) -> list[bytes]:
-    options = ReadOptions(server.options, ("t",), group="g")
+@pytest.mark.parametrize("fails", [True, False])
+def test_holes_of_a_partition_that_is_alone_are_looked_into_once(
+    server: ScriptedServer, fails: bool, caplog: pytest.LogCaptureFixture
+):
+    """However many gets of a range have them."""
+    stream = planner(server)
+    start = stream.initial()
+    for _ in range(30):
+        server.append("t", 1, b"of nobody")
+        server.append("t", 0, b"late")
+    end = stream.latest(start)
+    (task,) = stream.ranges(start, end)
+    asked = server.requests["consumer register"]
+    if fails:
+        with pytest.raises(DataLossError, match=r"Of \d+ messages"):
+            rows_of(server, task)
+    else:
+        assert len(rows_of(server, task, fail_on_data_loss=False)) == 40
+        assert "messages of t/1:0" in caplog.text
+    assert server.requests["consumer register"] == asked + 1
+
+
+def hollow(first: ScriptedServer) -> ReadTask:
+    """Return a task of a dense partition that has a hole."""
+    first.append("t", 1, b"of nobody")
+    first.append("t", 0, b"last")
+    stream = planner(first)
+    start = stream.initial()
+    task = stream.ranges(start, stream.latest(start))[0]
+    assert task.range.is_dense
+    return task
+
+
+def test_a_hole_in_a_partition_that_a_master_calls_closed_is_a_loss(two):
+    """As one does while a broker restarts."""
+    first, _ = two
+    task = hollow(first)
+    first.readable = False
+    with pytest.raises(DataLossError, match="Of 5 messages of t/1:0"):
+        rows_of(first, task)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_hole_is_not_explained_by_a_master_that_does_not_know_the_partition(
+    two, fails: bool, caplog: pytest.LogCaptureFixture
+):
+    first, _ = two
+    task = hollow(first)
+    del first.layout["t"]
+    client = replace(first.options, operation_timeout_s=0.3)
+    if fails:
+        with pytest.raises(TransportError, match="does not name t/1:0"):
+            rows_of(first, task, client=client)
+    else:
+        rows = rows_of(first, task, client=client, fail_on_data_loss=False)
+        assert rows == [b"0", b"1", b"2", b"last"]
+        assert "messages of t/1:0" in caplog.text
+
+
+def rows_of(server: ScriptedServer, task: ReadTask, **options: Any) -> list[bytes]:
+    chosen = replace(ReadOptions(server.options, ("t",), group="g"), **options)
     return [
         one.payLoadData
-        for piece in RangeReader(server.pool, task, options).pieces()
+        for piece in RangeReader(server.pool, task, chosen).pieces()
         for one in piece.messages
     ]
 
