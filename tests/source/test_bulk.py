@@ -180,7 +180,7 @@ def read(asked: Asked, form: str | None) -> Found:
         patch(mock.patch.object(entry_reader, "_IN_BULK", form is not None))
         patch(mock.patch.object(range_reader, "_PATIENCE_S", 0))
         # What its consumers do not say is not there.
-        patch(mock.patch.object(range_reader, "is_stored", lambda *_: False))
+        patch(mock.patch.object(range_reader, "is_stored", return_value=False))
         protocol = ClientProtocol(b"")
         list(protocol.receive_data(builders.connected()))
         connection = Connection(Wire(found.sent), protocol, broker="b", keep_alive_s=30)
