@@ -1835,6 +1835,24 @@ class TestStop:
         query.planner.stop()
         assert [len(two.durable(name)) for name in (P0, P1)] == [0, 1]
 
+    def test_it_stays_where_the_pattern_no_longer_matches(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """The same by `topicsPattern`."""
+        names = [f"persistent://public/default/{letter}" for letter in "abc"]
+        for name in names:
+            scripted.add_topic(name, [single(b"a")])
+        query = queries(deleteSubscriptionOnStop="true")
+        del query.options["topic"]
+        query.options["topicsPattern"] = "public/default/[ab]"
+        query.drain()
+        assert all_rows(query) == [(name, LEDGER, 0, 0) for name in names[:2]]
+        query.kill()
+        query.options["topicsPattern"] = "public/default/[ac]"
+        query.trigger()
+        query.planner.stop()
+        assert [len(scripted.durable(name)) for name in names] == [0, 1, 0]
+
     def test_before_anything_was_asked(self, two: ScriptedBroker, queries: Any) -> None:
         """There is nothing to let go of."""
         queries().planner.stop()
