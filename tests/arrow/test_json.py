@@ -486,6 +486,30 @@ def test_a_union_that_became_one_type():
     assert not bad
 
 
+def test_bytes_that_became_text():
+    """And the other way round: what is no UTF-8 cannot be text."""
+    data, text = info(fields(f="bytes")), info(fields(f="string"))
+    rows, bad, reason = decode(data, ['{"f":"aGk="}', '{"f":"/w=="}'], text)
+    assert ([row["f"] for row in rows], bad) == (["hi", None], [1])
+    assert reason == "at `f` its bytes are not UTF-8"
+    assert decode(text, ['{"f":"aGk="}'], data)[0] == [{"f": b"aGk="}]
+
+
+def test_a_time_of_another_unit():
+    """As a later version has it; none is beyond its day."""
+    writer, reader = (
+        info(fields(f=logical(f"time-{it}"))) for it in ("millis", "micros")
+    )
+    for wanted in (pa.time64("us"), pa.time64("ns")):
+        rows, bad, _ = decode(
+            writer, ['{"f":1500}', '{"f":-1}', "{}"], reader, asked(wanted)
+        )
+        assert rows[0] == {"f": dt.time(0, 0, 1, 500_000)}
+        assert bad == [1]
+        rows, bad, _ = decode(writer, ['{"f":1500}'], reader, asked(wanted))
+        assert (rows, bad) == ([{"f": dt.time(0, 0, 1, 500_000)}], [])
+
+
 def test_names_that_come_twice():
     """The last one counts, as for Java."""
     assert decode(PLAIN, ['{"d":1,"d":2}', '{"z":1,"z":2,"d":3}'])[1] == []
@@ -624,6 +648,18 @@ def test_what_a_user_asks_for():
             fields(f="boolean"),
             None,
             "cannot be read as boolean",
+        ),
+        (
+            fields(f="bytes"),
+            fields(f=DECIMAL),
+            None,
+            r"at `f` bytes cannot be read as decimal128\(9, 2\)",
+        ),
+        (
+            fields(f=DECIMAL),
+            fields(f={**DECIMAL, "scale": 1}),
+            None,
+            r"at `f` bytes decimal cannot be read as decimal128\(9, 1\)",
         ),
         (
             fields(f=DECIMAL),
