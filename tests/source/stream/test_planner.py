@@ -979,6 +979,22 @@ class TestChunks:
         assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 0)
         assert self.acknowledged(query, piece("v", 1)) == (LEDGER, 6)
 
+    @pytest.mark.parametrize("end", ["killed", "still there"])
+    def test_a_topic_that_is_said_to_be_empty(self, query: Query, end: str) -> None:
+        """For now: the query is ahead of its cursor, and its topic was ever so long."""
+        assert self.acknowledged(query, single(b"b"), piece("u", 0)) == (LEDGER, 0)
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 0)
+        if end == "killed":
+            query.kill()
+        query.broker.closing.add(BASE)
+        for _ in range(3):
+            assert not query.trigger()
+        asked = query.broker.requests["SUBSCRIBE"]
+        assert not query.trigger()
+        assert query.broker.requests["SUBSCRIBE"] == asked  # once is enough
+        query.broker.closing.clear()
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 4)
+
     @pytest.mark.parametrize("crash", CRASHES)
     def test_after_a_crash(self, query: Query, crash: str) -> None:
         """Also where the process that comes next has a micro-batch to run again."""
