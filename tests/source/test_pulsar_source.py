@@ -13,6 +13,7 @@ from pulsar_spark.errors import SchemaError, TopicNotFoundError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.schemas.info import SchemaType
 from pulsar_spark.source import pulsar_source as module
+from pulsar_spark.source import task
 from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.source.query_schema import find_schema, value_columns_of
 from pulsar_spark.source.stream import subscription
@@ -34,7 +35,8 @@ def record(*names: str) -> str:
 @pytest.fixture(autouse=True)
 def _shared(pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connections of the process are those to the scripted broker."""
-    monkeypatch.setattr(module, "shared_pool", lambda _options: pool)
+    for one in (module, task):
+        monkeypatch.setattr(one, "shared_pool", lambda _options: pool)
     monkeypatch.setattr(subscription, "_FORGET_S", 0.0)
 
 
@@ -69,6 +71,23 @@ class TestBatch:
         query = load(pool)
         scripted.add_schema(TOPIC, SchemaType.AVRO, record("id", "more"))
         assert [task.schema for task in query.plan()] == [old] * 3
+
+    def test_rows(self, scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+        """What tasks read has the columns that were loaded."""
+        version = scripted.add_schema(TOPIC, SchemaType.JSON, record("id")).version
+        values = [b'{"id": %d}' % number for number in range(3)]
+        scripted.add_topic(
+            TOPIC, [single(value, schema_version=version) for value in values]
+        )
+        query = load(pool)
+        assert query.columns is not None
+        rows = [
+            row
+            for one in query.plan()
+            for found in query.read(one, query.columns, streaming=False)
+            for row in found.to_pylist()
+        ]
+        assert rows == [{"id": 0}, {"id": 1}, {"id": 2}]
 
     @pytest.mark.parametrize("columns", [None, BYTES])
     def test_bytes(
