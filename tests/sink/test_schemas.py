@@ -421,8 +421,8 @@ ID = record_of(("id", "long"))
             avro(record_of(("id", "long", 5))),
             avro(record_of(("id", "long", 6))),
             (
-                "The rows differ from AVRO, version 0: changed: `id` from long default 5 "
-                "to long default 6."
+                "The rows differ from AVRO, version 0: "
+                "changed: `id` from long default 5 to long default 6."
             ),
         ),
         (
@@ -434,8 +434,8 @@ ID = record_of(("id", "long"))
             key_value(pa.int32()),
             key_value(pa.int64()),
             (
-                "The rows differ from KEY_VALUE, version 3: changed: `value.schema.type` "
-                "from INT32 to INT64."
+                "The rows differ from KEY_VALUE, version 3: "
+                "changed: `value.schema.type` from INT32 to INT64."
             ),
         ),
     ],

@@ -143,6 +143,18 @@ def test_topics_count_their_versions_by_themselves(
     assert asked == [TOPIC, other]
 
 
+def test_a_value_that_is_damaged(
+    scripted: ScriptedBroker, read: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Says which field, and by which version it was read."""
+    for fields in ((ID,), (ID, SCORE)):
+        scripted.add_schema(TOPIC, SchemaType.JSON, record(*fields))
+    scripted.add_topic(TOPIC, [of_version(1, {"id": 1, "score": 2}, {"id": "x"})])
+    with pytest.raises(CorruptEntryError, match=r"of version 1: at `id`"):
+        read()
+    assert read(mode="DROPMALFORMED") == [row(1, 2.0)]
+
+
 @pytest.mark.parametrize(
     ("version", "reason"),
     [
