@@ -451,8 +451,8 @@ def test_a_topic_that_wants_a_schema(
     """Bytes go to none where the cluster enforces one: what to do is said."""
     one = schemas(pool, BYTES)
     one.choose([TOPIC])
-    reason = "Producer failed to add producer: Producers cannot connect without schema"
-    error = BrokerError(reason, code="IncompatibleSchema", broker="b")
+    reason = "Producers cannot connect or send message without a schema to topics"
+    error = BrokerError("refused", code="IncompatibleSchema", server_message=reason)
     found = one.explained(TOPIC, error)
     assert isinstance(found, SchemaError)
-    assert TOPIC.full_name in str(found)
+    assert f"{TOPIC.full_name} takes no values without a schema" in str(found)
