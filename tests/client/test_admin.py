@@ -228,6 +228,25 @@ def test_tls(stub: AdminStub, authority: Authority) -> None:
     assert len(stub.asked) == 1
 
 
+def test_who_asks_by_a_certificate(stub: AdminStub, authority: Authority) -> None:
+    """It is shown while TLS begins, and no header says more."""
+    stub.answers[STATS] = 200, {}
+    client = authority.issue("client", hosts=())
+    shown = {
+        "service_url": "pulsar+ssl://broker",
+        "pulsar_client_tlsTrustCertsFilePath": str(authority.certificate),
+        "pulsar_client_authPluginClassName": "tls",
+        "pulsar_client_authParams": (
+            f"tlsCertFile:{client.certificate},tlsKeyFile:{client.key}"
+        ),
+    }
+    context = server_context(authority.issue("server"), clients=authority)
+    with TlsFront(stub.url.removeprefix("http://"), context) as front:
+        assert admin(f"https://{front.address}", **shown).stats(T.full_name) == {}
+    ((_, _, who),) = stub.asked
+    assert who == ""
+
+
 def test_tls_where_there_is_none(stub: AdminStub) -> None:
     """The port of HTTP is no port of https."""
     url = stub.url.replace("http:", "https:")
