@@ -44,23 +44,20 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-BROKER = Path(__file__).parent / "broker"
 SERVICE_URL = os.environ.get("PULSAR_SERVICE_URL", "")
 ADMIN_URL = os.environ.get("PULSAR_ADMIN_URL", "")
 
 #: Fixtures that bring a broker or Spark with them, and the marker this gives a test.
 MARKERS = {
     "broker": "broker",
-    "service_url": "broker",
-    "admin": "broker",
-    "namespace": "broker",
-    "topic": "broker",
-    "link": "broker",
     "spark": "spark",
-    "tube": "tubemq",
-    "tube_cluster": "tubemq",
 }
 
+#: Folders whose tests may each have a broker of its own, and their marker.
+FOLDERS = {
+    Path(__file__).parent / "broker": "broker",
+    Path(__file__).parent / "tubemq_spark" / "real": "tubemq",
+}
 
 #: The room that was left, and the last complaints in the broker's log: what the broker
 #: stored, its log included, is gone when failures are summed up.
@@ -106,16 +103,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_slow = item.get_closest_marker("slow") is not None
         if is_slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))
-        fixtures = set(getattr(item, "fixturenames", ()))
-        markers = {MARKERS[f] for f in fixtures & MARKERS.keys()}
-        if BROKER in item.path.parents:
-            markers.add("broker")  # one of its own, perhaps
+        markers = {MARKERS[f] for f in _shared_fixtures(item) & MARKERS.keys()}
+        markers |= {FOLDERS[f] for f in FOLDERS.keys() & set(item.path.parents)}
         for marker in sorted(markers):
             item.add_marker(marker)
         rank = 0 if is_slow and markers else 1 if markers else 2
         unit = unit_of(item.nodeid)
         ranks[unit] = min(rank, ranks.get(unit, rank))
     items.sort(key=lambda item: ranks[unit_of(item.nodeid)])  # units stay whole
+
+
+def _shared_fixtures(item: pytest.Item) -> set[str]:
+    """Return the fixtures of a test that some conftest.py has, needed by others too.
+
+    A test's own fixtures and arguments may be called alike, and bring nothing.
+    """
+    info = getattr(item, "_fixtureinfo", None)  # pytest says it nowhere else
+    of_names = {} if info is None else info.name2fixturedefs
+    # A baseid is the folder, or the module and the class; of an argument there is none.
+    return {
+        name
+        for name, found in of_names.items()
+        if found[-1].baseid and ".py" not in found[-1].baseid
+    }
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -23,7 +23,6 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
-from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.protocol import Delivery
 
@@ -45,11 +44,7 @@ class Probe:
         self._consumers = ConsumerSet(pool, _Listener)
 
     def __enter__(self) -> Probe:
-        try:
-            self._consumers.connect([self._topic_partition])
-        except PulsarSparkError as error:
-            if not error.retriable:
-                raise
+        self._consumers.connect([self._topic_partition])
         return self
 
     def __exit__(self, *_: object) -> None:

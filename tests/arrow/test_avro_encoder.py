@@ -274,6 +274,13 @@ def test_order_and_defaults():
             "the schema has bytes decimal",
         ),
         ("long", pa.array([1], pa.timestamp("us", UTC)), "the schema has long"),
+        (["null", "int"], pa.array(["x"]), "`a` is string, and the schema has int"),
+        ({"type": "array", "items": "int"}, pa.array([1]), "has array<int>"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 1},
+            pa.array([1]),
+            "`a` is int64, and the schema has bytes decimal",
+        ),
         ({"type": "map", "values": "int"}, pa.array([1]), "map<int>"),
         ({"type": "record", "name": "S", "fields": []}, pa.array([1]), "record S"),
     ],
@@ -284,6 +291,13 @@ def test_types_that_do_not_fit(type_: Any, array: pa.Array, part: str):
     with pytest.raises(InvalidSchemaError) as caught:
         AvroEncoder(parse_avro(record(("a", type_))), schema)
     assert part in str(caught.value)
+
+
+def test_columns_of_a_schema_that_is_no_record():
+    """It is for one column, and it is said which type that has."""
+    columns = pa.schema([("a", pa.int32()), ("b", pa.int32())])
+    with pytest.raises(InvalidSchemaError, match="schema is int, which is a single"):
+        AvroEncoder(parse_avro(b'"int"'), columns)
 
 
 def test_fields_that_do_not_fit():

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.arrow.values import ValueSettings, kinds, primitive
-from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
+from pulsar_spark.arrow.values.encoders import encoder_for, new_schema, next_schema
 from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
@@ -142,6 +142,55 @@ def test_primitives(name: str, type_: pa.DataType, values: list[Any]):
         assert not found.bad
         (column,) = found.columns
         assert column.to_pylist() == some.cast(column.type).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("TIME", 86_399_999), ("LOCAL_TIME", 86_399_999_000_000)]
+)
+def test_times_of_a_day(name: str, number: int):
+    """What Spark has as TIME is written as numbers are, which older ones have."""
+    micros = pa.array([0, None, 86_399_999_000], pa.time64("us"))
+    numbers = pa.array([0, None, number])
+    found = [
+        encoder_for(SchemaInfo(SchemaType[name]), pa.schema([("v", some.type)]))
+        .encode([some])
+        .values.to_pylist()
+        for some in (micros, micros.cast(pa.time64("ns")), numbers)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0][1:] == [None, number.to_bytes(8, "big")]
+
+
+def test_a_schema_that_is_asked_for():
+    """By its name: the columns must fit it."""
+    found = chosen(("a", pa.string()), wanted="string")
+    assert found == SchemaInfo(SchemaType.STRING)
+    with pytest.raises(InvalidSchemaError):
+        chosen(("a", pa.int8()), wanted="string")
+    with pytest.raises(InvalidSchemaError, match="of two columns, `key` and `value`"):
+        chosen(("key", pa.string()), ("a", pa.int8()), wanted="key_value")
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_the_next_version(kind: SchemaType):
+    """Others' fields stay as they are; where that cannot be it is our columns' own."""
+    field = {"name": "a", "type": "int", "doc": "theirs"}
+    text = json.dumps({"type": "record", "name": "Theirs", "fields": [field]})
+    columns = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    registered = SchemaInfo(kind, text.encode(), {"p": "q"})
+    found = next_schema(registered, columns, "INLINE")
+    tree = json.loads(found.data)
+    assert (found.type, found.properties) == (kind, {"p": "q"})
+    assert tree["name"] == "Theirs"
+    assert tree["fields"][0] == field
+    assert [one["name"] for one in tree["fields"]] == ["a", "b"]
+    ours = new_schema(columns, kind.name.lower(), "INLINE")
+    for other in (b'"int"', b"{", text.replace("int", "string").encode()):
+        assert next_schema(SchemaInfo(kind, other), columns, "INLINE") == ours
+    wider = pa.schema([("a", pa.int64())])
+    assert next_schema(registered, wider, "INLINE") == new_schema(
+        wider, kind.name.lower(), "INLINE"
+    )
 
 
 def test_primitives_that_do_not_fit():

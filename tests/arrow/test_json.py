@@ -203,6 +203,7 @@ def logical(name: str) -> Any:
     return {"type": dict(LOGICAL)[name], "logicalType": name}
 
 
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 123_456)
 
 
@@ -448,6 +449,67 @@ def test_maps_and_unions():
     ]
 
 
+def test_what_is_no_value_of_its_type():
+    """Each bad value says where, and what was there instead."""
+    inner = record("int", name="S")
+    for type_, token, said in [
+        (inner, "[1]", "at `f` "),
+        ({"type": "array", "items": inner}, '[{"f0":1},5]', "an object"),
+        ({"type": "map", "values": "int"}, "[]", "an object"),
+        ({"type": "map", "values": "int"}, '{"a":null}', "`f{}` is null"),
+        ({"type": "array", "items": "int"}, "{}", "an array"),
+        (["int", "boolean"], '"x"', "one of "),
+    ]:
+        rows, bad, reason = decode(info(fields(f=type_)), [f'{{"f":{token}}}'])
+        assert (rows, bad) == ([{"f": None}], [0]), type_
+        assert said in reason
+
+
+def test_null_within_arrays_and_maps():
+    """Where the schema has it there."""
+    assert one({"type": "array", "items": ["null", "int"]}, "[1,null]") == [[1, None]]
+    nested = {"type": "array", "items": {"type": "map", "values": ["null", "int"]}}
+    assert one(nested, '[{"a":null},{}]') == [[[("a", None)], []]]
+
+
+def test_a_union_that_became_one_type():
+    """And the other way round: members keep their places, others are left out."""
+    union, number = info(fields(f=["string", "int"])), info(fields(f="long"))
+    values = ['{"f":7}', '{"f":"x"}']
+    assert decode(union, values, number)[0:2] == ([{"f": 7}, {"f": None}], [1])
+    assert decode(number, values[:1], info(fields(f=["string", "long"])))[0] == [
+        {"f": {"member0": None, "member1": 7}}
+    ]
+    wanted = asked(pa.struct([("member0", pa.string())]))
+    rows, bad, _ = decode(union, values, wanted=wanted)
+    assert [row["f"] for row in rows] == [{"member0": None}, {"member0": "x"}]
+    assert not bad
+
+
+def test_bytes_that_became_text():
+    """And the other way round: what is no UTF-8 cannot be text."""
+    data, text = info(fields(f="bytes")), info(fields(f="string"))
+    rows, bad, reason = decode(data, ['{"f":"aGk="}', '{"f":"/w=="}'], text)
+    assert ([row["f"] for row in rows], bad) == (["hi", None], [1])
+    assert reason == "at `f` its bytes are not UTF-8"
+    assert decode(text, ['{"f":"aGk="}'], data)[0] == [{"f": b"aGk="}]
+
+
+def test_a_time_of_another_unit():
+    """As a later version has it; none is beyond its day."""
+    writer, reader = (
+        info(fields(f=logical(f"time-{it}"))) for it in ("millis", "micros")
+    )
+    for wanted in (pa.time64("us"), pa.time64("ns")):
+        rows, bad, _ = decode(
+            writer, ['{"f":1500}', '{"f":-1}', "{}"], reader, asked(wanted)
+        )
+        assert rows[0] == {"f": dt.time(0, 0, 1, 500_000)}
+        assert bad == [1]
+        rows, bad, _ = decode(writer, ['{"f":1500}'], reader, asked(wanted))
+        assert (rows, bad) == ([{"f": dt.time(0, 0, 1, 500_000)}], [])
+
+
 def test_names_that_come_twice():
     """The last one counts, as for Java."""
     assert decode(PLAIN, ['{"d":1,"d":2}', '{"z":1,"z":2,"d":3}'])[1] == []
@@ -539,6 +601,72 @@ def test_what_a_user_asks_for():
             "which cannot be read as timestamp-micros",
         ),
         ("int", fields(f="int"), None, "int cannot be read as record R"),
+        (
+            fields(f={"type": "array", "items": "int"}),
+            None,
+            pa.map_(pa.string(), pa.int32()),
+            r"at `f` array<int> cannot be of type map<string, int32>",
+        ),
+        (
+            fields(f={"type": "map", "values": "int"}),
+            None,
+            pa.map_(pa.int32(), pa.int32()),
+            r"at `f` map<int> cannot be of type map<int32, int32>",
+        ),
+        (
+            fields(f={"type": "array", "items": ["null", "int"]}),
+            None,
+            pa.list_(pa.field("element", pa.int32(), nullable=False)),
+            r"`f\[\]` may be null",
+        ),
+        (
+            fields(f={"type": "map", "values": ["null", "int"]}),
+            None,
+            pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+            "`f{}` may be null",
+        ),
+        (
+            fields(f=record(["null", "int"], name="S")),
+            None,
+            pa.struct([pa.field("f0", pa.int32(), nullable=False)]),
+            "`f.f0` may be null",
+        ),
+        (
+            fields(f={**record("int", name="S"), "fields": []}),
+            fields(f=record("int", name="S")),
+            pa.struct([pa.field("f0", pa.int32(), nullable=False)]),
+            "the field `f.f0` was not written, and has no default value",
+        ),
+        (
+            fields(f=["int", "string"]),
+            None,
+            pa.string(),
+            r"at `f` \[int, string\] cannot be of type string",
+        ),
+        (
+            fields(f=["string", {"type": "array", "items": "int"}]),
+            fields(f="boolean"),
+            None,
+            "cannot be read as boolean",
+        ),
+        (
+            fields(f="bytes"),
+            fields(f=DECIMAL),
+            None,
+            r"at `f` bytes cannot be read as decimal128\(9, 2\)",
+        ),
+        (
+            fields(f=DECIMAL),
+            fields(f={**DECIMAL, "scale": 1}),
+            None,
+            r"at `f` bytes decimal cannot be read as decimal128\(9, 1\)",
+        ),
+        (
+            fields(f=DECIMAL),
+            None,
+            pa.decimal128(9, 1),
+            r"at `f` bytes decimal cannot be of type decimal128\(9, 1\)",
+        ),
         ({"type": "object", "properties": {}}, None, None, "JSON Schema"),
     ],
 )
@@ -759,7 +887,6 @@ def test_ordinary_values_are_read_as_python_does(values: list[dict[str, Any]]):
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 DATE = {"type": "int", "logicalType": "date"}
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,17 @@ def test_bad_values(type_: Any, array: pa.Array, row: int):
     assert caught.value.row == row
 
 
+def test_symbols_and_fixed_sizes():
+    """What its schema has is written as it is."""
+    symbols = column(pa.array(["A", None, "B"]), record(("a", ["null", ENUM])))
+    assert symbols == ['"A"', "null", '"B"']
+    fixed = column(pa.array([b"ab", None]), record(("a", ["null", FIXED])))
+    assert fixed == ['"YWI="', "null"]
+    nanos = {"type": "long", "logicalType": "timestamp-nanos"}
+    moment = pa.array([-1, 5], pa.timestamp("us", "UTC"))
+    assert column(moment, record(("a", nanos))) == ["-1000", "5000"]
+
+
 def test_what_does_not_fit():
     """The same columns fit a schema in JSON as fit it in AVRO."""
     schema = pa.schema([("a", pa.int64())])

@@ -354,6 +354,7 @@ NUMBERS = schema_of(
     field("f", 5, Field.TYPE_FLOAT),
     field("l", 6, Field.TYPE_STRING, REPEATED),
     field("m", 7, "M1"),
+    field("r", 8, "M1", REPEATED),
 )
 PAYLOAD = "08 05 10 06 18 01 22 01 61 2d 00 00 c0 3f 32 01 62 3a 02 08 09"
 
@@ -397,6 +398,7 @@ def test_types_that_users_want(name: str, type_: pa.DataType, result: Any) -> No
         ("l", pa.string(), "`l` is repeated string, which cannot be read as string"),
         ("l", pa.list_(pa.int32()), "`l` is repeated string, which cannot be read as"),
         ("m", pa.string(), "`m` is message, which cannot be read as string"),
+        ("r", pa.list_(pa.int32()), "`r` is repeated message, which cannot be read as"),
         ("m", pa.struct([("y", pa.int32())]), "`m.y` is no field of the message p.M1"),
         ("o", pa.int32(), "`o` is no field of the message p.M0"),
     ],
@@ -444,7 +446,7 @@ def test_no_values() -> None:
     for values in ([], [None, None]):
         found = plan.decode(pa.array(values, pa.binary()), None)
         assert not found.bad
-        assert [one.null_count for one in found.columns] == [len(values)] * 7
+        assert [one.null_count for one in found.columns] == [len(values)] * 8
 
 
 @given(data=st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,12 +18,15 @@ from pulsar_spark.errors import (
     OptionError,
     ProtocolError,
     PulsarSparkError,
+    TlsError,
     TopicNotFoundError,
     TransportError,
 )
 from pulsar_spark.options import parse_common_options
 from pulsar_spark.topics import TopicName
 from tests.support.admin_stub import AdminStub
+from tests.support.certificates import Authority
+from tests.support.tls_front import TlsFront, server_context
 
 SECRET = "c2VjcmV0LW9mLXRoZS10ZXN0"
 T = TopicName.parse("public/default/a b")
@@ -184,6 +188,103 @@ def test_redirects_without_end(stub: AdminStub) -> None:
     with pytest.raises(ProtocolError, match="send each other on"):
         admin(stub.url).stats(T.full_name)
     assert len(stub.asked) == 6
+
+
+def test_namespaces(stub: AdminStub) -> None:
+    """Each partition by itself; something else than a list is no answer."""
+    names = [T.partition(index).full_name for index in range(2)]
+    call = "GET /admin/v2/persistent/public/default"
+    stub.answers[call] = 200, names
+    assert admin(stub.url).topic_partitions("public/default") == names
+    stub.answers[call] = 200, {"names": names}
+    with pytest.raises(ProtocolError, match="something else than a list"):
+        admin(stub.url).topic_partitions("public/default")
+
+
+def test_a_topic_without_ledgers(stub: AdminStub) -> None:
+    """Or with entries in the list that are none: what is no ledger is left out."""
+    for ledgers in ([], ["7"]):
+        stub.answers[INTERNAL] = 200, {"currentLedgerEntries": 4, "ledgers": ledgers}
+        assert admin(stub.url).ledgers([T.full_name])[T.full_name] == []
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who signs certificates."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def test_tls(stub: AdminStub, authority: Authority) -> None:
+    """It is asked over TLS where it shows a certificate that is trusted."""
+    stub.answers[STATS] = 200, {"subscriptions": {}}
+    trust = {"pulsar_client_tlsTrustCertsFilePath": str(authority.certificate)}
+    trust |= {"service_url": "pulsar+ssl://broker"}
+    context = server_context(authority.issue("server"))
+    with TlsFront(stub.url.removeprefix("http://"), context) as front:
+        url = f"https://{front.address}"
+        assert admin(url, **trust).stats(T.full_name) == {"subscriptions": {}}
+        with pytest.raises(TlsError, match="shows a certificate that is not trusted"):
+            admin(url).stats(T.full_name)
+    assert len(stub.asked) == 1
+
+
+def test_who_asks_by_a_certificate(stub: AdminStub, authority: Authority) -> None:
+    """It is shown while TLS begins, and no header says more."""
+    stub.answers[STATS] = 200, {}
+    client = authority.issue("client", hosts=())
+    shown = {
+        "service_url": "pulsar+ssl://broker",
+        "pulsar_client_tlsTrustCertsFilePath": str(authority.certificate),
+        "pulsar_client_authPluginClassName": "tls",
+        "pulsar_client_authParams": (
+            f"tlsCertFile:{client.certificate},tlsKeyFile:{client.key}"
+        ),
+    }
+    context = server_context(authority.issue("server"), clients=authority)
+    with TlsFront(stub.url.removeprefix("http://"), context) as front:
+        assert admin(f"https://{front.address}", **shown).stats(T.full_name) == {}
+    ((_, _, who),) = stub.asked
+    assert who == ""
+
+
+def test_tls_where_there_is_none(stub: AdminStub) -> None:
+    """The port of HTTP is no port of https."""
+    url = stub.url.replace("http:", "https:")
+    with pytest.raises(TlsError, match=r"cannot be spoken to by TLS: .*WRONG_VERSION"):
+        admin(url).stats(T.full_name)
+    assert not stub.asked
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", r"cannot be reached \(RemoteDisconnected\)"),
+        (b"SSH-2.0-OpenSSH\r\n", r"gives no answer that can be read \(BadStatusLine\)"),
+        (None, "does not answer within 0.2 s"),
+    ],
+)
+def test_something_else_that_listens(said: bytes | None, why: str) -> None:
+    """Says something else, hangs up, or says nothing: never waited for without end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                if said is None:
+                    connection.recv(1)  # until it is hung up
+                else:
+                    connection.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        limit = {"pulsar_client_operationTimeoutMs": "200"} if said is None else {}
+        with pytest.raises(TransportError, match=why):
+            admin(f"http://127.0.0.1:{server.getsockname()[1]}", **limit).stats(
+                T.full_name
+            )
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_nobody_there() -> None:

@@ -382,6 +382,19 @@ class TestSharedPool:
         assert shared_pool(one) is shared_pool(other)
         assert list(module._pools) == [one.pool_key]
 
+    def test_what_is_forgotten_hears_nothing(self, scripted: ScriptedBroker) -> None:
+        """Its connections end without a word, and the next one is another."""
+        pool = ConnectionPool(client_options(scripted.address))
+        first = pool.service()
+        scripted.requests.clear()
+        pool.forget()
+        pool.forget()  # there is nothing left
+        wait_until(lambda: not scripted.sessions, "the end of the first one")
+        assert not scripted.requests
+        assert pool.service() is not first
+        assert scripted.connections == 2
+        pool.close()
+
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
     def test_a_forked_child_starts_afresh(self, scripted: ScriptedBroker) -> None:
         """It opens its own connection, and holds no copy of the parent's sockets."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.client.schemas import SchemaLookup
-from pulsar_spark.errors import AuthError, BrokerError, ProtocolError
+from pulsar_spark.errors import AuthError, BrokerError, ProtocolError, TransportError
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.support.scripted_broker import ScriptedBroker, refuse
+from tests.support.scripted_broker import PATIENCE_S, ScriptedBroker, cut, refuse
 
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
@@ -92,6 +92,21 @@ def test_final_refusals(
     scripted.always("GET_SCHEMA", refuse(code, "not for you"))
     with pytest.raises(error, match=f"The schema of {TOPIC}: .*not for you"):
         lookup.latest([TOPIC])
+
+
+def test_a_connection_that_ends(
+    scripted: ScriptedBroker, lookup: SchemaLookup, clock: Clock
+) -> None:
+    """It is asked again over another one; for as long as nobody is there, too."""
+    info = scripted.add_schema(TOPIC, SchemaType.STRING)
+    scripted.script("GET_SCHEMA", cut)
+    assert lookup.latest([TOPIC]) == {TOPIC: info}
+    scripted.stop_listening()
+    scripted.cut()
+    began = clock.now
+    with pytest.raises(TransportError):
+        lookup.latest([TOPIC])
+    assert clock.now - began == pytest.approx(PATIENCE_S)
 
 
 def test_an_answer_without_a_schema(

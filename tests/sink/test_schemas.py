@@ -15,8 +15,13 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, SchemaError
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.schemas.info import SchemaInfo, SchemaType
-from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas, value_columns
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
+from pulsar_spark.sink.schemas import (
+    ByTopicEncoder,
+    TopicSchemas,
+    difference,
+    value_columns,
+)
 from pulsar_spark.topics import TopicName
 from tests.support.scripted_broker import ScriptedBroker, refuse
 
@@ -348,3 +353,106 @@ def test_rows_that_name_topics(scripted: ScriptedBroker, pool: ConnectionPool) -
     with pytest.raises(UnfitValueError) as caught:
         encoder.encode(rows)
     assert caught.value.row == 2
+
+
+def test_topics_that_keep_keys_elsewhere(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """One has the keys of its messages, the other has them in the values."""
+    pair = pa.schema([("key", pa.string()), ("value", pa.int32())])
+    for topic, encoding in ((TOPIC, "SEPARATED"), (OTHER, "INLINE")):
+        info = new_schema(pair, "key_value", encoding)
+        assert info is not None
+        scripted.add_schema(topic.full_name, info.type, info.data, info.properties)
+    columns = pa.schema([*pair, ("__topic", pa.string())])
+    one = schemas(pool, columns)
+    encoder = ByTopicEncoder(one, columns, one.choose)
+    rows = [pa.array(["a", "b", "c"]), pa.array([1, 2, 3], pa.int32())]
+    found = encoder.encode([*rows, pa.array(["t", "o", "t"])])
+    assert found.keys is not None
+    assert found.keys.to_pylist() == [b"a", None, b"c"]
+    number = b"\0\0\0\2"
+    assert found.values.to_pylist() == [
+        b"\0\0\0\1",
+        b"\0\0\0\1b" + b"\0\0\0\4" + number,
+        b"\0\0\0\3",
+    ]
+
+
+def avro(text: Any, number: int = 0) -> SchemaInfo:
+    """A version of a schema."""
+    data = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return SchemaInfo(SchemaType.AVRO, data, {}, version_bytes(number))
+
+
+def record_of(*fields: Any) -> Any:
+    """A record: names and types of its fields, and defaults where given."""
+    parts = [dict(zip(("name", "type", "default"), f, strict=False)) for f in fields]
+    return {"type": "record", "name": "R", "fields": parts}
+
+
+def key_value(value: pa.DataType) -> SchemaInfo:
+    """Pairs of text and something."""
+    columns = pa.schema([("key", pa.string()), ("value", value)])
+    info = new_schema(columns, "key_value", "INLINE")
+    assert info is not None
+    return replace(info, version=version_bytes(3))
+
+
+ID = record_of(("id", "long"))
+
+
+@pytest.mark.parametrize(
+    ("registered", "ours", "said"),
+    [
+        (
+            SchemaInfo(SchemaType.STRING, version=version_bytes(2)),
+            SchemaInfo(SchemaType.INT64),
+            "The topic has STRING, version 2, the rows INT64.",
+        ),
+        (SchemaInfo(SchemaType.INT64), SchemaInfo(SchemaType.INT64), ""),
+        (avro(b"{"), avro(ID), ""),
+        (
+            avro("int", 7),
+            avro(ID),
+            "The rows differ from AVRO, version 7: new: `id` long; gone: `value` int.",
+        ),
+        (
+            avro(record_of(("id", "long", 5))),
+            avro(record_of(("id", "long", 6))),
+            (
+                "The rows differ from AVRO, version 0: "
+                "changed: `id` from long default 5 to long default 6."
+            ),
+        ),
+        (
+            avro(ID | {"doc": "?"}),
+            avro(ID),
+            "The rows differ from AVRO, version 0 in what is not their fields.",
+        ),
+        (
+            key_value(pa.int32()),
+            key_value(pa.int64()),
+            (
+                "The rows differ from KEY_VALUE, version 3: "
+                "changed: `value.schema.type` from INT32 to INT64."
+            ),
+        ),
+    ],
+)
+def test_differences(registered: SchemaInfo, ours: SchemaInfo, said: str) -> None:
+    """What a refusal adds: kinds, fields by name, or that it is something else."""
+    assert difference(registered, ours) == said
+
+
+def test_a_topic_that_wants_a_schema(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Bytes go to none where the cluster enforces one: what to do is said."""
+    one = schemas(pool, BYTES)
+    one.choose([TOPIC])
+    reason = "Producers cannot connect or send message without a schema to topics"
+    error = BrokerError("refused", code="IncompatibleSchema", server_message=reason)
+    found = one.explained(TOPIC, error)
+    assert isinstance(found, SchemaError)
+    assert f"{TOPIC.full_name} takes no values without a schema" in str(found)

@@ -200,6 +200,27 @@ def test_rows_that_name_their_topics(scripted: ScriptedBroker) -> None:
     assert (second, between) == ([PARTITIONS[0]], 1)
 
 
+@pytest.mark.parametrize("encoding", ["text", "bytes"])
+def test_how_keys_travel(scripted: ScriptedBroker, encoding: str) -> None:
+    """Text as it is, or as bytes, as the option says; rows have the same keys."""
+    unbatched = {P + "batchingEnabled": "false", P + "keyEncoding": encoding}
+    rows = pa.record_batch({"value": [b"a", b"b", b"c"], "__key": ["k", "k", None]})
+    write(options_of(scripted, deliveryGuarantee="at-least-once", **unbatched), [rows])
+    plain = pa.record_batch({"value": [b"d"]})
+    write(options_of(scripted, deliveryGuarantee="at-least-once", **unbatched), [plain])
+    stored = [entry.metadata for name in PARTITIONS for entry in scripted.topics[name]]
+    is_bytes = encoding == "bytes"
+    keys = [
+        (one.partition_key, one.partition_key_b64_encoded)
+        for one in stored
+        if one.HasField("partition_key")
+    ]
+    assert keys == [("aw==" if is_bytes else "k", is_bytes)] * 2
+    found = read(scripted.url, {"topics": ",".join(PARTITIONS)})
+    assert sorted(row.value for row in found if row.key == b"k") == [b"a", b"b"]
+    assert sorted(row.value for row in found if row.key is None) == [b"c", b"d"]
+
+
 def test_rows_do_not_wait_for_slow_ones(scripted: ScriptedBroker) -> None:
     """What is there goes out when the next batch was slow to come."""
     stored: list[int] = []

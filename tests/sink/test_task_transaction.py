@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import COORDINATORS
-from pulsar_spark.errors import TransactionLostError, TransportError
+from pulsar_spark.errors import AuthError, TransactionLostError, TransportError
 from pulsar_spark.sink import task_transaction as module
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.txn import TxnId
@@ -19,6 +19,7 @@ from tests.client.test_transactions import answered
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
+    refuse,
     silence,
     usual,
 )
@@ -67,6 +68,19 @@ def test_it_is_over(
     scripted.expire(transaction.txn)
     with pytest.raises(TransactionLostError, match="Raise `transactionTimeoutMs`"):
         ask(transaction)
+
+
+def test_a_refusal_that_is_no_end(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The transaction may go on: it is not said to be lost."""
+    transaction = TaskTransaction.begin(pool, TTL_MS)
+    transaction.extend(TOPICS)
+    scripted.script("ADD_PARTITION_TO_TXN", refuse("AuthorizationError"))
+    with pytest.raises(AuthError):
+        transaction.confirm()
+    transaction.confirm()
+    assert transaction.txn in scripted.transactions
 
 
 def test_nobody_answers(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

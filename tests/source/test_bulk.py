@@ -179,6 +179,7 @@ def read(asked: Asked, form: str | None) -> Found:
         patch = stack.enter_context
         patch(mock.patch.object(entry_reader, "_IN_BULK", form is not None))
         patch(mock.patch.object(range_reader, "_PATIENCE_S", 0))
+        # What its consumers do not say is not there.
         patch(mock.patch.object(range_reader, "is_stored", return_value=False))
         patch(mock.patch.object(range_reader.Trail, "leave"))
         protocol = ClientProtocol(b"")

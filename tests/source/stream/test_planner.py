@@ -979,6 +979,22 @@ class TestChunks:
         assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 0)
         assert self.acknowledged(query, piece("v", 1)) == (LEDGER, 6)
 
+    @pytest.mark.parametrize("end", ["killed", "still there"])
+    def test_a_topic_that_is_said_to_be_empty(self, query: Query, end: str) -> None:
+        """For now: the query is ahead of its cursor, and its topic was ever so long."""
+        assert self.acknowledged(query, single(b"b"), piece("u", 0)) == (LEDGER, 0)
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 0)
+        if end == "killed":
+            query.kill()
+        query.broker.closing.add(BASE)
+        for _ in range(3):
+            assert not query.trigger()
+        asked = query.broker.requests["SUBSCRIBE"]
+        assert not query.trigger()
+        assert query.broker.requests["SUBSCRIBE"] == asked  # once is enough
+        query.broker.closing.clear()
+        assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 4)
+
     @pytest.mark.parametrize("crash", CRASHES)
     def test_after_a_crash(self, query: Query, crash: str) -> None:
         """Also where the process that comes next has a micro-batch to run again."""
@@ -1834,6 +1850,24 @@ class TestStop:
         query.trigger()
         query.planner.stop()
         assert [len(two.durable(name)) for name in (P0, P1)] == [0, 1]
+
+    def test_it_stays_where_the_pattern_no_longer_matches(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """The same by `topicsPattern`."""
+        names = [f"persistent://public/default/{letter}" for letter in "abc"]
+        for name in names:
+            scripted.add_topic(name, [single(b"a")])
+        query = queries(deleteSubscriptionOnStop="true")
+        del query.options["topic"]
+        query.options["topicsPattern"] = "public/default/[ab]"
+        query.drain()
+        assert all_rows(query) == [(name, LEDGER, 0, 0) for name in names[:2]]
+        query.kill()
+        query.options["topicsPattern"] = "public/default/[ac]"
+        query.trigger()
+        query.planner.stop()
+        assert [len(scripted.durable(name)) for name in names] == [0, 1, 0]
 
     def test_before_anything_was_asked(self, two: ScriptedBroker, queries: Any) -> None:
         """There is nothing to let go of."""

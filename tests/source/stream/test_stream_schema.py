@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema with which a stream goes on, across restarts and changes of its topics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.options import parse_read_options
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
+from pulsar_spark.source.query_schema import find_schema, value_columns_of
+from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+from pulsar_spark.source.stream.stream_schema import StreamSchema, hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_spark.client.pool import ConnectionPool
+    from tests.support.scripted_broker import ScriptedBroker
+
+TOPIC = "persistent://public/default/t"
+BYTES = pa.schema([("value", pa.binary())])
+IDS = pa.schema([("id", pa.int64())])
+ID, NAME, MAIL = (
+    {"name": name, "type": type_}
+    for name, type_ in (("id", "long"), ("name", "string"), ("mail", "string"))
+)
+
+
+def record(*fields: dict[str, Any], **more: Any) -> str:
+    """The text of a record."""
+    return json.dumps({"type": "record", "name": "R", "fields": fields, **more})
+
+
+@pytest.fixture
+def load(pool: ConnectionPool) -> Callable[..., StreamSchema]:
+    """Loads the query as a new process does, with the columns given or the topics'."""
+
+    def load(columns: pa.Schema | None = None, **given: str) -> StreamSchema:
+        given = {"service.url": "pulsar://unused:1", "topics": "t", **given}
+        options = parse_read_options(given, streaming=True)
+        if columns is not None:
+            return StreamSchema(pool, options, columns, None)
+        found = find_schema(pool, options)
+        return StreamSchema(pool, options, value_columns_of(found) or BYTES, found)
+
+    return load
+
+
+def kept(pin: SchemaPin | None) -> SchemaPin | None:
+    """The pin as it comes back out of a checkpoint."""
+    offset = StreamOffset[LastRead]("s", {}, schema=pin)
+    return read_offset(json.loads(json.dumps(offset.to_json()))).schema
+
+
+def number_of(schema: StreamSchema) -> int | None:
+    """The version with which it goes on; None for bytes."""
+    info = schema.info
+    return None if info is None else int.from_bytes(info.version, "big")
+
+
+def begin(load: Callable[..., StreamSchema], *columns: Any) -> SchemaPin | None:
+    """Runs a query for the first time; returns what its checkpoint keeps."""
+    schema = load(*columns)
+    schema.begin()
+    return kept(schema.pin)
+
+
+def test_it_begins_with_the_latest(
+    scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+) -> None:
+    """And keeps which one that is: where, by which number, and what it says."""
+    scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+    latest = scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, NAME))
+    pin = begin(load)
+    assert pin == SchemaPin("AVRO", TOPIC, 1, hash_of(latest))
+
+
+class TestChosenByTheTopics:
+    """A query that has the columns of its topics' schema."""
+
+    def test_a_change_that_no_column_sees(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Goes on with the schema that it began with; it is looked up once."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, doc="the same"))
+        schema = load()
+        schema.go_on(pin)
+        assert number_of(schema) == 0
+        assert schema.pin == pin
+        scripted.requests.clear()
+        schema.go_on(pin)
+        schema.go_on(None)
+        assert not scripted.requests
+
+    def test_a_change_of_columns(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Is an error that says which, and both cures; each of them works."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, NAME))
+        pin = begin(load)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, MAIL))
+        with pytest.raises(SchemaError) as caught:
+            load().go_on(pin)
+        text = str(caught.value)
+        assert f"began with version 0 of the schema of {TOPIC}, AVRO, and " in text
+        assert f"have moved on to version 1 of the schema of {TOPIC}, AVRO: " in text
+        assert "`mail` string is new, `name` is gone. Set `schemaVersion` 0 " in text
+        assert "or set `schemaVersion` to latest" in text
+        for version, number in (("0", 0), ("latest", 1)):
+            schema = load(schemaVersion=version)
+            schema.go_on(pin)
+            assert number_of(schema) == number
+            assert (schema.pin == pin) == (number == 0)
+
+    def test_bytes_first_and_a_schema_later(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The query had bytes: it is told how to go on with these."""
+        scripted.add_topic(TOPIC)
+        pin = begin(load)
+        assert pin == SchemaPin("NONE")
+        schema = load()
+        schema.go_on(pin)
+        assert schema.info is None
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        with pytest.raises(SchemaError) as caught:
+            load().go_on(pin)
+        text = str(caught.value)
+        assert "The stream began with no schema, and the topics have moved on" in text
+        assert "`id` int64 is new, `value` is gone" in text
+        assert 'Set `.schema("value BINARY, ...")` to go on' in text
+        schema = load(BYTES)
+        schema.go_on(pin)
+        assert schema.info is None
+
+    def test_bytes_whatever_the_topics_have(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """With ``allowDifferentTopicSchemas`` nothing is kept: nothing can change."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = load(allowDifferentTopicSchemas="true")
+        schema.begin()
+        assert (schema.info, schema.pin) == (None, None)
+        assert not scripted.requests
+
+    def test_a_topic_made_again(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Its numbers begin again: the text counts, not the number."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(MAIL))
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load)
+        assert pin is not None
+        assert pin.version == 1
+        del scripted.schemas[TOPIC]
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = load()
+        schema.go_on(pin)
+        assert number_of(schema) == 0
+        assert schema.pin is not None
+        assert (schema.pin.version, schema.pin.hash) == (0, pin.hash)
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_a_schema_that_nobody_knows_any_more(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        is_new: bool,
+    ) -> None:
+        """Deleted, or of a topic that is another one: an error, no other's columns."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load)
+        del scripted.schemas[TOPIC]
+        if is_new:
+            scripted.add_schema(TOPIC, SchemaType.AVRO, record(NAME))
+        with pytest.raises(SchemaError) as caught:
+            load().go_on(pin)
+        text = str(caught.value)
+        assert f"version 0 of the schema of {TOPIC}, AVRO, which the cluster " in text
+        assert "does not know any more" in text
+        assert "use a new checkpoint location" in text
+
+    def test_an_offset_without_a_schema(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """As older versions wrote them: the schema of now, and kept from now on."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = load()
+        schema.go_on(None)
+        assert number_of(schema) == 0
+        assert schema.pin is not None
+
+
+class TestChosenByTheUser:
+    """A query whose columns the user chose, by ``.schema(...)``."""
+
+    def test_columns_that_it_began_with(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The schema stays the one that it began with as long as that has them."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load, IDS)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, MAIL))
+        schema = load(IDS)
+        schema.go_on(pin)
+        assert number_of(schema) == 0
+
+    def test_columns_that_only_a_later_one_has(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """So a column can be added to a query without a new checkpoint."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load, IDS)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, MAIL))
+        wider = pa.schema([("id", pa.int64()), ("mail", pa.string())])
+        schema = load(wider)
+        schema.go_on(pin)
+        assert number_of(schema) == 1
+        assert schema.pin != pin
+
+    def test_a_schema_that_nobody_knows_any_more(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The latest will do, as the user said what is wanted."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load, IDS)
+        del scripted.schemas[TOPIC]
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(NAME, ID))
+        schema = load(IDS)
+        schema.go_on(pin)
+        assert schema.info is not None
+        assert b"name" in schema.info.data
+
+    def test_columns_that_no_version_has(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The error is about the latest."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(NAME))
+        pin = begin(load, pa.schema([("name", pa.string())]))
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(MAIL))
+        with pytest.raises(SchemaError, match=r"made of version 1 of .*: .*`id`"):
+            load(IDS).go_on(pin)
+
+    def test_bytes(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Have no schema to keep, and no later one is told of."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = load(BYTES)
+        schema.begin()
+        assert (schema.info, schema.pin) == (None, None)
+
+
+class TestLooking:
+    """Topics that move on while a stream runs."""
+
+    def run(self, load: Callable[..., StreamSchema], **options: str) -> StreamSchema:
+        """A stream that has begun."""
+        schema = load(**options)
+        schema.begin()
+        return schema
+
+    def test_each_version_is_told_once(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Which topic, which version, and what would change; not for what is alike."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = self.run(load)
+        partitions = [f"{TOPIC}-partition-{index}" for index in range(3)]
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, doc="the same"))
+        schema.look(partitions)
+        assert caplog.messages == []
+        for fields in ((ID, NAME), (ID, MAIL)):
+            scripted.add_schema(TOPIC, SchemaType.AVRO, record(*fields))
+            schema.look(partitions)
+            schema.look(partitions)
+        assert caplog.messages == [
+            f"{TOPIC} has moved on to version {number} of the schema of {TOPIC}, AVRO "
+            f"(`{name}` string is new). The stream goes on with the columns that it "
+            "began with, and reads what it can as these."
+            for number, name in ((2, "name"), (3, "mail"))
+        ]
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda broker: broker.schemas.clear(), "to no schema. The stream"),
+            (lambda broker: broker.delete_schema(TOPIC), "to no schema. The stream"),
+            (
+                lambda broker: broker.add_schema(TOPIC, SchemaType.AVRO, "{"),
+                ", AVRO (There are no columns for version 1 of",
+            ),
+            # The same columns, and other values.
+            (
+                lambda broker: broker.add_schema(TOPIC, SchemaType.JSON, record(ID)),
+                f"of {TOPIC}, JSON. The stream",
+            ),
+        ],
+        ids=["gone", "deleted", "damaged", "JSON"],
+    )
+    def test_what_it_moved_on_to(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        caplog: pytest.LogCaptureFixture,
+        change: Callable[[ScriptedBroker], None],
+        said: str,
+    ) -> None:
+        """No schema, one without columns, or one of another type."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = self.run(load)
+        change(scripted)
+        schema.look([TOPIC])
+        (message,) = caplog.messages
+        assert said in message
+
+    @pytest.mark.parametrize(
+        ("options", "asks"),
+        [
+            ({}, True),
+            ({"schemaVersion": "latest"}, True),
+            ({"schemaVersion": "0"}, False),
+            ({"allowDifferentTopicSchemas": "true"}, False),
+        ],
+    )
+    def test_who_is_not_told(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        options: dict[str, str],
+        asks: bool,
+    ) -> None:
+        """Who wants one version, or bytes: no broker is asked."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        schema = self.run(load, **options)
+        scripted.requests.clear()
+        schema.look([TOPIC])
+        assert scripted.requests["GET_SCHEMA"] == asks
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SchemaInfo(SchemaType.JSON, b"{}", {"a": "b"}),
+        SchemaInfo(SchemaType.AVRO, b"[]", {"a": "b"}),
+        SchemaInfo(SchemaType.AVRO, b"{}", {"a": "c"}),
+        SchemaInfo(SchemaType.AVRO, b"{}"),
+    ],
+)
+def test_a_hash_of_all_that_a_schema_says(other: SchemaInfo) -> None:
+    """Type, text and properties count, and not the number of its version."""
+    one = SchemaInfo(SchemaType.AVRO, b"{}", {"a": "b"})
+    again = SchemaInfo(SchemaType.AVRO, b"{}", {"a": "b"}, version_bytes(5))
+    assert hash_of(one) == hash_of(again) != hash_of(other)
