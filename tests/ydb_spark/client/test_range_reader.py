@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -281,8 +282,10 @@ def test_token_is_renewed_in_the_stream(
         found += [m.data for part in batches for m in part.messages]
         if turn == 1:
             monkeypatch.setenv("YDB_TEST_TOKEN", "two")
-        if turn == 4:
-            service.faults.add(Fault(At.TOKEN, status=400020))
+        state = one._token._sent, one._token._is_on_its_way
+        if state == ("two", False):  # it was answered
+            if os.environ["YDB_TEST_TOKEN"] == "two":
+                service.faults.add(Fault(At.TOKEN, status=400020))
             monkeypatch.setenv("YDB_TEST_TOKEN", "three")
     channel.close()
     assert found == BODIES
