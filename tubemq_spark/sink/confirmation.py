@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tubemq_spark.client.brokers import register_on
 from tubemq_spark.client.connection import Connection
@@ -33,7 +34,8 @@ M = TypeVar("M")
 GROUPS = ("spark-flush", *(f"spark-flush-{number}" for number in range(1, 8)))
 
 
-class Stored(NamedTuple, Generic[M]):
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[M]):
     """A message that a broker has acknowledged.
 
     Attributes:
