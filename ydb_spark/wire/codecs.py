@@ -32,6 +32,9 @@ MAX_BODY_BYTES = 128 << 20
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
+#: Bodies are decoded in pieces of this size.
+_PIECE_BYTES = 64 << 10
+
 
 def codec_name(number: int) -> str:
     """Return what a codec is called in messages."""
@@ -79,13 +82,18 @@ def decode(codec: int, body: bytes, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
 def _plain(name: str, body: bytes, limit_bytes: int) -> bytes:
     if not body:
         raise CorruptMessageError(f"its body is no {name}: it is empty")
+    plain = bytearray()
+    # Arrow's own read allocates all that it may come to, and where it fails it keeps
+    # that for ever.
+    piece = bytearray(_PIECE_BYTES)
     try:
         with pa.input_stream(pa.BufferReader(body), compression=name) as stream:
-            plain = stream.read(limit_bytes + 1)
+            while size_bytes := stream.readinto(piece):
+                plain += memoryview(piece)[:size_bytes]
+                if len(plain) > limit_bytes:
+                    raise _too_large(limit_bytes)
     except (OSError, ValueError) as error:
         raise CorruptMessageError(f"its body is no {name}: {error}") from None
-    if len(plain) > limit_bytes:
-        raise _too_large(limit_bytes)
     return bytes(plain)
 
 

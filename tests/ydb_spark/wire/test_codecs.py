@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import resource
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -53,6 +56,23 @@ def test_broken(codec: int, data: st.DataObject):
     )
     with pytest.raises(CorruptMessageError):
         decode(codec, broken)
+
+
+def address_space_mib() -> int:
+    """How much of it this process has taken."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize() >> 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is asked of /proc")
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_broken_ones_take_no_room(codec: int):
+    """Not what they might have become, for each of them."""
+    before = address_space_mib()
+    for _ in range(20):
+        with pytest.raises(CorruptMessageError):
+            decode(codec, b"nonsense")
+    assert address_space_mib() - before < 128
 
 
 @pytest.mark.parametrize("codec", [GZIP, ZSTD])
