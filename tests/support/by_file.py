@@ -31,11 +31,20 @@ def unit_of(test: str) -> str:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what gives whole units to the processes of xdist, in their order."""
+    """Return what gives whole units to the processes of xdist.
+
+    Those that wait for a JVM come first. Every second process begins at the other end:
+    beside what waits there is something that computes.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByUnit(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return unit_of(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if self.nodes.index(node) % 2:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
     return ByUnit(config, log)
