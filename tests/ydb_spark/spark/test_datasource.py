@@ -300,3 +300,16 @@ def test_columns_that_cannot_be_written(spark: SparkSession, options: dict[str, 
     frame = spark.sql("SELECT 1 AS data, 2 AS other")
     with pytest.raises(Exception, match=r"YDB_SCHEMA.*`other` cannot be written"):
         frame.write.format("ydb_topic").options(**options).mode("append").save()
+
+
+def test_message_groups(
+    spark: SparkSession, service: TopicService, options: dict[str, str]
+):
+    """Each group of a column is written in its order, by a session of its own."""
+    frame = spark.range(0, 60, 1, 1).selectExpr(
+        "concat('row ', id) AS data", "concat('group ', id % 3) AS message_group_id"
+    )
+    frame.write.format("ydb_topic").options(**options).option(
+        "partitioning", "message_group_id"
+    ).option("deliveryGuarantee", "at-least-once").mode("append").save()
+    assert bodies(service) == expected(60)
