@@ -12,11 +12,21 @@ Seen on 4.0.7, for a topic whose ledger 7 (8 entries) is followed by ledger 11::
     7:3            7:2      the entry before the one asked for
     11:0           7:7
     7:3, ledger 7 trimmed   11:-1    not before 7:3, so 7:3 is gone
+
+The place comes from the ledgers; the last message from what the broker would deliver at
+that moment. Of a topic that it is giving away it says that there is none, as it does of
+one whose entries are all aborted or in open transactions::
+
+    last     place of a reader from earliest, from latest
+    -1:-1    7:-1   7:-1    nothing is stored
+    -1:-1    14:-1  13:1    nothing is left
+    -1:-1    7:-1   7:4     is asked again, on a broker that serves it then
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,7 +34,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import AskAgainError, PulsarSparkError, TopicNotFoundError
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
@@ -33,6 +43,13 @@ from spark_topics.client.retry import Retry, ask_all
 #: How often in its time the last message is asked for. A broker that gives a topic away
 #: may forget a question about it, and answers the next one elsewhere.
 _QUESTIONS = 3
+
+#: How many times it must be said that nothing of what is stored can be delivered, each
+#: time to a new reader: a topic that is being given away takes none.
+_CERTAIN_AFTER = 3
+
+#: What was found of topic partitions, or why not, by full name.
+_Answers = dict[str, TopicPositions | PulsarSparkError]
 
 
 class PositionLookup:
@@ -78,11 +95,12 @@ class PositionLookup:
             TopicNotFoundError: A topic partition does not exist.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
+        doubts: Counter[str] = Counter()
 
         def ask(
             names: list[str],
         ) -> dict[str, TopicPositions | None | PulsarSparkError]:
-            answers = self._round(names, starts)
+            answers = self._certain(self._round(names, starts), doubts)
             is_absent = {
                 name: absent_ok and isinstance(answer, TopicNotFoundError)
                 for name, answer in answers.items()
@@ -104,13 +122,41 @@ class PositionLookup:
         Raises:
             PulsarSparkError: As `from_message_ids`.
         """
-        return ask_all(
-            times_ms, lambda topics: self._time_round(topics, times_ms), self._retry()
-        )
+        doubts: Counter[str] = Counter()
 
-    def _time_round(
-        self, topics: list[str], times_ms: Mapping[str, int]
-    ) -> dict[str, TopicPositions | PulsarSparkError]:
+        def ask(topics: list[str]) -> _Answers:
+            return self._certain(self._time_round(topics, times_ms), doubts)
+
+        return ask_all(times_ms, ask, self._retry())
+
+    def _certain(self, answers: _Answers, doubts: Counter[str]) -> _Answers:
+        """Take no answer for certain that says nothing of what is stored can be read.
+
+        Args:
+            answers: Of a round.
+            doubts: How often that was said of each topic partition; is added to.
+        """
+        nothing = {
+            topic: answer.before.position
+            for topic, answer in answers.items()
+            if isinstance(answer, TopicPositions) and answer.last is None
+            # What does not exist yet has no place either.
+            if answer.before != EARLIEST
+        }
+        found = self._round([*nothing], dict.fromkeys(nothing, LATEST))
+        for topic, latest in found.items():
+            if isinstance(latest, PulsarSparkError):
+                answers[topic] = latest
+            elif latest.before.position > nothing[topic]:
+                doubts[topic] += 1
+                if doubts[topic] < _CERTAIN_AFTER:
+                    answers[topic] = AskAgainError(
+                        f"The broker of {topic} has nothing to deliver of what is "
+                        "stored, as while it gives a topic away."
+                    )
+        return answers
+
+    def _time_round(self, topics: list[str], times_ms: Mapping[str, int]) -> _Answers:
         """Ask twice, because a broker may forget a reader's position after its seek.
 
         A reader that was forgotten (the topic moved in between) begins at its initial
@@ -132,8 +178,10 @@ class PositionLookup:
         topics: list[str],
         starts: Mapping[str, MessageId],
         seek: _TimeSeek | None = None,
-    ) -> dict[str, TopicPositions | PulsarSparkError]:
+    ) -> _Answers:
         """Ask about the topics once, each step for all of them together."""
+        if not topics:
+            return {}
         with ConsumerSet(self._pool, TopicConsumer) as probes:
             probes.connect(topics)
             names = {
@@ -159,15 +207,13 @@ class PositionLookup:
                     ),
                 )
             last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)
-        answers: dict[str, TopicPositions | PulsarSparkError] = {
+        answers: _Answers = {
             topic: read_positions(reply) for topic, reply in last.items()
         }
         answers.update(probes.take_failures())
         return answers | self._never_written(answers)
 
-    def _never_written(
-        self, answers: Mapping[str, TopicPositions | PulsarSparkError]
-    ) -> dict[str, TopicPositions]:
+    def _never_written(self, answers: _Answers) -> dict[str, TopicPositions]:
         """Return the positions of partitions that do not exist yet."""
         missing = [
             topic
@@ -195,7 +241,11 @@ def _agreed(
             return positions
     assert isinstance(earliest, TopicPositions)
     assert isinstance(latest, TopicPositions)
-    if earliest.before == latest.before or (earliest.is_empty and latest.is_empty):
+    if earliest.is_empty and latest.is_empty:
+        # Nothing is that late, and each stands where the topic ended when it was asked.
+        # The former was not forgotten: it would be at the topic's beginning.
+        return earliest
+    if earliest.before == latest.before:
         return latest
     return AskAgainError("The topic moved to another broker during a seek.")
 

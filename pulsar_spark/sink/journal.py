@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup, read_positions
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.errors import (
     CommitLogError,
@@ -25,7 +26,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, Request
@@ -82,6 +83,7 @@ class Journal:
         self._subscription = f"{subscription_prefix}{_SUBSCRIPTION}"
         self._pool = pool
         self._options = pool.options
+        self._positions = PositionLookup(pool, subscription_prefix=subscription_prefix)
 
     def append(self, message: bytes) -> None:
         """Append a message; return when it is stored.
@@ -103,9 +105,7 @@ class Journal:
             BrokerError: With the code ``ConsumerBusy`` if another process reads it.
             PulsarSparkError: The topic cannot be read.
         """
-        messages = self._reading(
-            lambda group: _read(group, self.topic, self._patience_s)
-        )
+        messages = self._reading(self._read)
         return [(one.message_id, one.payload) for one in messages]
 
     def look(self) -> list[Stored]:
@@ -128,7 +128,7 @@ class Journal:
                         lambda one: one.subscribe(name, durable=False, start=EARLIEST)
                     )
                     _check(group)
-                    return _read(group, self.topic, self._patience_s)
+                    return self._read(group)
             except PulsarSparkError as error:
                 retry.pause(error)
 
@@ -156,7 +156,7 @@ class Journal:
         Raises:
             PulsarSparkError: As ``read``.
         """
-        return self._reading(lambda group: _last(group, self.topic))
+        return self._reading(self._last)
 
     @property
     def _patience_s(self) -> float:
@@ -195,6 +195,51 @@ class Journal:
                     with self._producers():
                         continue  # it is there now
                 retry.pause(error)
+
+    def _last(self, group: ConsumerSet[_Consumer]) -> MessageId | None:
+        """Return the last message that can be delivered, None if all is forgotten."""
+        answers = group.step(lambda one: one.get_last())
+        _check(group)
+        at = read_positions(answers[self.topic])
+        if at.last is None:
+            # A broker says so of a topic that it gives away, too.
+            found = self._positions.from_message_ids({self.topic: EARLIEST})
+            at = TopicPositions(at.before, found[self.topic].last)
+        return None if at.is_empty else at.last
+
+    def _read(self, group: ConsumerSet[_Consumer]) -> list[Stored]:
+        last = self._last(group)
+        if last is None:
+            return []
+        topic, patience_s = self.topic, self._patience_s
+        consumer = group.members[topic]
+        messages: list[Stored] = []
+        permits = 0
+        while not messages or messages[-1].message_id.position < last.position:
+            if permits <= 0:
+                consumer.connection.grant(consumer.consumer_id, _PERMITS)
+                permits = _PERMITS
+            with consumer.arrived:
+                some = consumer.arrived.wait_for(
+                    lambda: (
+                        consumer.deliveries
+                        or not consumer.is_open
+                        or consumer.is_too_much
+                    ),
+                    patience_s,
+                )
+                deliveries, consumer.deliveries = consumer.deliveries, []
+            if consumer.is_too_much:
+                raise CommitLogError(
+                    f"{topic} holds more than {consumer.arrived_bytes:,} bytes that "
+                    "were not forgotten, which is no log of ours. If it is, raise "
+                    "`pulsar.client.memoryLimitBytes`."
+                )
+            if not some or not consumer.is_open:
+                raise _silent(topic, patience_s)
+            permits -= len(deliveries)
+            messages += [_message(one, topic) for one in deliveries]
+        return messages
 
 
 class _Consumer(TopicConsumer):
@@ -238,47 +283,6 @@ def _check(group: ConsumerSet[Any]) -> None:
 
 def _acknowledge(group: ConsumerSet[_Consumer], last: MessageId) -> None:
     group.step(lambda one: commands.ack_cumulative(one.consumer_id, last))
-
-
-def _last(group: ConsumerSet[_Consumer], topic: str) -> MessageId | None:
-    """Return the last message that can be delivered, None where all is forgotten."""
-    answers = group.step(lambda one: one.get_last())
-    _check(group)
-    last = commands.from_message_id_data(answers[topic].last_message_id)
-    done = commands.from_message_id_data(answers[topic].consumer_mark_delete_position)
-    return last if last.position > done.position else None
-
-
-def _read(group: ConsumerSet[_Consumer], topic: str, patience_s: float) -> list[Stored]:
-    last = _last(group, topic)
-    if last is None:
-        return []
-    consumer = group.members[topic]
-    messages: list[Stored] = []
-    permits = 0
-    while not messages or messages[-1].message_id.position < last.position:
-        if permits <= 0:
-            consumer.connection.grant(consumer.consumer_id, _PERMITS)
-            permits = _PERMITS
-        with consumer.arrived:
-            some = consumer.arrived.wait_for(
-                lambda: (
-                    consumer.deliveries or not consumer.is_open or consumer.is_too_much
-                ),
-                patience_s,
-            )
-            deliveries, consumer.deliveries = consumer.deliveries, []
-        if consumer.is_too_much:
-            raise CommitLogError(
-                f"{topic} holds more than {consumer.arrived_bytes:,} bytes that were "
-                "not forgotten, which is no log of ours. If it is, raise "
-                "`pulsar.client.memoryLimitBytes`."
-            )
-        if not some or not consumer.is_open:
-            raise _silent(topic, patience_s)
-        permits -= len(deliveries)
-        messages += [_message(one, topic) for one in deliveries]
-    return messages
 
 
 def _message(one: Delivery, topic: str) -> Stored:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -95,11 +95,11 @@ def test_a_busy_broker_is_asked_again(
     scripted: ScriptedBroker, positions: PositionLookup
 ) -> None:
     """Topics that move, brokers that are overloaded, cut connections: all pass."""
-    scripted.add_topic(TOPIC)
+    scripted.add_topic(TOPIC, [single(b"a")])
     scripted.script("LOOKUP", refuse("TooManyRequests"))
     scripted.script("SUBSCRIBE", refuse("ServiceNotReady"), cut)
     scripted.script("GET_LAST_MESSAGE_ID", refuse("MetadataError"))
-    assert positions.from_message_ids({TOPIC: EARLIEST})[TOPIC].is_empty
+    assert not positions.from_message_ids({TOPIC: EARLIEST})[TOPIC].is_empty
     assert scripted.requests["SUBSCRIBE"] == 4
 
 
@@ -183,6 +183,73 @@ def test_a_broker_that_forgets_a_seek_is_noticed(
     found = positions.from_times({TOPIC: 150})[TOPIC]
     assert found.first == MessageId(LEDGER, 1)
     assert scripted.requests["SEEK"] == 4
+
+
+def moves_after(scripted: ScriptedBroker, answers: int) -> None:
+    """Let a topic be given away until so many questions for its end were answered."""
+
+    def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        usual(broker, session, command)
+        broker.closing.clear()
+        broker.close_consumers(TOPIC)
+
+    scripted.closing.add(TOPIC)
+    scripted.script("GET_LAST_MESSAGE_ID", *[usual] * (answers - 1), then_moves)
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3, 4])
+def test_a_topic_that_is_being_given_away(
+    scripted: ScriptedBroker, positions: PositionLookup, answers: int
+) -> None:
+    """Its broker says that nothing is there: it is asked again."""
+    scripted.add_topic(TOPIC, [single(b"a"), single(b"b")])
+    moves_after(scripted, answers)
+    found = positions.from_message_ids({TOPIC: EARLIEST})[TOPIC]
+    assert (found.first, found.last) == (MessageId(LEDGER, 0), MessageId(LEDGER, 1))
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+@pytest.mark.parametrize(("time_ms", "first"), [(150, 1), (999, 2)])
+def test_by_time_while_it_is_given_away(
+    scripted: ScriptedBroker,
+    positions: PositionLookup,
+    answers: int,
+    time_ms: int,
+    first: int,
+) -> None:
+    """Nothing is that late only where there is something earlier."""
+    entries = [single(b"", publish_time=at_ms) for at_ms in (100, 200)]
+    scripted.add_topic(TOPIC, entries)
+    moves_after(scripted, answers)
+    found = positions.from_times({TOPIC: time_ms})[TOPIC]
+    assert (found.first, found.is_empty) == (MessageId(LEDGER, first), first == 2)
+
+
+def test_by_time_where_the_later_probe_is_forgotten_too(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """One probe is told that nothing is there, the other one begins at the end."""
+    entries = [single(b"", publish_time=at_ms) for at_ms in (100, 200)]
+    scripted.add_topic(TOPIC, entries)
+
+    def forget(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        usual(broker, session, command)
+        broker._places.clear()
+
+    scripted.script("SEEK", usual, forget, usual)
+    moves_after(scripted, 1)
+    found = positions.from_times({TOPIC: 150})[TOPIC]
+    assert found.first == MessageId(LEDGER, 1)
+
+
+def test_what_is_stored_and_never_delivered(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """As where all was aborted. It is certain once it was said often enough."""
+    scripted.add_topic(TOPIC, [single(b"a")])
+    scripted.closing.add(TOPIC)
+    assert positions.from_message_ids({TOPIC: EARLIEST})[TOPIC].is_empty
+    assert scripted.requests["GET_LAST_MESSAGE_ID"] == 6
 
 
 @pytest.mark.parametrize("refusals", [1, 2])

@@ -259,6 +259,24 @@ class TestRead:
         assert messages(impatient) == [b"a"]
         assert closed == [1]
 
+    @pytest.mark.parametrize("answers", [1, 2])
+    def test_a_broker_that_gives_it_away(
+        self, scripted: ScriptedBroker, journal: Journal, answers: int
+    ) -> None:
+        """It says that nothing is there, which is not taken for what was decided."""
+        journal.append(b"decided")
+
+        def then_moves(
+            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+        ) -> None:
+            usual(broker, session, command)
+            broker.closing.clear()
+            broker.close_consumers(TOPIC)
+
+        scripted.closing.add(TOPIC)
+        scripted.script("GET_LAST_MESSAGE_ID", *[usual] * (answers - 1), then_moves)
+        assert messages(journal) == [b"decided"]
+
     def test_somebody_else_reads_it(
         self, scripted: ScriptedBroker, impatient: Journal
     ) -> None:

@@ -99,8 +99,11 @@ class TopicSet(Generic[P, OffsetT]):
                 else:
                     self._gone.discard(name)
                     self._go_on(name, begins[name], status.after)
-                    statuses[name] = self._within_target(name, status)
-        return statuses
+                    statuses[name] = status
+        return {
+            name: self._within_target(name, status)
+            for name, status in (statuses | self._asked_again(statuses)).items()
+        }
 
     def _discover(self) -> None:
         if self._target is not None:
@@ -130,6 +133,27 @@ class TopicSet(Generic[P, OffsetT]):
             self._starts[name] = after
         if after < begin:
             self._unreached[name] = begin
+
+    def _asked_again(
+        self, statuses: Mapping[str, PartitionStatus[P]]
+    ) -> dict[str, PartitionStatus[P]]:
+        """Return a surer status of those that have nothing, and should have a target.
+
+        A query that reads what is stored ends when nothing is left, and brokers may say
+        so while topics move. Any other query just looks again.
+        """
+        target = self._target or {}
+        names = [
+            name
+            for name, status in statuses.items()
+            if status.last is None
+            and (wanted := target.get(name)) is not None
+            and status.after < wanted
+        ]
+        found = self._edges(names) if names else {}
+        return {
+            name: replace(statuses[name], last=at.last) for name, at in found.items()
+        }
 
     def _within_target(
         self, name: str, status: PartitionStatus[P]

@@ -94,6 +94,42 @@ def test_a_target() -> None:
     assert lasts == {A: 4, B: -1}
 
 
+class Hiding(NumberCluster):
+    """A visit sees nothing in what moves just then."""
+
+    moves = frozenset({A, B})
+
+    def status(
+        self, begins: Mapping[str, Offset]
+    ) -> dict[str, PartitionStatus[Offset] | None]:
+        """As usual, but for those."""
+        return {
+            name: status and PartitionStatus(status.after, None)
+            if name in self.moves
+            else status
+            for name, status in super().status(begins).items()
+        }
+
+
+def test_a_target_is_not_given_up_where_nothing_is_seen() -> None:
+    """A query that ends there asks again; any other just looks later."""
+    cluster = Hiding(a=(0, 5), b=(0, 5), c=(0, 0))
+    topics = topics_of(cluster)
+    begins = {A: Offset(1), B: Offset(4), "c": Offset(-1)}
+    assert {n: s.last for n, s in topics.visit(begins).items()} == {
+        A: None,
+        B: None,
+        "c": -1,
+    }
+    topics.fix()
+    cluster.logs[A] = (0, 9)
+    assert {n: s.last for n, s in topics.visit(begins).items()} == {
+        A: 4,
+        B: None,  # read up to its target
+        "c": -1,
+    }
+
+
 @pytest.mark.parametrize("asked", [2, 4])
 def test_reading_goes_on_elsewhere(asked: int) -> None:
     """Later where rows are gone, earlier where they never were; until that is read."""
