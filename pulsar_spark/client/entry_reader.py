@@ -259,6 +259,11 @@ class EntryReader:
             self._lost(error)
             return None
 
+    def come_back(self, why: str) -> None:
+        """Subscribe anew behind the last entry handed on."""
+        self._drop_taken()
+        self._lost(TransportError(f"{self.topic_partition}: {why}"))
+
     def close(self) -> None:
         """End the reader; the broker forgets it as soon as it hears of that."""
         self._on_start = None  # who made this one goes at once, with all that it holds
@@ -282,12 +287,8 @@ class EntryReader:
         if self._repeats < _MOST_REPEATS:
             return
         self._repeats = 0
-        self._drop_taken()
-        self._lost(
-            TransportError(
-                f"{self.topic_partition}: the broker sent {_MOST_REPEATS} entries in a "
-                "row that it had sent before."
-            )
+        self.come_back(
+            f"the broker sent {_MOST_REPEATS} entries in a row that it had sent before."
         )
 
     def _refill(self, deadline: float) -> bool:

@@ -28,6 +28,7 @@ from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options.encryption import DecryptionOptions
 from pulsar_spark.source import compaction, hidden
+from pulsar_spark.source.gaps import Gaps
 from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.probe import is_stored
 from pulsar_spark.source.ranges import TopicRange, check_start
@@ -124,9 +125,6 @@ class RangeReader:
         self._known_end: MessageId | None = None
         self._has_lost = False
         self._begin = range_.start.first_chunk or range_.start
-        self._trail = Trail(
-            pool, range_.topic_partition, settings.reader.subscription_prefix
-        )
         self.reader = EntryReader(
             pool,
             range_.topic_partition,
@@ -136,6 +134,10 @@ class RangeReader:
             on_start=None if settings.reader.read_compacted else self._check_start,
             served_by=served_by,
         )
+        self._trail = Trail(
+            pool, range_.topic_partition, settings.reader.subscription_prefix
+        )
+        self._gaps = Gaps(pool, range_.topic_partition, settings.reader, self.reader)
 
     def begin(self) -> None:
         """See ``EntryReader.begin``."""
@@ -211,7 +213,7 @@ class RangeReader:
                 is_behind = isinstance(stored, StoredEntry) and stored.position > end
                 if is_behind and self._has_no_end():
                     return
-                self._follow(before or self._came_from(stored))
+                self._follow(before, stored)
                 if is_behind:
                     return
                 yield stored
@@ -228,6 +230,7 @@ class RangeReader:
             if not exhausted and silences >= look_at:
                 if self._is_hidden():
                     return
+                self._come_back_if_moved()
                 look_at *= 2
             if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
                 trouble = self.reader.trouble
@@ -251,20 +254,47 @@ class RangeReader:
             return stored.deliveries.position(stored.first)
         return stored.position
 
-    def _follow(self, before: tuple[int, int]) -> None:
-        """See to it that nothing is gone between a place and the entry that came next.
+    def _follow(
+        self, before: tuple[int, int] | None, stored: StoredEntry | EntryRun
+    ) -> None:
+        """See to it that nothing is gone between a place and what came next.
 
-        Compaction takes ledgers, too, of which the compacted topic has what is wanted.
+        Compaction takes entries and ledgers, too, of which the compacted topic has what
+        is wanted.
+
+        Args:
+            before: The last position that was read; None at the beginning.
+            stored: What came.
         """
-        now = self.reader.position
-        if now is None or now[0] == before[0] or self._settings.reader.read_compacted:
+        if self._settings.reader.read_compacted:
             return
-        self._trail.leave(before)
-        if self._trail.is_due:
-            self._looks_at_trail(is_alone=False)
+        wanted = (before[0], before[1] + 1) if before else self._begin.position
+        self._gaps.note(wanted, stored)
+        if self._gaps.is_due:
+            self._look_at_gaps()
+        before, now = before or self._came_from(stored), self.reader.position
+        if now is not None and now[0] != before[0]:
+            self._trail.leave(before)
+            if self._trail.is_due:
+                self._looks_at_trail(is_alone=False)
+
+    def _look_at_gaps(self) -> None:
+        """Report what the broker has passed over."""
+        passed = self._gaps.look()
+        if passed is not None:
+            self._report_loss(
+                f"{self._range.topic_partition} has {passed}, which the broker did not "
+                "deliver: it moved the reader behind it, as the TTL of a namespace "
+                "makes it do with whatever is older. Run the task again, or lengthen "
+                "the TTL.",
+                wanted=str(passed),
+                available="",
+            )
 
     def _close_trail(self) -> None:
-        """Do so for the ledgers that were left last."""
+        """Do so for what was read last."""
+        if self._gaps.is_open:
+            self._look_at_gaps()
         if not self._trail.is_open:
             return
         self.reader.close()  # what it holds up would hold up the answer
@@ -348,6 +378,11 @@ class RangeReader:
                 self._range.end,
             )
         return is_hidden
+
+    def _come_back_if_moved(self) -> None:
+        """Subscribe anew where the broker has moved the reader, maybe behind all."""
+        if self._gaps.was_moved():
+            self.reader.come_back("the broker moved the reader, and is silent.")
 
     def _has_ended(self) -> bool:
         """Return whether nothing more comes; report the range's end as lost.

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retention takes ledgers under a read: what it has not come to is missed, no more."""
+"""Retention takes ledgers under a read, and expiry moves it: that does not pass."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark import DataLossError
 from tests.support import official, reading
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -81,3 +84,32 @@ def test_ledgers_that_stay(service_url: str, ledgers: str) -> None:
     """Are read to the end."""
     found = [n for batch in batches(service_url, ledgers) for n in batch]
     assert found == list(range(sum(ROWS)))
+
+
+@pytest.mark.parametrize("old", [90, 100])
+def test_expiry(service_url: str, admin: Admin, topic: str, old: int) -> None:
+    """What a reader is moved past is an error; where that is all, another one goes on.
+
+    The next try of the task is not moved again, and has all rows.
+    """
+    hour_ago_ms = int(time.time() * 1000) - 3_600_000
+    with RawPublisher(service_url, topic) as publisher:
+        for number in range(100):
+            at_ms = hour_ago_ms if number < old else hour_ago_ms + 3_600_000
+            publisher.send(*message(b"%d" % number, publish_time=at_ms))
+    rows = batches(service_url, topic)
+    assert next(rows) == list(range(10))
+    (name,) = admin.subscriptions(topic)
+
+    def is_moved() -> bool:
+        cursor = admin.internal_stats(topic)["cursors"][name]
+        return str(cursor["markDeletePosition"]).endswith(f":{old - 1}")
+
+    admin.expire(topic, name, older_than_s=60)
+    await_true(is_moved, f"the expiry of {topic}")
+    if old < 100:
+        with pytest.raises(DataLossError, match="TTL of a namespace"):
+            list(rows)
+        rows = batches(service_url, topic)
+        next(rows)
+    assert [n for batch in rows for n in batch] == list(range(10, 100))

@@ -17,14 +17,13 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.source import range_reader
 from pulsar_spark.source.hidden import hides_all
 from pulsar_spark.source.range_reader import RangeReader
-from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.txn import TxnId
+from tests.support.ranged import TOPIC, numbers, place
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     StoredFrame,
     batch,
-    client_options,
     cut,
     late,
     lying_chunk,
@@ -35,49 +34,11 @@ from tests.support.scripted_broker import (
     usual,
     wait_until,
 )
-from tests.support.settings import range_settings, reader_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-TOPIC = "persistent://public/default/t"
 MIB = 1 << 20
-
-
-def place(entry_id: int, batch_index: int = -1) -> MessageId:
-    """A message of the one ledger there is."""
-    return MessageId(LEDGER, entry_id, batch_index=batch_index)
-
-
-@pytest.fixture
-def ranged(scripted: ScriptedBroker) -> Iterator[Callable[..., RangeReader]]:
-    """Makes a reader of a range of TOPIC."""
-    pools: list[ConnectionPool] = []
-
-    def make(
-        start: MessageId,
-        end: MessageId,
-        limits: dict[str, Any] | None = None,
-        reader: dict[str, Any] | None = None,
-        **settings: Any,
-    ) -> RangeReader:
-        pools.append(ConnectionPool(client_options(scripted.address, **(limits or {}))))
-        given = range_settings(reader_settings(**(reader or {})), **settings)
-        return RangeReader(pools[-1], TopicRange(TOPIC, start, end), given)
-
-    yield make
-    for pool in pools:
-        pool.close()
-
-
-def numbers(reader: RangeReader) -> list[int]:
-    """The numbers in the messages of a range."""
-    return [
-        struct.unpack_from(">Q", payload)[0]
-        for entry in reader.entries()
-        for payload in entry.payloads
-        if payload is not None
-    ]
 
 
 def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:

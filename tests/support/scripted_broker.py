@@ -593,6 +593,19 @@ class ScriptedBroker:
                 if (consumer := subscription.consumer) is not None:
                     consumer.next_entry = max(0, consumer.next_entry - len(lost))
 
+    def move_readers(self, name: str, to: int) -> None:
+        """Moves consumers that are further back to an entry, as expiry does."""
+        for session in self.sessions:
+            with session.lock:
+                for consumer in session.consumers.values():
+                    if consumer.topic == name:
+                        entry = self.topics[name][to - 1]
+                        subscription = consumer.subscription
+                        consumer.next_entry = max(consumer.next_entry, to)
+                        subscription.mark_delete = max(
+                            subscription.mark_delete, entry.place
+                        )
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic partition, with its subscriptions, under its consumers."""
         with self._lock:

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a broker passes over rows that a read has not come to yet.
+
+The TTL of a namespace applies to readers, too. Every few minutes the broker moves each
+of them behind what is older, and goes on there. All of it may be stored still::
+
+    stored     7:0  7:1  7:2  7:3  7:4  7:5
+    delivered  7:0  7:1                 7:5     its place: 7:4
+
+Transactions leave gaps as well, and so does whatever else brokers do not deliver. But a
+reader acknowledges nothing: its place stays before the first entry that it was sent,
+unless it was moved. Only then is a gap read once more, by another reader. So it is
+where the reader that has seen the gap is gone, and in front of a reader's first entry:
+there a broker counts what it does not deliver as acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.wire.entries import EntryRun, StoredEntry
+
+#: Seconds between two looks, where there are many gaps.
+_PAUSE_S = 1.0
+
+#: Silence after which the broker is asked whether anything is left, in seconds.
+_SILENCE_S = 0.5
+
+_Position = tuple[int, int]
+
+
+class Gap(NamedTuple):
+    """Entries that did not come.
+
+    Attributes:
+        first: The first one; it need not exist.
+        end: The one that came instead.
+    """
+
+    first: _Position
+    end: _Position
+
+
+class Gaps:
+    """What did not come of a topic partition.
+
+    Args:
+        pool: The cluster's connections.
+        topic_partition: Full name.
+        settings: How it is read.
+        reader: Reads it.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        topic_partition: str,
+        settings: ReaderSettings,
+        reader: EntryReader,
+    ) -> None:
+        self._pool = pool
+        self._topic_partition = topic_partition
+        self._settings = settings
+        self._reader = reader
+        self._reconnects = 0
+        self._sent: _Position | None = None  # the first entry since then
+        self._behind: list[Gap] = []  # that entry
+        self._unsure: list[Gap] = []  # of readers that are gone, or before that entry
+        self._looked_at = float("-inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether something did not come and may be stored."""
+        return bool(self._behind or self._unsure)
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it is time to look again."""
+        return self.is_open and time.monotonic() - self._looked_at >= _PAUSE_S
+
+    def note(self, wanted: _Position, arrived: StoredEntry | EntryRun) -> None:
+        """Note what did not come.
+
+        Args:
+            wanted: The first position that should have come next.
+            arrived: What did.
+        """
+        self._see()
+        found = list(_gaps(wanted, arrived))
+        if self._sent is None:
+            self._sent = _first(arrived)
+            before = [gap for gap in found if gap.end <= self._sent]
+            self._unsure += before
+            found = found[len(before) :]
+        self._behind += found
+
+    def look(self) -> MessageId | None:
+        """Return the first entry that was passed over and is stored; None for none.
+
+        The gaps are forgotten that this is now known of.
+
+        Raises:
+            ReadTimeoutError: The topic partition cannot be reached for too long.
+            PulsarSparkError: The broker refuses for good.
+        """
+        self._looked_at = time.monotonic()
+        if self._behind and (place := self._moved_to()) is not None:
+            self._unsure += [gap for gap in self._behind if gap.first <= place]
+        self._behind.clear()
+        unsure, self._unsure = self._unsure, []
+        return self._read_again(unsure) if unsure else None
+
+    def was_moved(self) -> bool:
+        """Return whether the broker is known to have moved the reader."""
+        return self._sent is not None and self._moved_to() is not None
+
+    def _moved_to(self) -> _Position | None:
+        """Return where the broker has moved the reader to; None if it has not."""
+        at = self._reader.positions()
+        self._see()
+        if at is None or self._sent is None or at.before.position < self._sent:
+            return None
+        return at.before.position
+
+    def _see(self) -> None:
+        """See whether the reader came back: its place says nothing of before."""
+        if self._reconnects != self._reader.reconnects:
+            self._reconnects = self._reader.reconnects
+            self._sent = None
+            self._unsure += self._behind
+            self._behind.clear()
+
+    def _read_again(self, gaps: list[Gap]) -> MessageId | None:
+        # Over other connections: none that a full queue holds up.
+        with (
+            ConnectionPool(self._pool.options) as pool,
+            EntryReader(
+                pool, self._topic_partition, MessageId(*gaps[0].first), self._settings
+            ) as reader,
+        ):
+            for gap in gaps:
+                while (at := _next(reader, gap.end)) is not None:
+                    if gap.first <= at < gap.end:
+                        return MessageId(*at)
+        return None
+
+
+def _next(reader: EntryReader, end: _Position) -> _Position | None:
+    """Return the position of the next entry; None where none is before the end."""
+    while reader.position is None or reader.position < end:
+        with contextlib.suppress(CorruptEntryError):  # told where it is handed on
+            if (came := reader.receive(_SILENCE_S)) is not None:
+                return came.position
+            at = reader.positions()
+            if at is not None and (at.last is None or at.last.position < end):
+                return None  # retention took the rest, see ``trail``
+    return None
+
+
+def _first(arrived: StoredEntry | EntryRun) -> _Position:
+    if isinstance(arrived, EntryRun):
+        return arrived.deliveries.position(arrived.first)
+    return arrived.position
+
+
+def _gaps(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]:
+    """Yield what is missing in front of what arrived, and in it."""
+    first = _first(arrived)
+    if wanted < first:
+        yield Gap(wanted, first)
+    if not isinstance(arrived, EntryRun):
+        return
+    known, count = arrived.deliveries, arrived.last - arrived.first
+    last = known.position(arrived.last - 1)
+    if last == (first[0], first[1] + count - 1):
+        return
+    before = first
+    for number in range(arrived.first + 1, arrived.last):
+        at = known.position(number)
+        if at != (before[0], before[1] + 1):
+            yield Gap((before[0], before[1] + 1), at)
+        before = at

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of a topic partition of the scripted broker, and what is read of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from pulsar_spark.message_id import MessageId
+from tests.support.scripted_broker import LEDGER
+
+if TYPE_CHECKING:
+    from pulsar_spark.source.range_reader import RangeReader
+
+TOPIC = "persistent://public/default/t"
+
+
+def place(entry_id: int, batch_index: int = -1) -> MessageId:
+    """A message of the one ledger there is."""
+    return MessageId(LEDGER, entry_id, batch_index=batch_index)
+
+
+def numbers(reader: RangeReader) -> list[int]:
+    """The numbers in the messages of a range."""
+    return [
+        struct.unpack_from(">Q", payload)[0]
+        for entry in reader.entries()
+        for payload in entry.payloads
+        if payload is not None
+    ]
