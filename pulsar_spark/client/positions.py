@@ -44,8 +44,9 @@ from spark_topics.client.retry import Retry, ask_all
 #: may forget a question about it, and answers the next one elsewhere.
 _QUESTIONS = 3
 
-#: How many times it must be said that nothing of what is stored can be delivered, each
-#: time to a new reader: a topic that is being given away takes none.
+#: How many times it must be said that nothing of what is stored can be delivered, or
+#: that a partition does not exist yet, each time to a new reader: a topic that is being
+#: given away takes none.
 _CERTAIN_AFTER = 3
 
 #: What was found of topic partitions, or why not, by full name.
@@ -130,30 +131,33 @@ class PositionLookup:
         return ask_all(times_ms, ask, self._retry())
 
     def _certain(self, answers: _Answers, doubts: Counter[str]) -> _Answers:
-        """Take no answer for certain that says nothing of what is stored can be read.
+        """Take no answer for certain at once that says that nothing is there.
 
         Args:
             answers: Of a round.
-            doubts: How often that was said of each topic partition; is added to.
+            doubts: How often that was said of each topic partition though it may be
+                otherwise; is added to.
         """
         nothing = {
             topic: answer.before.position
             for topic, answer in answers.items()
             if isinstance(answer, TopicPositions) and answer.last is None
-            # What does not exist yet has no place either.
-            if answer.before != EARLIEST
         }
-        found = self._round([*nothing], dict.fromkeys(nothing, LATEST))
-        for topic, latest in found.items():
+        # What does not exist yet has no place.
+        placed = {t: LATEST for t, at in nothing.items() if at > EARLIEST.position}
+        for topic, latest in self._round([*placed], placed).items():
             if isinstance(latest, PulsarSparkError):
                 answers[topic] = latest
-            elif latest.before.position > nothing[topic]:
-                doubts[topic] += 1
-                if doubts[topic] < _CERTAIN_AFTER:
-                    answers[topic] = AskAgainError(
-                        f"The broker of {topic} has nothing to deliver of what is "
-                        "stored, as while it gives a topic away."
-                    )
+                del nothing[topic]
+            elif latest.before.position <= nothing[topic]:
+                del nothing[topic]
+        doubts.update(nothing.keys())
+        for topic in nothing:
+            if doubts[topic] < _CERTAIN_AFTER:
+                answers[topic] = AskAgainError(
+                    f"The broker of {topic} has nothing to deliver of what is stored, "
+                    "as while it gives a topic away."
+                )
         return answers
 
     def _time_round(self, topics: list[str], times_ms: Mapping[str, int]) -> _Answers:

@@ -93,7 +93,7 @@ class Gaps:
             arrived: What did.
         """
         self._see()
-        found = list(_gaps(wanted, arrived))
+        found = list(gaps_in(wanted, arrived))
         if self._sent is None:
             self._sent = _first(arrived)
             before = [gap for gap in found if gap.end <= self._sent]
@@ -170,8 +170,13 @@ def _first(arrived: StoredEntry | EntryRun) -> _Position:
     return arrived.position
 
 
-def _gaps(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]:
-    """Yield what is missing in front of what arrived, and in it."""
+def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]:
+    """Yield what is missing in front of what arrived, and in it, in order.
+
+    Args:
+        wanted: The first position that should have come.
+        arrived: What did.
+    """
     first = _first(arrived)
     if wanted < first:
         yield Gap(wanted, first)

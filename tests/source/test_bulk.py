@@ -35,7 +35,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options import ServiceUrl
-from pulsar_spark.source import range_reader
+from pulsar_spark.source import gaps, range_reader
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.wire import entries as entries_module
@@ -84,6 +84,7 @@ class Found:
         batches: The RecordBatches.
         error: What ended the read.
         sent: What went to the broker: permits.
+        gaps: What did not come between what came.
         looked_for: Chunked messages whose beginnings were looked for elsewhere.
         rows, size_bytes: What statistics count.
         position: The last entry handed on.
@@ -94,6 +95,7 @@ class Found:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     error: str = ""
     sent: list[bytes] = field(default_factory=list)
+    gaps: list[gaps.Gap] = field(default_factory=list)
     looked_for: list[tuple[int, int]] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
@@ -182,6 +184,11 @@ def read(asked: Asked, form: str | None) -> Found:
         # What its consumers do not say is not there.
         patch(mock.patch.object(range_reader, "is_stored", return_value=False))
         patch(mock.patch.object(range_reader.Trail, "leave"))
+
+        def note(_: Any, *came: Any) -> None:
+            found.gaps += gaps.gaps_in(*came)
+
+        patch(mock.patch.object(range_reader.Gaps, "note", note))
         protocol = ClientProtocol(b"")
         list(protocol.receive_data(builders.connected()))
         connection = Connection(Wire(found.sent), protocol, broker="b", keep_alive_s=30)
