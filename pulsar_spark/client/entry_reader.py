@@ -108,6 +108,7 @@ class EntryReader:
             without a lookup; where that fails, whatever the reason, one follows.
 
     Attributes:
+        settings: How it reads.
         reconnects: How often it had to come back.
         waited_s: How long it waited for entries, in seconds.
         trouble: Why it had to come back, if that was since the last entry, else "".
@@ -131,7 +132,7 @@ class EntryReader:
         self._pool = pool
         self._lookup = TopicLookup(pool)
         self._start = start
-        self._settings = settings
+        self.settings = settings
         self._on_start = on_start
         self._rollback_s = rollback_s
         self._served_by = served_by
@@ -326,7 +327,7 @@ class EntryReader:
                 raise
             raise ReadTimeoutError(
                 f"{self.topic_partition} could not be read for "
-                f"{self._settings.poll_timeout_s:g} s (`pollTimeoutMs`). The last "
+                f"{self.settings.poll_timeout_s:g} s (`pollTimeoutMs`). The last "
                 f"reason: {error.message}",
                 topic_partition=self.topic_partition,
             ) from error
@@ -452,13 +453,13 @@ class EntryReader:
         request = commands.subscribe(
             topic=self.topic_partition,
             # By a name of its own: a broker takes a while to forget the one before.
-            subscription=f"{self._settings.subscription_prefix}-{uuid.uuid4()}",
+            subscription=f"{self.settings.subscription_prefix}-{uuid.uuid4()}",
             consumer_id=consumer.consumer_id,
             durable=False,
             start=EARLIEST if by_time else start,
-            read_compacted=self._settings.read_compacted,
-            consumer_name=self._settings.consumer_name,
-            properties=self._settings.properties,
+            read_compacted=self.settings.read_compacted,
+            consumer_name=self.settings.consumer_name,
+            properties=self.settings.properties,
             start_message_rollback_duration_s=self._rollback_s if by_time else None,
         )
         return _Opening(consumer, None if by_time else start, consumer.request(request))

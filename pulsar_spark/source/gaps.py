@@ -117,10 +117,6 @@ class Gaps:
         unsure, self._unsure = self._unsure, []
         return self._read_again(unsure) if unsure else None
 
-    def was_moved(self) -> bool:
-        """Return whether the broker is known to have moved the reader."""
-        return self._sent is not None and self._moved_to() is not None
-
     def _moved_to(self) -> _Position | None:
         """Return where the broker has moved the reader to; None if it has not."""
         at = self._reader.positions()

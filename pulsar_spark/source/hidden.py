@@ -34,10 +34,10 @@ def hides_all(
     start: MessageId,
     end: MessageId,
     subscription_prefix: str,
-) -> bool:
+) -> bool | None:
     """Return whether the broker passes over all entries of a range that is stored.
 
-    False also where that cannot be told now.
+    False where it delivers one, None where neither is known now.
 
     Args:
         pool: The cluster's connections.
@@ -53,15 +53,22 @@ def hides_all(
             place = probe.begin(start)
             return place is not None and place < start.position
 
+        if not is_there():
+            return None
+        is_hidden = _passes_over(probe, end)
         # Retention moves a place, too, but then the start is gone the second time.
-        return is_there() and _passes_over(probe, end) and is_there()
+        return is_hidden if not is_hidden or is_there() else None
 
 
-def _passes_over(probe: Probe, end: MessageId) -> bool:
+def _passes_over(probe: Probe, end: MessageId) -> bool | None:
     probe.grant(_PERMITS)
     deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline and not probe.hears(_STEP_S):
+    while time.monotonic() < deadline:
+        if probe.hears(_STEP_S):
+            return False
         place = probe.place()
-        if place is None or place >= end.position:
-            return place is not None and not probe.hears(0)
-    return False
+        if place is None:
+            return None
+        if place >= end.position:
+            return not probe.hears(0)
+    return None

@@ -27,11 +27,12 @@ from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options.encryption import DecryptionOptions
-from pulsar_spark.source import compaction, hidden
+from pulsar_spark.source import compaction
 from pulsar_spark.source.gaps import Gaps
 from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.probe import is_stored
 from pulsar_spark.source.ranges import TopicRange, check_start
+from pulsar_spark.source.silence import Silence
 from pulsar_spark.source.trail import Trail
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
 from pulsar_spark.wire.entries import Entry, EntryDecoder, EntryRun, StoredEntry
@@ -41,15 +42,6 @@ logger = logging.getLogger("pulsar_spark.source")
 
 #: Silence after which the broker is asked whether anything is left, in seconds.
 _PATIENCE_S = 0.5
-
-#: How many times in a row it must say that nothing is, without the topic moving in
-#: between: a broker that has just taken over a topic may know less of it until it has
-#: recovered its transactions.
-_CERTAIN_AFTER = 3
-
-#: After how many silences, one after the other, it is found out whether the broker
-#: hides what is left; and then after twice as many, and so on.
-_HIDDEN_AFTER = 4
 
 #: How much earlier than its publish time the first chunk of a message is looked for, in
 #: seconds: the clocks of producers, brokers and this machine differ.
@@ -122,7 +114,6 @@ class RangeReader:
             table_rows=settings.table_rows,
             table_bytes=settings.table_bytes,
         )
-        self._known_end: MessageId | None = None
         self._has_lost = False
         self._begin = range_.start.first_chunk or range_.start
         self.reader = EntryReader(
@@ -203,45 +194,24 @@ class RangeReader:
     def _stored_entries(self) -> Iterator[StoredEntry | EntryRun]:
         """Yield what is stored from the start up to and including the end's entry."""
         end = self._range.end.position
-        heard = time.monotonic()
-        exhausted = moves = silences = 0
-        look_at = _HIDDEN_AFTER
+        silence = Silence(self._pool, self._range, self.reader)
         while self.reader.position is None or self.reader.position < end:
             before = self.reader.position
             stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
-            if stored is not None:
-                is_behind = isinstance(stored, StoredEntry) and stored.position > end
-                if is_behind and self._has_no_end():
+            if stored is None:
+                if silence.is_final():
+                    if silence.lost:
+                        self._lose(silence.lost)
                     return
-                self._follow(before, stored)
-                if is_behind:
-                    return
-                yield stored
-                heard = time.monotonic()
-                exhausted = silences = 0
-                look_at = _HIDDEN_AFTER
                 continue
-            silences += 1
-            if moves != self.reader.reconnects:
-                exhausted, moves = 0, self.reader.reconnects
-            exhausted = exhausted + 1 if self._is_exhausted() else 0
-            if exhausted >= _CERTAIN_AFTER and self._has_ended():
+            is_behind = isinstance(stored, StoredEntry) and stored.position > end
+            if is_behind and self._has_no_end():
                 return
-            if not exhausted and silences >= look_at:
-                if self._is_hidden():
-                    return
-                self._come_back_if_moved()
-                look_at *= 2
-            if time.monotonic() - heard > self._settings.reader.poll_timeout_s:
-                trouble = self.reader.trouble
-                raise ReadTimeoutError(
-                    f"{self._range.topic_partition} delivered nothing for "
-                    f"{self._settings.reader.poll_timeout_s:g} s (`pollTimeoutMs`), "
-                    f"though there are rows up to {self._range.end}. Look at the "
-                    "broker's log, or raise `pollTimeoutMs`."
-                    + (f" The last reason: {trouble}" if trouble else ""),
-                    topic_partition=self._range.topic_partition,
-                )
+            self._follow(before, stored)
+            if is_behind:
+                return
+            yield stored
+            silence.end()
 
     def _came_from(self, stored: StoredEntry | EntryRun) -> tuple[int, int]:
         """Return the place behind which all should have come: the start, once checked.
@@ -325,78 +295,6 @@ class RangeReader:
             )
         return not self._trail.is_open
 
-    def _is_exhausted(self) -> bool:
-        """Return whether the broker says that nothing is left to deliver."""
-        positions = self.reader.positions()
-        if positions is None:
-            return False
-        self._known_end = positions.last
-        if positions.last is None:
-            return True
-        taken = self.reader.position
-        if taken is None:
-            return positions.last.position < self._range.start.position
-        return positions.last.position <= taken
-
-    def _is_mistaken(self) -> bool:
-        """Return whether the end may be stored though nothing is said to be.
-
-        A broker says so for as long as it gives the topic away, or takes it over.
-        """
-        return self._known_end is None and self._is_stored() is not False
-
-    def _is_stored(self) -> bool | None:
-        """Return whether the end is still stored; None where that is not known."""
-        return is_stored(
-            self._pool,
-            self._range.topic_partition,
-            self._range.end,
-            self._settings.reader.subscription_prefix,
-        )
-
-    def _is_hidden(self) -> bool:
-        """Return whether the broker hides all that is left, as entry filters do."""
-        settings = self._settings.reader
-        if settings.read_compacted:
-            return False
-        start, taken = self._range.start, self.reader.position
-        if taken is not None:
-            start = MessageId(taken[0], taken[1] + 1)
-        is_hidden = hidden.hides_all(
-            self._pool,
-            self._range.topic_partition,
-            start,
-            self._range.end,
-            settings.subscription_prefix,
-        )
-        if is_hidden:
-            logger.info(
-                "%s: the broker hides what is stored from %s to %s, as entry filters "
-                "do.",
-                self._range.topic_partition,
-                start,
-                self._range.end,
-            )
-        return is_hidden
-
-    def _come_back_if_moved(self) -> None:
-        """Subscribe anew where the broker has moved the reader, maybe behind all."""
-        if self._gaps.was_moved():
-            self.reader.come_back("the broker moved the reader, and is silent.")
-
-    def _has_ended(self) -> bool:
-        """Return whether nothing more comes; report the range's end as lost.
-
-        Compaction may have removed it from a topic that still reaches it. So much the
-        broker must know before it says once more that nothing is left.
-        """
-        if self._settings.reader.read_compacted and self._reaches_end():
-            return self._is_exhausted()
-        if self._is_mistaken():
-            return False
-        self._lose(f"the topic now ends at {self._known_end or 'its beginning'}")
-        return True
-
     def _has_no_end(self) -> bool:
         """Report the range's end as lost where what came next is not what followed it.
 
@@ -406,22 +304,16 @@ class RangeReader:
         self.reader.close()  # what it holds up would hold up the answer
         if self._has_lost:
             return True  # and has said so
-        if self._settings.reader.read_compacted:
-            if not self._reaches_end():
+        settings, at = self._settings.reader, self._range.topic_partition
+        end, prefix = self._range.end, settings.subscription_prefix
+        if settings.read_compacted:
+            if not compaction.reaches(self._pool, at, end, settings):
                 self._lose(
                     "the topic begins behind that: it was deleted and created again"
                 )
-        elif self._is_stored() is False:
+        elif is_stored(self._pool, at, end, prefix) is False:
             self._lose("it was removed meanwhile, and maybe others before it")
         return self._has_lost
-
-    def _reaches_end(self) -> bool:
-        return compaction.reaches(
-            self._pool,
-            self._range.topic_partition,
-            self._range.end,
-            self._settings.reader,
-        )
 
     def _check_start(self, start: MessageId, found: TopicPositions) -> None:
         # A topic that begins after the range proves nothing: all of it may be gone.

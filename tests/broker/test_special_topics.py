@@ -24,6 +24,7 @@ from pulsar_spark import (
     encode_message_id,
 )
 from pulsar_spark.source import range_reader
+from pulsar_spark.source.silence import Silence
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Message
@@ -47,13 +48,13 @@ def silences(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     A read that knows its end never does: it stops at its last row.
     """
     asked: list[str] = []
-    original = range_reader.RangeReader._is_exhausted
+    original = Silence._is_exhausted
 
-    def counted(self: range_reader.RangeReader) -> bool:
+    def counted(self: Silence) -> bool:
         asked.append(self._range.topic_partition)
         return original(self)
 
-    monkeypatch.setattr(range_reader.RangeReader, "_is_exhausted", counted)
+    monkeypatch.setattr(Silence, "_is_exhausted", counted)
     return asked
 
 

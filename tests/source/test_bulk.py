@@ -35,7 +35,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options import ServiceUrl
-from pulsar_spark.source import gaps, range_reader
+from pulsar_spark.source import gaps, range_reader, silence
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.wire import entries as entries_module
@@ -182,7 +182,8 @@ def read(asked: Asked, form: str | None) -> Found:
         patch(mock.patch.object(entry_reader, "_IN_BULK", form is not None))
         patch(mock.patch.object(range_reader, "_PATIENCE_S", 0))
         # What its consumers do not say is not there.
-        patch(mock.patch.object(range_reader, "is_stored", return_value=False))
+        for module in (range_reader, silence):
+            patch(mock.patch.object(module, "is_stored", return_value=False))
         patch(mock.patch.object(range_reader.Trail, "leave"))
 
         def note(_: Any, *came: Any) -> None:

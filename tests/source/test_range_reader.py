@@ -14,7 +14,7 @@ from pulsar_spark.client import entry_reader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.source import range_reader
+from pulsar_spark.source import hidden, range_reader
 from pulsar_spark.source.hidden import hides_all
 from pulsar_spark.source.range_reader import RangeReader
 from pulsar_spark.txn import TxnId
@@ -140,14 +140,14 @@ class TestHiddenEntries:
         scripted.add_topic(TOPIC, numbered(4, 1))
         scripted.roll(TOPIC)
         scripted.trim(TOPIC)
-        assert not hides_all(pool, TOPIC, place(2), place(3), "probe")
+        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is None
 
     def test_entries_that_come_are_not_hidden(
         self, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
         """A probe that hears something says no."""
         scripted.add_topic(TOPIC, numbered(4, 1))
-        assert not hides_all(pool, TOPIC, place(2), place(3), "probe")
+        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is False
 
 
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
@@ -669,6 +669,45 @@ class TestTheTopicMoves:
         else:
             assert numbers(reader) == list(range(6))
             assert scripted.requests["GET_LAST_MESSAGE_ID"] > 15
+
+    @pytest.mark.parametrize("says", ["empty", "more"])
+    def test_a_reader_that_nobody_tells_of_a_move(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        says: str,
+    ) -> None:
+        """It gets nothing, and another one would: it comes back."""
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        scripted.add_topic(TOPIC, numbered(6, 1))
+
+        def then_served(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.closing.clear()
+            usual(broker, session, command)
+
+        scripted.script("FLOW", silence)
+        if says == "empty":
+            scripted.closing.add(TOPIC)
+            # It, and two probes; then it comes back.
+            scripted.script("SUBSCRIBE", *[usual] * 3, then_served)
+        reader = ranged(place(0), place(5), reader={"poll_timeout_s": 600.0})
+        assert numbers(reader) == list(range(6))
+        assert reader.reader.reconnects == 1
+        wait_until(lambda: not scripted.consumers)
+
+    def test_a_broker_that_delivers_to_nobody(
+        self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Half of the time is for another one, which a lookup may name."""
+        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        monkeypatch.setattr(hidden, "_PATIENCE_S", 0.0)
+        scripted.add_topic(TOPIC, numbered(6, 1))
+        scripted.always("FLOW", silence)
+        reader = ranged(place(0), place(5), reader={"poll_timeout_s": 2.0})
+        with pytest.raises(ReadTimeoutError, match="delivers nothing"):
+            numbers(reader)
+        assert reader.reader.reconnects == 1
 
     def test_a_topic_that_moves_on_and_on(
         self, scripted: ScriptedBroker, ranged: Any
