@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire.entries import EntryRun, StoredEntry
 
@@ -178,13 +179,17 @@ def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]
         yield Gap(wanted, first)
     if not isinstance(arrived, EntryRun):
         return
-    known, count = arrived.deliveries, arrived.last - arrived.first
-    last = known.position(arrived.last - 1)
-    if last == (first[0], first[1] + count - 1):
+    yield from _between(arrived.deliveries, arrived.first, arrived.last - 1)
+
+
+def _between(known: Deliveries, first: int, last: int) -> Iterator[Gap]:
+    """Yield what is missing between two of some entries, whose positions only grow."""
+    before, after = known.position(first), known.position(last)
+    if after == (before[0], before[1] + last - first):
         return
-    before = first
-    for number in range(arrived.first + 1, arrived.last):
-        at = known.position(number)
-        if at != (before[0], before[1] + 1):
-            yield Gap((before[0], before[1] + 1), at)
-        before = at
+    if last - first == 1:
+        yield Gap((before[0], before[1] + 1), after)
+        return
+    middle = (first + last) // 2
+    yield from _between(known, first, middle)
+    yield from _between(known, middle, last)
