@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
@@ -25,9 +24,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.messages import MessageTable
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.message_id import MessageId, TopicPositions
 from pulsar_spark.options.encryption import DecryptionOptions
 from pulsar_spark.source import compaction
+from pulsar_spark.source.chunk_search import ChunkSearch, Found
 from pulsar_spark.source.gaps import Gaps
 from pulsar_spark.source.opener import Opener
 from pulsar_spark.source.probe import is_stored
@@ -42,10 +42,6 @@ logger = logging.getLogger("pulsar_spark.source")
 
 #: Silence after which the broker is asked whether anything is left, in seconds.
 _PATIENCE_S = 0.5
-
-#: How much earlier than its publish time the first chunk of a message is looked for, in
-#: seconds: the clocks of producers, brokers and this machine differ.
-_LOOK_BACK_S = 60
 
 #: A message larger than ``memoryLimitBytes`` divided by this is in memory up to three
 #: times, the one before it included: unused memory is released first.
@@ -410,22 +406,22 @@ class RangeReader:
     def _look_back(self, last: StoredEntry) -> StoredEntry | None:
         """Fetch a chunked message whose earlier chunks were not collected.
 
-        They are before the range, or were put aside for others. All chunks have the
-        same publish time, so a second reader begins there. If clocks mislead it, a
-        third one begins at the topic's beginning.
+        They are before the range, or were put aside for others.
         """
         if last.position < self._range.start.position:
             return None
-        age_s = time.time() - last.metadata.publish_time / 1000
-        for rollback_s in (max(1, math.ceil(age_s) + _LOOK_BACK_S), None):
-            found = self._collect(last, rollback_s)
-            if found.whole is not None or found.was_whole:
-                return found.whole
-            if found.is_closed:
-                self._opener.discard(last)
-                return None
-            if found.has_first:
-                break  # there are no others to be found before it
+        found = ChunkSearch(
+            self._pool,
+            self._range.topic_partition,
+            self._settings.reader,
+            assembler=self._assembler,
+            open_one=self._opened,
+        ).find(last)
+        if found.whole is not None or found.was_whole:
+            return found.whole
+        if found.is_closed:
+            self._opener.discard(last)
+            return None
         if found.damaged is not None:
             raise found.damaged
         if not found.has_first and self._had_first(last, found):
@@ -439,7 +435,7 @@ class RangeReader:
         )
         return None
 
-    def _had_first(self, last: StoredEntry, found: _Search) -> bool:
+    def _had_first(self, last: StoredEntry, found: Found) -> bool:
         """Return whether the first chunk, now missing, was stored once.
 
         A producer sends the chunks of a message one right after the other. So if the
@@ -453,7 +449,7 @@ class RangeReader:
         is_compacted = self._settings.reader.read_compacted
         return not (found.has_others or is_outside or is_compacted)
 
-    def _lose_chunks(self, last: StoredEntry, found: _Search) -> None:
+    def _lose_chunks(self, last: StoredEntry, found: Found) -> None:
         end, begin = MessageId(*last.position), MessageId(*found.begin)
         self._report_loss(
             f"{self._range.topic_partition} has the last chunk of a message, {end}, "
@@ -462,99 +458,3 @@ class RangeReader:
             wanted=str(end),
             available=str(begin),
         )
-
-    def _collect(self, last: StoredEntry, rollback_s: int | None) -> _Search:
-        """Look for the chunks up to ``last`` and put their message together.
-
-        Args:
-            last: The last chunk.
-            rollback_s: Where to begin, in seconds before now; None: at the beginning.
-        """
-        # Compaction ignores chunking: of each key it keeps the last chunk only.
-        settings = replace(self._settings.reader, read_compacted=False)
-        chunks = self._assembler()
-        found = _Search()
-        with (
-            # Over separate connections: while the first reader's inbox is full, its
-            # connection is not read, so a second reader would get no answers.
-            ConnectionPool(self._pool.options) as pool,
-            EntryReader(
-                pool,
-                self._range.topic_partition,
-                EARLIEST,
-                settings,
-                on_start=found.come_back,
-                rollback_s=rollback_s,
-            ) as reader,
-        ):
-            while (positions := reader.positions()) is None:
-                pass  # it reconnects by itself, or raises
-            found.begin = positions.first.position
-            if positions.before.position >= last.position:
-                return found
-            while reader.position is None or reader.position < last.position:
-                try:
-                    stored = reader.receive(settings.poll_timeout_s)
-                except CorruptEntryError as error:
-                    # Nobody knows whether it is one of the chunks: the message tells.
-                    found.damaged = found.damaged or error
-                    continue
-                if stored is None:
-                    raise ReadTimeoutError(
-                        f"{self._range.topic_partition} delivered nothing for "
-                        f"{settings.poll_timeout_s:g} s (`pollTimeoutMs`) while the "
-                        "earlier chunks of the message that ends at "
-                        f"{MessageId(*last.position)} were looked for.",
-                        topic_partition=self._range.topic_partition,
-                    )
-                if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
-                    producer = stored.metadata.producer_name
-                    found.has_others |= producer == last.metadata.producer_name
-                    continue
-                is_first = stored.metadata.chunk_id == 0
-                found.has_first |= is_first
-                opened = self._opened(stored)
-                if opened is None or not opened.is_chunk:
-                    found.is_closed = True
-                    return found
-                whole = chunks.add(opened)
-                if isinstance(whole, StoredEntry):
-                    # A resend may store the last chunk once more: that is no message.
-                    is_it = whole.position == last.position
-                    found.whole = whole if is_it else None
-                    found.was_whole = True
-                elif is_first:
-                    found.was_whole = False
-                    found.damaged = None  # that was before the message
-        return found
-
-
-@dataclass
-class _Search:
-    """What a search for the chunks of a message has found.
-
-    Attributes:
-        begin: The first position at which an entry could be.
-        whole: The message, where it was put together.
-        was_whole: Whether one with its uuid was, with an earlier last chunk, and no
-            other has begun since.
-        has_first: Whether there was a first chunk.
-        has_others: Whether there was anything else of the same producer.
-        is_closed: Whether one of the chunks is encrypted, and no key opens it.
-        damaged: Names the first entry that may have been one of the chunks, as far as
-            anybody can tell.
-    """
-
-    begin: tuple[int, int] = EARLIEST.position
-    whole: StoredEntry | None = None
-    was_whole: bool = False
-    has_first: bool = False
-    has_others: bool = False
-    is_closed: bool = False
-    damaged: CorruptEntryError | None = None
-
-    def come_back(self, start: MessageId, at: TopicPositions) -> None:
-        """Forget what was seen of a topic that begins later than that by now."""
-        if EARLIEST.position < start.position <= at.before.position:
-            self.begin = at.first.position
-            self.has_first = self.has_others = False

@@ -23,7 +23,7 @@ from pulsar_spark import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.source import range_reader
+from pulsar_spark.source import chunk_search
 from pulsar_spark.source.silence import Silence
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
@@ -224,7 +224,7 @@ def test_start_amid_chunks_and_this_clock_wrong(
         publisher.send(*first)
         ledger_id, entry_id = publisher.send(*last)
     clock = SimpleNamespace(time=lambda: 1_500_000_000.0, monotonic=time.monotonic)
-    monkeypatch.setattr(range_reader, "time", clock)
+    monkeypatch.setattr(chunk_search, "time", clock)
     start = json.dumps({topic: f"{ledger_id}:{entry_id}"})
     options = {"startingOffsets": start, "pollTimeoutMs": "60000"}
     assert values(service_url, topic, **options) == [b"1" * 9000]
