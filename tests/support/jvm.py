@@ -32,6 +32,7 @@ class Jvm:
         log_level: Of its log.
         remove: What goes, too, where the process that wanted it is gone.
         is_short_lived: Whether it is to start fast, or to be as fast as it can.
+        java_options: Beside those that all have.
 
     Attributes:
         log_file: Its log.
@@ -47,6 +48,7 @@ class Jvm:
         remove: Path | None = None,
         *,
         is_short_lived: bool = True,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.log_file = folder / "log"
         self.pid: int | None = None
@@ -55,7 +57,7 @@ class Jvm:
         self._heap_mb = heap_mb
         self._log_level = log_level
         self._remove = remove
-        self._flags = SHORT_LIVED if is_short_lived else ()
+        self._flags = (*(SHORT_LIVED if is_short_lived else ()), *java_options)
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, program: Sequence[str], prefix: Sequence[str] = ()) -> None:
