@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Java program in a child process, which ends with the process that wanted it."""
+"""Java programs: compiled, and run beside the process that wants them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def compile_java(source: Path, class_path: str, folder: Path) -> None:
+    """Compile a program of one file, in half the time that is usual.
+
+    Args:
+        source: The file.
+        class_path: Of what it names.
+        folder: For its classes.
+
+    Raises:
+        BrokerStartError: It cannot be compiled.
+    """
+    compiler = str(Path(java()).with_name("javac"))
+    options = [f"-J{flag}" for flag in SHORT_LIVED]
+    done = subprocess.run(
+        [compiler, *options, "-cp", class_path, "-d", str(folder), str(source)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        raise BrokerStartError(f"{source} is not compiled:\n{done.stderr}")
+
+
 class Jvm:
-    """One program, which can be started, asked to end, killed, and started again.
+    """A program in a child process, which ends with the one that wanted it.
+
+    It can be started, asked to end, killed, and started again.
 
     Args:
         folder: Where its log and what it prints go.
