@@ -120,6 +120,8 @@ SETTINGS: Mapping[str, str] = {
     "skipListSizeLimit": str(8 * 1024 * 1024),  # what is not in an entry log yet
     "logSizeLimit": str(16 * 1024 * 1024),
     "gcWaitTime": "2000",
+    # Looked for every 10 ms otherwise, in all topics: a run leaves thousands of them.
+    "managedLedgerCacheEvictionIntervalMs": "500",
     # Threads for one machine's tests, whatever its number of cores.
     "numIOThreads": "4",
     "numHttpServerThreads": "32",  # the broker calls itself, too
