@@ -67,7 +67,7 @@ def extensions() -> list[Extension]:
 
     is_checked = KERNEL == "checked"
     # What is checked is for tests, which wait for the compiler longer than for it.
-    level = "-O1" if is_checked else "-O3"
+    level = "-O0" if is_checked else "-O3"
     kernel = [
         Extension(
             f"pulsar_spark.loops.{name}",

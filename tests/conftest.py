@@ -33,6 +33,7 @@ from tests.support.embedded_broker import (
 )
 from tests.support.link_proxy import LinkProxy
 from tests.support.session import start_spark
+from tests.support.spark_classes import record_classes as record_spark_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -332,6 +333,7 @@ def topic(request: pytest.FixtureRequest, _shared_namespace: str) -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Local Spark with two task slots."""
+    record_spark_classes()
     session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

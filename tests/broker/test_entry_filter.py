@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ import pytest
 
 from tests.support import official
 from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker, java, resolve_classpath
+from tests.support.embedded_broker import EmbeddedBroker, resolve_classpath
+from tests.support.jvm import compile_java
 from tests.support.official import Message
 from tests.support.reading import read
 
@@ -47,15 +47,7 @@ def make_filter(folder: Path) -> None:
     """Makes the archive that a broker loads filters from."""
     source = folder / "HideMarked.java"
     source.write_text(FILTER)
-    subprocess.run(
-        [
-            str(Path(java()).with_name("javac")),
-            *("-cp", resolve_classpath()),
-            *("-d", str(folder), str(source)),
-        ],
-        check=True,
-        timeout=300,
-    )
+    compile_java(source, resolve_classpath(), folder)
     with zipfile.ZipFile(folder / "hide.nar", "w") as archive:
         archive.write(folder / "HideMarked.class", "HideMarked.class")
         archive.writestr("META-INF/services/entry_filter.yml", DESCRIPTION)

@@ -14,7 +14,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.broker.test_typed_reads import Stream, load, rows
-from tests.support.embedded_broker import SHORT_LIVED, resolve_classpath
+from tests.support.embedded_broker import (
+    SHORT_LIVED,
+    archived_classes,
+    java,
+    resolve_classpath,
+)
+from tests.support.jvm import compile_java
 from tests.support.session import ROOT
 
 if TYPE_CHECKING:
@@ -38,9 +44,10 @@ class Send(Protocol):
 def client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of the client, which is compiled once."""
     jars, classes = resolve_classpath(progress=None), tmp_path_factory.mktemp("java")
-    run("javac", "-cp", jars, "-d", str(classes), str(CLIENT))
-    path = os.pathsep.join((str(classes), jars))
-    return ["java", *SHORT_LIVED, "-cp", path, CLIENT.stem]
+    compile_java(CLIENT, jars, classes)
+    # In this order: a class path that begins with a broker's can use its archive.
+    path = os.pathsep.join((jars, str(classes)))
+    return [java(), *SHORT_LIVED, *archived_classes(), "-cp", path, CLIENT.stem]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 
 from pulsar_spark.spark import other_source
 from spark_topics import statistics
+from tests.support.jvm import compile_java
 from tests.support.session import ROOT, environment
 
 JAVA = """
@@ -74,9 +75,7 @@ def jar(tmp_path: Path) -> Path:
     source = tmp_path / "Other.java"
     source.write_text(textwrap.dedent(JAVA))
     jars = Path(pyspark.__file__).parent / "jars" / "*"
-    subprocess.run(
-        ["javac", "-cp", str(jars), "-d", str(folder), str(source)], check=True
-    )
+    compile_java(source, str(jars), folder)
     found = tmp_path / "other.jar"
     subprocess.run(["jar", "cf", str(found), "-C", str(folder), "."], check=True)
     return found

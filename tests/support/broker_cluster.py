@@ -36,6 +36,7 @@ from tests.support.embedded_broker import (
     LOOPBACK,
     SETTINGS,
     BrokerStartError,
+    archived_classes,
     free_ports,
     loopback_interface,
     resolve_classpath,
@@ -330,7 +331,9 @@ class BrokerCluster:
         if len(advertised) > 1:
             own["internalListenerName"] = "internal"
             own["advertisedListeners"] = ",".join(advertised)
-        jvm = Jvm(folder, class_path, self._heap_mb)
+        # Where their class path begins as that of a lone broker, its classes are these.
+        archive = archived_classes(self.version)
+        jvm = Jvm(folder, class_path, self._heap_mb, java_options=archive)
         conf = folder / "broker.conf"
         return ClusterBroker(jvm, conf, {**settings, **own}, self._admin_token)
 

@@ -120,6 +120,8 @@ SETTINGS: Mapping[str, str] = {
     "skipListSizeLimit": str(8 * 1024 * 1024),  # what is not in an entry log yet
     "logSizeLimit": str(16 * 1024 * 1024),
     "gcWaitTime": "2000",
+    # Looked for every 10 ms otherwise, in all topics: a run leaves thousands of them.
+    "managedLedgerCacheEvictionIntervalMs": "500",
     # Threads for one machine's tests, whatever its number of cores.
     "numIOThreads": "4",
     "numHttpServerThreads": "32",  # the broker calls itself, too
@@ -389,7 +391,7 @@ class EmbeddedBroker:
             "-Xms256m",
             "-Xmx1g",
             "-XX:MaxDirectMemorySize=1g",
-            *(self._short_lived(class_path) if self._is_short_lived else ()),
+            *(self._short_lived() if self._is_short_lived else ()),
             "-XX:+ExitOnOutOfMemoryError",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS),
             f"-Dlog4j2.configurationFile={log4j}",
@@ -416,9 +418,9 @@ class EmbeddedBroker:
             raise BrokerStartError(f"{command[0]} could not be started: {self._tail()}")
         self.pid = int(line)
 
-    def _short_lived(self, class_path: str) -> tuple[str, ...]:
-        archive = ClassArchive(_cache(), java(), class_path)
-        return (*SHORT_LIVED, *(self._java_options or archive.options))
+    def _short_lived(self) -> tuple[str, ...]:
+        archived = self._java_options or archived_classes(self.version)
+        return (*SHORT_LIVED, *archived)
 
     def _metadata_options(self, data: Path) -> tuple[str, ...]:
         if release_of(self.version) >= (2, 11):
@@ -640,7 +642,6 @@ def record_classes(version: str = DEFAULT_VERSION) -> None:
     It takes a broker that is started and ended. To a run of tests, which starts some
     thirty, it is worth it.
     """
-    class_path = resolve_classpath(version, pom=pom_of(version))
 
     def run(option: str) -> None:
         broker = EmbeddedBroker(version=version, java_options=(option,))
@@ -648,9 +649,22 @@ def record_classes(version: str = DEFAULT_VERSION) -> None:
         broker.stop(timeout=120, orderly=True)
 
     try:
-        ClassArchive(_cache(), java(), class_path).record(run)
+        _archive(version).record(run)
     except BrokerStartError as error:
         _note(sys.stderr, f"Brokers start without an archive of classes: {error}")
+
+
+def archived_classes(version: str = DEFAULT_VERSION) -> tuple[str, ...]:
+    """Return what a JVM is to be told that loads a broker's classes.
+
+    Its class path is the broker's, or begins with that.
+    """
+    return _archive(version).options
+
+
+def _archive(version: str) -> ClassArchive:
+    class_path = resolve_classpath(version, pom=pom_of(version))
+    return ClassArchive(_cache(), java(), class_path)
 
 
 def _cache() -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Java program in a child process, which ends with the process that wanted it."""
+"""Java programs: compiled, and run beside the process that wants them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def compile_java(source: Path, class_path: str, folder: Path) -> None:
+    """Compile a program of one file, in half the time that is usual.
+
+    Args:
+        source: The file.
+        class_path: Of what it names.
+        folder: For its classes.
+
+    Raises:
+        BrokerStartError: It cannot be compiled.
+    """
+    compiler = str(Path(java()).with_name("javac"))
+    options = [f"-J{flag}" for flag in SHORT_LIVED]
+    done = subprocess.run(
+        [compiler, *options, "-cp", class_path, "-d", str(folder), str(source)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        raise BrokerStartError(f"{source} is not compiled:\n{done.stderr}")
+
+
 class Jvm:
-    """One program, which can be started, asked to end, killed, and started again.
+    """A program in a child process, which ends with the one that wanted it.
+
+    It can be started, asked to end, killed, and started again.
 
     Args:
         folder: Where its log and what it prints go.
@@ -32,6 +58,7 @@ class Jvm:
         log_level: Of its log.
         remove: What goes, too, where the process that wanted it is gone.
         is_short_lived: Whether it is to start fast, or to be as fast as it can.
+        java_options: Beside those that all have.
 
     Attributes:
         log_file: Its log.
@@ -47,6 +74,7 @@ class Jvm:
         remove: Path | None = None,
         *,
         is_short_lived: bool = True,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.log_file = folder / "log"
         self.pid: int | None = None
@@ -55,7 +83,7 @@ class Jvm:
         self._heap_mb = heap_mb
         self._log_level = log_level
         self._remove = remove
-        self._flags = SHORT_LIVED if is_short_lived else ()
+        self._flags = (*(SHORT_LIVED if is_short_lived else ()), *java_options)
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, program: Sequence[str], prefix: Sequence[str] = ()) -> None:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.class_archive import ClassArchive
+from tests.support.embedded_broker import java
 from tests.support.standing import SITE
 
 if TYPE_CHECKING:
@@ -26,10 +29,13 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "1g",
 }
 
+#: The setting that its JVM's options are in.
+JAVA = "spark.driver.extraJavaOptions"
+
 #: It lives for minutes, on cores that its tests need, too: compiling all of it, and
 #: collecting in parallel, would cost more than it saves.
 SHORT_LIVED: Mapping[str, str] = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     # A query that waits for rows asks its source a hundred times a second otherwise.
@@ -54,6 +60,18 @@ def environment(paths: Sequence[Path] = (SITE, ROOT)) -> dict[str, str]:
     }
 
 
+def class_archive() -> ClassArchive:
+    """Return that of this Spark's JVM; ``tests.support.spark_classes`` makes it."""
+    import pyspark
+
+    folder = ROOT / "build" / "classes"
+    folder.mkdir(parents=True, exist_ok=True)
+    # One that was made of other jars would be of no use, and there is no second one.
+    jars = sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar"))
+    made_of = os.pathsep.join(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)
+    return ClassArchive(folder, java(), made_of)
+
+
 def start_spark(
     folder: Path | str,
     settings: Mapping[str, str] | None = None,
@@ -75,13 +93,16 @@ def start_spark(
 
     os.environ.update(environment() if is_short_lived else environment([ROOT]))
     builder = SparkSession.builder.master(master).appName("pulsar-spark tests")
-    for name, value in {
+    wanted = {
         **SETTINGS,
         **(SHORT_LIVED if is_short_lived else {}),
         "spark.local.dir": f"{folder}/local",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         **(settings or {}),
-    }.items():
+    }
+    if is_short_lived and "ArchiveClassesAtExit" not in wanted[JAVA]:
+        wanted[JAVA] += f" {shlex.join(class_archive().options)}"
+    for name, value in wanted.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     if log_level:

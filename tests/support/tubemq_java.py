@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support.embedded_broker import SHORT_LIVED
+from tests.support.jvm import compile_java
 from tests.support.tubemq_servers import resolve_class_path
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class JavaClient:
         self, folder: Path, masters: str, flags: Sequence[str] = SHORT_LIVED
     ) -> None:
         jars = resolve_class_path()
-        _run("javac", "-cp", jars, "-d", str(folder), str(SOURCE))
+        compile_java(SOURCE, jars, folder)
         path = os.pathsep.join((str(folder), jars))
         self._command = ["java", *flags, "-cp", path, SOURCE.stem]
         self._masters = masters

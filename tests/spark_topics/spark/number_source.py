@@ -301,6 +301,8 @@ class FolderCluster:
         self,
         news: Mapping[str, Unread[Offset]],
         on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[Offset]]]:
         """All are of one size."""
         return {}
