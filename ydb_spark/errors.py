@@ -221,7 +221,7 @@ class ReadTimeoutError(YdbError, errors.ReadTimeoutError):
 
 
 class DataLossError(YdbError, errors.DataLossError):
-    """Rows that were asked for, or written by this task, are not in the topic any more.
+    """Rows that were asked for, or just written, are not in the topic any more.
 
     Cure: In reads ``failOnDataLoss=false`` goes on with what is there; write again.
     """

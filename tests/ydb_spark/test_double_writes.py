@@ -39,6 +39,10 @@ REFUSED = {
     "no path": ((init(""),), refusal.BAD_REQUEST),
     "no such topic": ((init("absent"),), refusal.SCHEME_ERROR),
     "a long producer": ((init(producer_id="p" * 2049),), refusal.BAD_REQUEST),
+    "a producer of many bytes": (
+        (init(producer_id="\u00e4" * 1025),),
+        refusal.BAD_REQUEST,
+    ),
     "another group": (
         (init(producer_id="p", message_group_id="q"),),
         refusal.BAD_REQUEST,
@@ -63,6 +67,10 @@ REFUSED = {
     ),
     "large metadata": (
         (init(), write(1, metadata_items=[{"key": "k", "value": b"v" * 4096}])),
+        refusal.BAD_REQUEST,
+    ),
+    "metadata of large keys": (
+        (init(), write(1, metadata_items=[{"key": "\u00e4" * 2049}])),
         refusal.BAD_REQUEST,
     ),
     "a thousand metadata items and one": (
@@ -118,6 +126,26 @@ def test_stored_once(service: TopicService):
     assert again[0].init_response.partition_id == first[0].init_response.partition_id
     assert acks(again[1]) == [(2, "skipped"), (5, "skipped"), (6, "written")]
     assert [m.seq_no for m in service.store.stored("t")] == [1, 2, 5, 6]
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_topic_that_is_dropped(service: TopicService, is_made_anew: bool):
+    """Its streams end; what comes next is told by another one."""
+    with RawStream(service, "StreamWrite") as stream:
+        stream.send(init_request=init(producer_id="p"))
+        stream.send(write_request=write(1))
+        assert stream.receive().init_response.partition_id in (0, 1)
+        assert acks(stream.receive()) == [(1, "written")]
+        service.store.drop("t")
+        if is_made_anew:
+            service.store.create("t")
+        stream.send(write_request=write(2))
+        assert stream.receive().status == refusal.UNAVAILABLE
+    (first, *_) = ask(service, init(producer_id="p"))
+    if is_made_anew:
+        assert first.init_response.last_seq_no == 0
+    else:
+        assert first.status == refusal.SCHEME_ERROR
 
 
 def test_without_a_producer_all_is_stored(service: TopicService):

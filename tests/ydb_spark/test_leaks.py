@@ -23,7 +23,7 @@ from ydb_spark.source.topic_cluster import Range
 from ydb_spark.source.topic_source import TopicSource
 
 SCHEMA = pa.schema([("data", pa.binary())])
-TASKS = 50
+TASKS = 12
 PATIENCE_S = 20.0
 
 

@@ -75,10 +75,11 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Iterator[Row]:
     absent: list[Any] = [None] * batch.num_rows
     created = _created(batch) if "created_at" in names else absent
     metadata = _metadata(batch) if "metadata_items" in names else absent
-    partitions, groups = (
-        batch.column(name).to_pylist() if name in names else absent
-        for name in ("partition_id", "message_group_id")
+    partitions = (
+        batch.column("partition_id").to_pylist() if "partition_id" in names else absent
     )
+    has_groups = "message_group_id" in names
+    groups = _binary(batch, "message_group_id") if has_groups else absent
     keys = _binary(batch, "key") if "key" in names else absent
     now_ns = time.time_ns()
     rows = zip(bodies, created, metadata, partitions, keys, groups, strict=True)
@@ -101,7 +102,7 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Iterator[Row]:
             None if items is None else _checked(items, number),
             partition,
             key,
-            group,
+            None if group is None else _text(group, number, "a message_group_id"),
         )
 
 
@@ -118,10 +119,26 @@ def _created(batch: pa.RecordBatch) -> list[int | None]:
 
 
 def _metadata(batch: pa.RecordBatch) -> list[Any]:
-    return list(batch.column("metadata_items").to_pylist())
+    items = batch.column("metadata_items").cast(pa.map_(pa.binary(), pa.binary()))
+    return list(items.to_pylist())
 
 
-def _checked(items: list[tuple[str, Any]], number: int) -> list[tuple[str, bytes]]:
+def _text(value: bytes, number: int, column: str) -> str:
+    """Return what has to be text: Spark's strings are bytes of any kind.
+
+    Raises:
+        BadRowError: It is not UTF-8.
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadRowError(
+            f"Row {number} of its task has {column} that is not UTF-8, which YDB takes"
+            " for text alone. Write its base64(...), or leave the row out."
+        ) from None
+
+
+def _checked(items: list[tuple[bytes, Any]], number: int) -> list[tuple[str, bytes]]:
     if len(items) > MAX_METADATA_ITEMS:
         raise BadRowError(
             f"Row {number} of its task has {len(items)} metadata_items. No message can"
@@ -135,9 +152,8 @@ def _checked(items: list[tuple[str, Any]], number: int) -> list[tuple[str, bytes
                 f"Row {number} of its task has a null value in metadata_items: it may"
                 " be empty, but not null."
             )
-        data = value.encode() if isinstance(value, str) else value
-        size += len(key.encode()) + len(data)
-        checked.append((key, data))
+        size += len(key) + len(value)
+        checked.append((_text(key, number, "a key of metadata_items"), value))
     if size > MAX_METADATA_BYTES:
         raise BadRowError(
             f"Row {number} of its task has {size} bytes of metadata_items, keys"

@@ -167,8 +167,8 @@ class RangeReader:
         if not self._created:
             return
         session = self._session
-        found = describe_topic(self._channel, self._path, with_offsets=False).created
-        if found in (self._created, ""):
+        found = describe_topic(self._channel, self._path, with_offsets=False)
+        if not found.is_another(self._created):
             return
         problem = (
             f"{self._subject}: {self._path} was dropped and made anew since that was"
@@ -179,7 +179,7 @@ class RangeReader:
                 f"{problem} failOnDataLoss=false goes on without them.",
                 topic_partition=session.name,
                 wanted=self._created,
-                available=found,
+                available=found.created,
             )
         logger.warning("%s", problem)
         session.is_done = True

@@ -55,6 +55,14 @@ class TopicInfo:
     consumers: tuple[str, ...] = ()
     created: str = ""
 
+    def is_another(self, created: str) -> bool:
+        """Whether it is another topic than one of its name, as far as is known.
+
+        Args:
+            created: What tells that one.
+        """
+        return bool(created and self.created) and created != self.created
+
     @property
     def active(self) -> list[PartitionInfo]:
         """Return the partitions that take messages, by number."""

@@ -13,7 +13,8 @@ answer ``skipped``, is not stored again. Without one a repetition is another mes
 
 A group is a producer, too, but not ours alone: its numbers go on from where another
 writer left them. Of what had no answer when a stream broke nobody knows whose numbers
-the server has; so it is numbered anew, and stored again rather than left out.
+the server has; so it is numbered anew, and stored again rather than left out. Likewise
+where it skips a message, because somebody else has used its number meanwhile.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ydb_spark.errors import (
     DataLossError,
     ProtocolError,
     SendTimeoutError,
+    ServerError,
     TakenOverError,
     YdbError,
 )
@@ -323,6 +325,8 @@ class WriteSession:
         return True
 
     def _take_acks(self, response: Any) -> None:
+        if self._settings.is_group:
+            self._require_numbers(response)
         try:
             acked = self._unacked.take(response)
             if acked.written_in_tx:
@@ -334,6 +338,22 @@ class WriteSession:
         self.acked.add(acked)
         self._pauses.restart()
         self._token.progressed()
+
+    def _require_numbers(self, response: Any) -> None:
+        """Check that the numbers of a group were nobody else's.
+
+        Raises:
+            ServerError: They were, and nothing of the response is taken: another stream
+                begins with others.
+        """
+        if any(ack.HasField("skipped") for ack in response.acks):
+            raise ServerError(
+                f"{self.subject}: the server left rows out, because somebody else has"
+                " used their numbers in this message group. Let no other program write"
+                " to it meanwhile.",
+                status="ALREADY_WRITTEN",
+                retriable=True,
+            )
 
     def _require_time(self) -> None:
         if not self._pauses.remaining_s:

@@ -14,13 +14,13 @@ from spark_topics.options.values import choice, plain_text, seconds, size
 from ydb_spark.errors import OptionError
 from ydb_spark.options.topic import TopicOptions, topic_options
 from ydb_spark.wire.codecs import CODECS
-from ydb_spark.wire.writes import MAX_PRODUCER_CHARACTERS
+from ydb_spark.wire.writes import MAX_PRODUCER_BYTES
 
 _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
 
 #: Room behind an id for a query's id, and the numbers of a task and a partition.
-_MAX_ID = MAX_PRODUCER_CHARACTERS - 100
+_MAX_ID_BYTES = MAX_PRODUCER_BYTES - 100
 
 _EXACTLY_ONCE = "exactly-once"
 
@@ -75,8 +75,11 @@ def _meta(text: str, name: str) -> tuple[tuple[str, str], ...]:
 
 def _id(text: str, name: str) -> str:
     value = plain_text(text, name)
-    if len(value) > _MAX_ID:
-        raise OptionError(f"{name} must have at most {_MAX_ID} characters.")
+    size_bytes = len(value.encode())
+    if size_bytes > _MAX_ID_BYTES:
+        raise OptionError(
+            f"{name} has {size_bytes} bytes of UTF-8, and may have {_MAX_ID_BYTES}."
+        )
     return value
 
 

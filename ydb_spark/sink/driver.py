@@ -14,12 +14,12 @@ from spark_topics.statistics import log_summary
 from ydb_spark.client.channel import Channel, shared_channel
 from ydb_spark.client.topics import describe_topic
 from ydb_spark.options.write import DeliveryGuarantee, WriteOptions
-from ydb_spark.sink.task import (
-    TaskWriter,
-    WriteSummary,
+from ydb_spark.sink.places import (
     require_codec,
     require_fixed_size,
+    require_one_topic,
 )
+from ydb_spark.sink.task import TaskWriter, WriteSummary
 from ydb_spark.system import SYSTEM
 
 
@@ -83,6 +83,16 @@ class _Write:
     def _channel(self) -> Channel:
         return shared_channel(self._options.connection)
 
+    def _end(self, what: str, results: Sequence[TaskResult]) -> None:
+        """Say what was written, and check that all of it is in one topic.
+
+        Raises:
+            DataLossError: The topic was dropped and made anew between two tasks.
+        """
+        self._log(what, results)
+        created = {result.written.created for result in results}
+        require_one_topic(self._options.topic, created)
+
     def _log(self, what: str, results: Sequence[TaskResult]) -> None:
         written = [result.written for result in results]
         quota_s = sum(w.quota_wait_s for w in written)
@@ -112,8 +122,12 @@ class BatchWrite(_Write):
         super().__init__(replace(options, idempotence_id=id_ or made_up))
 
     def commit(self, results: Sequence[TaskResult]) -> None:
-        """Say what was written. On the driver."""
-        self._log("write", results)
+        """Say what was written. On the driver.
+
+        Raises:
+            DataLossError: The topic was dropped and made anew between two tasks.
+        """
+        self._end("write", results)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Say what was written of a write that failed: it is stored. On the driver."""
@@ -135,8 +149,12 @@ class StreamWrite(_Write):
         """Do nothing: what is written is visible at once."""
 
     def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
-        """Say what was written. On the driver."""
-        self._log(f"micro-batch {batch_id}", results)
+        """Say what was written. On the driver.
+
+        Raises:
+            DataLossError: The topic was dropped and made anew between two tasks.
+        """
+        self._end(f"micro-batch {batch_id}", results)
 
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Say what was written of a micro-batch that failed. On the driver."""

@@ -12,35 +12,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import pyarrow as pa
 
 from spark_topics.statistics import Kind, TaskStatistics, Totals
-from ydb_spark.arrow.hashing import partition_of
 from ydb_spark.arrow.rows import Row, rows_of
 from ydb_spark.client.channel import Channel
-from ydb_spark.client.topics import TopicInfo, describe_topic
 from ydb_spark.client.write_session import SessionSettings, WriteSession
-from ydb_spark.errors import (
-    BadRowError,
-    InactivePartitionError,
-    OptionError,
-    ServerError,
-    TakenOverError,
-    YdbError,
-)
-from ydb_spark.options.write import Partitioning, WriteOptions
+from ydb_spark.options.write import WriteOptions
 from ydb_spark.sink.numbers import (
     is_unknown,
     producer_of,
     require_not_later,
     seq_no_of,
 )
+from ydb_spark.sink.places import Place, Places, require_codec
 from ydb_spark.sink.target import Done, Target
 from ydb_spark.system import SYSTEM
-from ydb_spark.wire.codecs import codec_name, encoder
-from ydb_spark.wire.writes import MAX_PRODUCER_CHARACTERS
+from ydb_spark.wire.codecs import encoder
 
 logger = SYSTEM.logger("sink")
 
@@ -48,9 +37,6 @@ _WRITING = Kind("written", "encoding and sending", logger=SYSTEM.logger("spark")
 
 #: So many sessions of groups are open at once; each has a stream and a thread.
 MAX_OPEN_GROUPS = 64
-
-#: A partition, a group, or what the server chooses.
-_Place: TypeAlias = int | str | None
 
 
 @dataclass(frozen=True)
@@ -64,6 +50,8 @@ class WriteSummary:
         size_bytes: Size of the bodies as they were sent.
         partitions: Of the topic, that rows went to.
         quota_wait_s: How long the server held rows back for the sake of quotas.
+        created: What tells the topic from others of its name; "" where that is not
+            known.
     """
 
     written: int = 0
@@ -72,6 +60,7 @@ class WriteSummary:
     size_bytes: int = 0
     partitions: frozenset[int] = field(default_factory=frozenset)
     quota_wait_s: float = 0.0
+    created: str = ""
 
     @property
     def rows(self) -> int:
@@ -99,17 +88,16 @@ class TaskWriter:
         batch_id: int = 0,
         id_: str | None = None,
     ) -> None:
-        self._make_channel = channel
-        self._channel: Channel | None = None
         self._options = options
+        self._places = Places(channel, options)
         self._number = number
         self._batch_id = batch_id
         self._id = id_
         self._encode = encoder(options.codec)
         #: By partition, by group, or one for all: the one last written to at the end.
-        self._targets: dict[_Place, Target] = {}
+        self._targets: dict[Place, Target] = {}
         self._ended = Done()
-        self._topic: TopicInfo | None = None
+        self._sessions = 0
         self._size_bytes = 0
         self._statistics = TaskStatistics(
             _WRITING, f"task {number}", options.stats_interval_s, self._refresh
@@ -120,6 +108,7 @@ class TaskWriter:
 
         Raises:
             BadRowError: A row that cannot be written.
+            DataLossError: The topic was dropped and made anew meanwhile.
             IdempotenceError: A later micro-batch was written before.
             YdbError: The server refuses, or does not answer in time.
         """
@@ -134,6 +123,7 @@ class TaskWriter:
                 self._limit()
             for target in self._targets.values():
                 target.session.close()
+            self._require_same_topic()
             return self._summary()
         finally:
             self._statistics.end()
@@ -149,7 +139,7 @@ class TaskWriter:
             asked = time.monotonic()
 
     def _add(self, row: Row) -> None:
-        place = self._route(row)
+        place = self._places.of(row)
         target = self._targets.get(place)
         if target is None:
             self._make_room(place)
@@ -178,9 +168,9 @@ class TaskWriter:
             )
             fullest.wait(max(fullest.unacked_bytes - 1, 1))
 
-    # -- Where to ----------------------------------------------------------------------
+    # -- Sessions ----------------------------------------------------------------------
 
-    def _make_room(self, place: _Place) -> None:
+    def _make_room(self, place: Place) -> None:
         """End the session of the group that had no row for the longest time."""
         if not isinstance(place, str) or len(self._targets) < MAX_OPEN_GROUPS:
             return
@@ -190,65 +180,27 @@ class TaskWriter:
         target.session.close()
         self._ended.add(self._targets.pop(first))
 
-    def _route(self, row: Row) -> _Place:
-        how = self._options.partitioning
-        if how is Partitioning.SERVER:
-            return None
-        if how is Partitioning.PARTITION_ID:
-            if row.partition is None:
-                raise BadRowError(
-                    f"Row {row.number} of its task has no partition_id, which"
-                    " partitioning=partition_id needs: it is null."
-                )
-            return row.partition
-        if how is Partitioning.MESSAGE_GROUP_ID:
-            return _checked_group(row)
-        if row.key is None:
-            raise BadRowError(
-                f"Row {row.number} of its task has no key, which partitioning=key"
-                " needs: it is null."
-            )
-        active = self._describe().active
-        return active[partition_of(row.key, len(active))].number
-
-    def _describe(self) -> TopicInfo:
-        if self._topic is None:
-            assert self._channel is not None or self._make_channel is not None
-            self._topic = describe_topic(
-                self._own_channel(), self._options.topic, with_offsets=False
-            )
-            require_fixed_size(self._topic, self._options)
-        return self._topic
-
-    def _own_channel(self) -> Channel:
-        if self._channel is None:
-            self._channel = self._make_channel()
-        return self._channel
-
-    def _open(self, place: _Place) -> Target:
+    def _open(self, place: Place) -> Target:
         options = self._options
-        is_group = isinstance(place, str)
+        self._places.require_open(place)
         partition = place if isinstance(place, int) else None
-        if partition is not None:
-            self._require_active(partition)
         producer = place if isinstance(place, str) else ""
         if self._id is not None:
             producer = producer_of(self._id, self._number, partition)
         settings = SessionSettings(
             options.topic,
             producer,
-            is_group=is_group,
+            is_group=isinstance(place, str),
             partition=partition,
             session_meta=dict(options.session_meta),
             timeout_s=options.send_timeout_s,
         )
-
-        def explain(error: YdbError) -> YdbError:
-            if is_group and isinstance(error, TakenOverError):
-                return _two_of_a_group(error)
-            return self._explained(error, partition)
-
-        session = WriteSession(self._own_channel(), settings, explain)
+        session = WriteSession(
+            self._places.channel,
+            settings,
+            lambda error: self._places.explain(error, place),
+        )
+        self._sessions += 1
         try:
             session.open()
             if self._id is not None:
@@ -272,41 +224,18 @@ class TaskWriter:
             self._batch_id,
         )
 
-    def _require_active(self, partition: int) -> None:
-        problem = self._inactive(partition)
-        if problem is not None:
-            raise problem
+    def _require_same_topic(self) -> None:
+        """Check that all rows are in one topic.
 
-    def _inactive(self, partition: int) -> YdbError | None:
-        """Return what is wrong with a partition that rows name; None for nothing."""
-        found = self._describe().partitions.get(partition)
-        path = self._options.topic
-        if found is None:
-            return BadRowError(
-                f"Rows name partition {partition}, which {path} does not have: it has"
-                f" {sorted(self._describe().partitions)}."
-            )
-        if found.is_active:
-            return None
-        return InactivePartitionError(
-            f"Partition {partition} of {path} takes no more rows: it was split or"
-            f" merged, and became {list(found.children)}. Name these in partition_id,"
-            " or let the server choose: partitioning=server.",
-            status="OVERLOADED",
-        )
+        What one stream was told is so of one topic; between two of them there may have
+        been another.
 
-    def _explained(self, error: YdbError, partition: int | None) -> YdbError:
-        """Return why the server does not take a partition, if that is for good."""
-        if partition is None or not isinstance(error, ServerError):
-            return error
-        if error.status not in ("OVERLOADED", "UNAVAILABLE"):
-            return error
-        self._topic = None
-        try:
-            return self._inactive(partition) or error
-        except YdbError as unknown:
-            logger.debug("%s", unknown)
-            return error
+        Raises:
+            DataLossError: It was dropped and made anew meanwhile.
+            YdbError: There is none of its name any more, or no answer.
+        """
+        if self._sessions + self._so_far().reconnects > 1:
+            self._places.require_same_topic()
 
     # -- How it went -------------------------------------------------------------------
 
@@ -320,6 +249,7 @@ class TaskWriter:
             self._size_bytes,
             frozenset(so_far.partitions),
             acked.quota_wait_s,
+            self._places.created,
         )
 
     def _so_far(self) -> Done:
@@ -336,63 +266,3 @@ class TaskWriter:
         totals.duplicate_rows = so_far.acked.skipped
         totals.broker_s = so_far.waited_s
         totals.reconnects = so_far.reconnects
-
-
-def _checked_group(row: Row) -> str:
-    """Return the group of a row.
-
-    Raises:
-        BadRowError: It has none, or none that the server takes.
-    """
-    if not row.group:
-        raise BadRowError(
-            f"Row {row.number} of its task has no message_group_id, which"
-            " partitioning=message_group_id needs: it is null or empty."
-        )
-    size = len(row.group.encode())
-    if size > MAX_PRODUCER_CHARACTERS:
-        raise BadRowError(
-            f"Row {row.number} of its task has {size} bytes of message_group_id. No"
-            f" group can have more than {MAX_PRODUCER_CHARACTERS}."
-        )
-    return row.group
-
-
-def _two_of_a_group(error: TakenOverError) -> TakenOverError:
-    """Return the error for a group that somebody else writes to."""
-    said = error.message.partition(" Another attempt of this task")[0]
-    return error.saying(
-        f"{said} Somebody else writes to this message group now. Let one task have all"
-        ' rows of a group, by df.repartition("message_group_id"), set'
-        " spark.speculation=false, and let no other program write to it meanwhile."
-    )
-
-
-def require_codec(codecs: tuple[int, ...], options: WriteOptions) -> None:
-    """Check that a topic allows the codec.
-
-    Raises:
-        OptionError: It does not.
-    """
-    if codecs and options.codec not in codecs:
-        allowed = ", ".join(codec_name(codec) for codec in codecs)
-        raise OptionError(
-            f"{options.topic} does not allow codec={codec_name(options.codec)}: it"
-            f" allows {allowed}. ALTER TOPIC ... SET (supported_codecs = ...) adds one."
-        )
-
-
-def require_fixed_size(topic: TopicInfo, options: WriteOptions) -> None:
-    """Check that keys have a partition, if they are to choose one.
-
-    Raises:
-        OptionError: Partitions were split or merged, so that keys would move.
-    """
-    if options.partitioning is Partitioning.KEY and any(
-        not p.is_active or p.parents for p in topic.partitions.values()
-    ):
-        raise OptionError(
-            f"partitioning=key is for topics with a fixed number of partitions, and"
-            f" those of {options.topic} were split or merged: keys would move. Use"
-            " partitioning=server, or compute partition_id."
-        )

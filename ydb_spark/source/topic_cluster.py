@@ -145,6 +145,8 @@ class TopicCluster:
     ) -> TopicOffset:
         """Return the end of a micro-batch."""
         created = "" if self._described is None else self._described.created
+        if start is None:
+            self._read_of = created
         return TopicOffset(last_read, start_after, created=created)
 
     def recorded(self, offset: TopicOffset) -> bool:
@@ -312,7 +314,7 @@ class TopicCluster:
             DataLossError: It was, and ``failOnDataLoss`` is set.
         """
         before, now = self._read_of, topic.created
-        if not before or not now or before == now:
+        if not topic.is_another(before):
             return False
         path = self._options.topic
         problem = (

@@ -73,6 +73,10 @@ STATUSES = {
 _TAKEN_OVER = "ownership session is killed"
 _BOUND = "is already bound to"
 
+#: What they say of a partition that was split or merged, as if they had too much to do:
+#: its children are there at once.
+_INACTIVE = "inactive partition"
+
 
 def issues_text(issues: Iterable[Any]) -> str:
     """Return what a server's issues say, the nested ones too, on one line."""
@@ -130,7 +134,7 @@ def server_error(
     return ServerError(
         said,
         status=name,
-        is_slow=reaction is Reaction.RETRY_SLOWLY,
+        is_slow=reaction is Reaction.RETRY_SLOWLY and _INACTIVE not in reason,
         retriable=reaction in (Reaction.RETRY, Reaction.RETRY_SLOWLY)
         or (is_deduplicated and reaction is Reaction.RETRY_IF_DEDUPLICATED),
     )

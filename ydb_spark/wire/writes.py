@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ydb_spark.errors import ProtocolError
+from ydb_spark.errors import BadRowError, ProtocolError
 from ydb_spark.sdk import pb
 
 _FromClient = pb.StreamWriteMessage.FromClient
@@ -26,7 +26,9 @@ _WriteResponse = pb.StreamWriteMessage.WriteResponse
 MAX_REQUEST_BYTES = 64_000_000
 MAX_METADATA_ITEMS = 1000
 MAX_METADATA_BYTES = 4096
-MAX_PRODUCER_CHARACTERS = 2048
+MAX_PRODUCER_BYTES = 2048
+
+_MAX_NUMBER = (1 << 63) - 1
 
 
 def init_request(
@@ -67,9 +69,18 @@ def write_message(request: _WriteRequest) -> _FromClient:
 
 
 def number(messages: Iterable[Any], last: int) -> int:
-    """Give messages the numbers that follow; return the last one."""
+    """Give messages the numbers that follow; return the last one.
+
+    Raises:
+        BadRowError: There are no more: somebody has used the highest there can be.
+    """
     for message in messages:
         last += 1
+        if last > _MAX_NUMBER:
+            raise BadRowError(
+                f"No number follows {_MAX_NUMBER}, which the last row of this message"
+                " group has. Write to another group."
+            )
         message.seq_no = last
     return last
 

@@ -83,6 +83,7 @@ class ReadStream:
         self.credit = 0
         self._is_mute = False  # a fault: nothing more is said
         self._init_request: Any = None
+        self._topics: list[Topic] = []  # one of each of its settings
         self._consumer = ""
         self._sessions: dict[int, PartitionSession] = {}
         self._started: set[tuple[str, int]] = set()
@@ -194,6 +195,10 @@ class ReadStream:
                 )
         self._init_request = request
         self._consumer = request.consumer
+        self._topics = [
+            self._store.topics[self._store.full_path(settings.path)]
+            for settings in request.topics_read_settings
+        ]
         if fault is not None and fault.acks is Acks.NONE:
             self._is_mute = True
             return None
@@ -286,15 +291,22 @@ class ReadStream:
         if self.killed is not None:
             return True
         return not self._is_mute and bool(
-            self._extra
+            self._has_lost_a_topic()
+            or self._extra
             or self._stops
             or next(self._new_partitions(), None)
             or self._readable() is not None
             or self._ending() is not None
         )
 
+    def _has_lost_a_topic(self) -> bool:
+        topics = self._store.topics
+        return any(topics.get(topic.path) is not topic for topic in self._topics)
+
     def _due(self) -> Iterator[Any]:
         with self._store.changed:
+            for topic in self._topics:
+                self._store.require(topic)
             responses = [*self._extra]
             self._extra.clear()
             for number, graceful in self._stops:
@@ -335,9 +347,8 @@ class ReadStream:
     def _new_partitions(self) -> Iterator[tuple[Topic, Partition, int]]:
         if self._init_request is None:
             return
-        for settings in self._init_request.topics_read_settings:
-            topic = self._store.find(settings.path)
-            assert topic is not None
+        all_settings = self._init_request.topics_read_settings
+        for settings, topic in zip(all_settings, self._topics, strict=True):
             read_from = settings.read_from
             read_from_ms = read_from.seconds * 1000 + read_from.nanos // 1_000_000
             for number, partition in topic.partitions.items():

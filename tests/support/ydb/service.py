@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -309,59 +310,47 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
         self, request_iterator: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
         service = self._service
-
-        def begin(requests: Iterator[Any]) -> WriteStream:
-            stream = WriteStream(
-                self._store,
-                service.faults,
-                requests,
-                strike=service.strike(context),
-                take_over=service.take_over,
-                stage=service.transactions.stage,
-                check_token=service.check_token,
-            )
-            service.writers.add(stream)
-            return stream
-
-        return self._run("StreamWrite", request_iterator, context, begin, service.leave)
+        make = partial(
+            WriteStream,
+            take_over=service.take_over,
+            stage=service.transactions.stage,
+        )
+        streams, end = service.writers, service.leave
+        return self._run("StreamWrite", request_iterator, context, make, streams, end)
 
     def StreamRead(  # noqa: N802
         self, request_iterator: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
         service = self._service
-
-        def begin(requests: Iterator[Any]) -> ReadStream:
-            stream = ReadStream(
-                self._store,
-                service.faults,
-                requests,
-                strike=service.strike(context),
-                check_token=service.check_token,
-                hold=service.hold,
-            )
-            service.readers.add(stream)
-            return stream
-
-        return self._run(
-            "StreamRead", request_iterator, context, begin, service.release
-        )
+        make = partial(ReadStream, hold=service.hold)
+        streams, end = service.readers, service.release
+        return self._run("StreamRead", request_iterator, context, make, streams, end)
 
     def _run(
         self,
         method: str,
         requests: Iterator[Any],
         context: grpc.ServicerContext,
-        begin: Callable[[Iterator[Any]], _S],
+        make: Callable[..., _S],
+        streams: set[_S],
         end: Callable[[_S], None],
     ) -> Iterator[Any]:
         """Yield what a stream answers; a refusal is its last answer."""
+        service = self._service
         response = getattr(pb, f"{method}Message").FromServer
         try:
-            headers = self._service.begin(method, context)
+            headers = service.begin(method, context)
         except RefusalError as refusal:
             yield response(status=refusal.status, issues=refusal.issues)
             return
-        stream = begin(self._logged(method, requests, headers))
+        stream = make(
+            self._store,
+            service.faults,
+            self._logged(method, requests, headers),
+            strike=service.strike(context),
+            check_token=service.check_token,
+        )
+        streams.add(stream)
         context.add_callback(stream.inbox.leave)
         try:
             yield from stream.run()
@@ -496,7 +485,7 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
         self, request: Any, context: grpc.ServicerContext
     ) -> Any:
         def drop() -> Any:
-            del self._store.topics[self._topic(request.path).path]
+            self._store.drop(self._topic(request.path).path)
             return pb.DropTopicResult()
 
         return self._call("DropTopic", request, context, drop)

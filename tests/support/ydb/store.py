@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.support.ydb.refusal import UNAVAILABLE, RefusalError
+
 RAW, GZIP, LZOP, ZSTD = 1, 2, 3, 4
 
 
@@ -165,6 +167,11 @@ class Store:
         """Return a topic; None where there is none."""
         return self.topics.get(self.full_path(path))
 
+    def require(self, topic: Topic) -> None:
+        """End the stream of a topic that was dropped, made anew or not."""
+        if self.topics.get(topic.path) is not topic:
+            raise RefusalError(UNAVAILABLE, "the tablet of the partition is gone")
+
     def create(
         self,
         path: str,
@@ -181,7 +188,14 @@ class Store:
             }
             topic.consumers = {name: {} for name in consumers}
             self.topics[topic.path] = topic
+            self.changed.notify_all()
             return topic
+
+    def drop(self, path: str) -> None:
+        """Drop a topic, with what is in it."""
+        with self.changed:
+            del self.topics[self._known(path).path]
+            self.changed.notify_all()
 
     def put(self, path: str, number: int, *bodies: bytes, **values: object) -> None:
         """Store messages that no producer wrote, such as other protocols leave."""

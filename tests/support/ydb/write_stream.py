@@ -24,7 +24,7 @@ from tests.support.ydb.stubs import ydb_topic_pb2 as pb
 #: The server reads on only while it has fewer bytes that it has not accepted.
 UNACCEPTED_BYTES = 1_000_000
 
-MAX_NAME = 2048
+MAX_NAME_BYTES = 2048
 MAX_METADATA_ITEMS = 1000
 MAX_METADATA_BYTES = 4096
 
@@ -137,7 +137,8 @@ class WriteStream:
     def _checked_topic(self, request: Any) -> Topic:
         if not request.path:
             raise RefusalError(BAD_REQUEST, "no topic path")
-        if max(len(request.producer_id), len(request.message_group_id)) > MAX_NAME:
+        names = (request.producer_id, request.message_group_id)
+        if max(_size(name) for name in names) > MAX_NAME_BYTES:
             raise RefusalError(BAD_REQUEST, "producer id is too long")
         if (
             request.producer_id
@@ -247,6 +248,7 @@ class WriteStream:
 
     def _check(self, request: Any) -> None:
         assert self._topic is not None
+        self._store.require(self._topic)
         if not self._topic.partitions[self._partition].is_active:
             raise RefusalError(OVERLOADED, "Write to inactive partition")
         if not request.messages:
@@ -272,7 +274,7 @@ class WriteStream:
     def _check_metadata(items: Sequence[Any]) -> None:
         if len(items) > MAX_METADATA_ITEMS:
             raise RefusalError(BAD_REQUEST, "too many metadata items")
-        if sum(len(i.key) + len(i.value) for i in items) > MAX_METADATA_BYTES:
+        if sum(_size(i.key) + len(i.value) for i in items) > MAX_METADATA_BYTES:
             raise RefusalError(BAD_REQUEST, "metadata items are too large")
         if len({i.key for i in items}) != len(items):
             raise RefusalError(BAD_REQUEST, "metadata keys repeat")
@@ -314,6 +316,11 @@ class WriteStream:
             raise RefusalError(BAD_REQUEST, "empty token")
         self._check_token(request.token)
         yield FromServer(status=SUCCESS, update_token_response=pb.UpdateTokenResponse())
+
+
+def _size(text: str) -> int:
+    """Return the size of a text, as the server counts it."""
+    return len(text.encode())
 
 
 def _ack(seq_no: int, offset: int | None) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.certificates import Authority, days
 from tests.support.ydb.service import DATABASE, TopicService
+from ydb_spark.client import channel as channels
 from ydb_spark.client import diagnosis
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.topics import describe_topic
@@ -70,11 +71,32 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         service.stop()
 
 
-def describe(url: str, ca: Path | str | None) -> None:
-    """Ask for the topic, for as long as a second."""
+#: For who answers, however late; only what is tried again takes as long.
+PATIENCE_S = 60.0
+
+#: For who never does.
+SHORT_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look begins at once, and so does an end without an answer."""
+    monkeypatch.setattr(channels, "_LOOK_AFTER_S", SHORT_S)
+    monkeypatch.setattr(channels, "_STOP_S", 0)
+
+
+def describe(
+    url: str, ca: Path | str | None, operation_timeout_s: float = PATIENCE_S
+) -> None:
+    """Ask for the topic."""
     secret = None if ca is None else Secret(f"file:{ca}")
     channel = Channel(
-        ConnectionOptions(url + DATABASE, DATABASE, ca=secret, operation_timeout_s=1.0)
+        ConnectionOptions(
+            url + DATABASE,
+            DATABASE,
+            ca=secret,
+            operation_timeout_s=operation_timeout_s,
+        )
     )
     try:
         assert describe_topic(channel, "t", with_offsets=False).partitions
@@ -111,10 +133,12 @@ def test_each_its_own_message(
     match: str,
 ):
     """It names the endpoint, and what to change."""
-    monkeypatch.setattr(diagnosis, "LOOK_S", 0.5)
+    is_silent = port == "silent"
+    monkeypatch.setattr(diagnosis, "LOOK_S", SHORT_S if is_silent else PATIENCE_S)
     url = f"{scheme}://localhost:{getattr(site, port)}"
+    trusted = None if ca is None else getattr(site, ca)
     with pytest.raises(kind, match=match) as caught:
-        describe(url, None if ca is None else getattr(site, ca))
+        describe(url, trusted, SHORT_S if is_silent else PATIENCE_S)
     assert url in str(caught.value)
 
 
@@ -123,9 +147,9 @@ def test_nobody_there(site: Site):
     with socket.create_server(("127.0.0.1", 0)) as one:
         port = one.getsockname()[1]
     with pytest.raises(TransportError, match=r"cannot be reached from .*refused"):
-        describe(f"grpc://localhost:{port}", None)
+        describe(f"grpc://localhost:{port}", None, SHORT_S)
     with pytest.raises(TransportError, match="knows no host of that name"):
-        describe("grpc://absent.invalid:2136", None)
+        describe("grpc://absent.invalid:2136", None, SHORT_S)
 
 
 def test_authorities_that_are_none(tmp_path: Path):

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -17,11 +18,12 @@ from tests.support.ydb.service import DATABASE, TopicService
 from tests.ydb_spark.sink.tables import OPTIONS, bodies, table
 from ydb_spark.client.channel import Channel, close_shared, shared_channel
 from ydb_spark.client.topics import describe_topic
-from ydb_spark.errors import IdempotenceError, TopicNotFoundError
+from ydb_spark.errors import DataLossError, IdempotenceError, TopicNotFoundError
 from ydb_spark.options.connection import ConnectionOptions, Secret
 from ydb_spark.options.read import Offsets, ReadOptions
 from ydb_spark.options.write import Partitioning
 from ydb_spark.sink.task import TaskWriter
+from ydb_spark.source.topic_cluster import Range
 from ydb_spark.source.topic_source import TopicSource
 from ydb_spark.wire.codecs import CODECS
 
@@ -43,10 +45,9 @@ def place() -> Iterator[ConnectionOptions]:
     close_shared()
 
 
-@pytest.fixture
-def topic(place: ConnectionOptions) -> Iterator[str]:
-    """A fresh topic with two partitions and all codecs that we write."""
-    path = f"{place.database}/pulsar-spark-test-{uuid.uuid4()}"
+@pytest.fixture(scope="module")
+def client(place: ConnectionOptions) -> Iterator[ydb.TopicClient]:
+    """What makes topics."""
     token = place.token.read() if place.token else None
     credentials = ydb.AccessTokenCredentials(token) if token else None
     with ydb.Driver(
@@ -55,13 +56,23 @@ def topic(place: ConnectionOptions) -> Iterator[str]:
         credentials=credentials or ydb.AnonymousCredentials(),
     ) as driver:
         driver.wait(DEADLINE_S, fail_fast=True)
-        driver.topic_client.create_topic(
-            path,
-            min_active_partitions=2,
-            supported_codecs=[*CODECS.values()],
-        )
-        yield path
-        driver.topic_client.drop_topic(path)
+        yield driver.topic_client
+
+
+def create(client: ydb.TopicClient, path: str) -> None:
+    """Make a topic with two partitions and all codecs that we write."""
+    client.create_topic(
+        path, min_active_partitions=2, supported_codecs=[*CODECS.values()]
+    )
+
+
+@pytest.fixture
+def topic(place: ConnectionOptions, client: ydb.TopicClient) -> Iterator[str]:
+    """A fresh one."""
+    path = f"{place.database}/pulsar-spark-test-{uuid.uuid4()}"
+    create(client, path)
+    yield path
+    client.drop_topic(path)
 
 
 def writer(
@@ -77,14 +88,21 @@ def writer(
     return TaskWriter(lambda: channel, options, 0, batch_id=batch_id, id_=id_)
 
 
-def read(place: ConnectionOptions, topic: str) -> list[bytes]:
-    """All bodies, by partition and in order."""
-    source = TopicSource(
+def source_of(place: ConnectionOptions, topic: str) -> TopicSource:
+    """All that is in a topic."""
+    return TopicSource(
         ReadOptions(place, topic, starting=Offsets("earliest"), stats_interval_s=0)
     )
+
+
+def read(
+    place: ConnectionOptions, topic: str, tasks: Sequence[Range] | None = None
+) -> list[bytes]:
+    """All bodies, by partition and in order, or those of a plan."""
+    source = source_of(place, topic)
     return [
         row["data"]
-        for task in source.plan()
+        for task in (source.plan() if tasks is None else tasks)
         for batch in source.read(task, SCHEMA, streaming=False)
         for row in batch.to_pylist()
     ]
@@ -136,6 +154,28 @@ def test_by_group(place: ConnectionOptions, topic: str):
         ours = [body for body in found if body.startswith(group.encode())]
         assert ours == sorted(ours)
         assert len(ours) == 20
+
+
+def test_made_anew(place: ConnectionOptions, client: ydb.TopicClient, topic: str):
+    """Neither reads nor writes take a topic for the one of its name before."""
+    writer(place, topic, None).write([table(bodies(10))])
+    tasks = source_of(place, topic).plan()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield table([b"before"])
+        deadline = time.monotonic() + DEADLINE_S
+        while b"before" not in read(place, topic):
+            assert time.monotonic() < deadline, "the row is not stored"
+        client.drop_topic(topic)
+        create(client, topic)
+        writer(place, topic, "id").write([table(bodies(20))])
+        yield table([b"after"])
+
+    # What ends a stream of the old one may say that there is none.
+    with pytest.raises((DataLossError, TopicNotFoundError)):
+        writer(place, topic, None).write(batches())
+    with pytest.raises(DataLossError):
+        read(place, topic, tasks)
 
 
 def test_no_topic(place: ConnectionOptions):

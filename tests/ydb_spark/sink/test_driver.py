@@ -15,6 +15,7 @@ from tests.support.ydb.faults import At, Fault, When
 from tests.support.ydb.service import TopicService
 from tests.ydb_spark.sink.tables import OPTIONS, bodies, table
 from ydb_spark.client.channel import close_shared
+from ydb_spark.errors import DataLossError
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.write import DeliveryGuarantee
 from ydb_spark.sink.driver import BatchWrite, StreamWrite
@@ -54,6 +55,19 @@ def test_answers_are_counted_and_shown(
     assert "50 rows" in line
     assert "20 written, 30 skipped, 0 written in a transaction" in line
     assert "quotas held them back for" in line
+
+
+def test_topic_that_was_made_anew_between_tasks(service: TopicService, options: Any):
+    """What the first one wrote is gone, which none of them can know."""
+    for write in (BatchWrite(options), StreamWrite(options)):
+        results = [run(write, 0, 10)]
+        service.store.create("t")
+        results.append(run(write, 0, 10))
+        empty = run(write, 0, 0)
+        more = (2, 0) if isinstance(write, StreamWrite) else ()
+        with pytest.raises(DataLossError, match="t was dropped and made anew"):
+            write.commit([*results, empty], *more)
+        write.commit([results[1], empty], *more)
 
 
 def test_batch_of_a_name(service: TopicService, options: Any):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.waiting import await_true
 from tests.support.ydb.faults import At, Fault, When
 from tests.support.ydb.service import TopicService
 from tests.ydb_spark.sink.tables import bodies, table, writer
@@ -18,10 +19,12 @@ from ydb_spark.client.channel import Channel
 from ydb_spark.errors import (
     BadRowError,
     BoundProducerError,
+    DataLossError,
     IdempotenceError,
     InactivePartitionError,
     OptionError,
     TakenOverError,
+    TopicNotFoundError,
     YdbError,
 )
 from ydb_spark.options.write import Partitioning
@@ -302,12 +305,117 @@ def test_by_group(
     assert by_group(service) == {g: once * 2 for g, once in expected.items()}
 
 
-@pytest.mark.parametrize("group", [None, "", "x" * 2049, "ä" * 1025])
-def test_groups_that_cannot_be(channel: Channel, group: str | None):
+def strings(*values: bytes | None) -> pa.Array:
+    """Strings as Spark has them: any bytes."""
+    buffers = pa.array(values, pa.binary()).buffers()
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+@pytest.mark.parametrize(
+    "group", [None, b"", b"x" * 2049, "ä".encode() * 1025, b"\xff"]
+)
+def test_groups_that_cannot_be(channel: Channel, group: bytes | None):
     """The row is named."""
-    rows = table([b"a"], message_group_id=pa.array([group], pa.string()))
+    rows = table([b"a"], message_group_id=strings(group))
     with pytest.raises(BadRowError, match=r"Row 0 .* message_group_id"):
         writer(channel, partitioning=GROUPS).write([rows])
+
+
+def test_longest_group(service: TopicService, channel: Channel):
+    """The server counts bytes, and so do we."""
+    group = "ä" * 1024
+    rows = table([b"a"], message_group_id=[group])
+    writer(channel, partitioning=GROUPS).write([rows])
+    assert by_group(service) == {group: [b"a"]}
+
+
+@pytest.mark.parametrize("reshape", ["split", "merge"])
+def test_groups_of_partitions_that_change(
+    service: TopicService, channel: Channel, reshape: str
+):
+    """Each goes on in a child, in its order, and nothing is stored twice."""
+    groups = [f"group {n % 5}" for n in range(50)]
+
+    def batches() -> Any:
+        yield table(bodies(50), message_group_id=groups)
+        if reshape == "merge":
+            service.store.merge("t", 0, 1)
+        else:
+            service.store.split("t", 0)
+            service.store.split("t", 1)
+        yield table(bodies(50, "more"), message_group_id=groups)
+
+    summary = writer(channel, partitioning=GROUPS).write(batches())
+    assert (summary.written, summary.skipped) == (100, 0)
+    rows = [*bodies(50), *bodies(50, "more")]
+    by_number = sorted(service.store.stored("t"), key=lambda m: m.seq_no)
+    for n in range(5):
+        found = [m.data for m in by_number if m.producer_id == f"group {n}"]
+        assert found == rows[n::5]
+
+
+def test_numbers_that_are_used_up(service: TopicService, channel: Channel):
+    """Somebody has given a group the highest number: nothing can follow it."""
+    topic = service.store.find("t")
+    assert topic is not None
+    for partition in topic.partitions.values():
+        partition.last_seq_no["g"] = (1 << 63) - 1
+    rows = table([b"a"], message_group_id=["g"])
+    with pytest.raises(BadRowError, match="No number follows 9223372036854775807"):
+        writer(channel, partitioning=GROUPS).write([rows])
+
+
+@pytest.mark.parametrize(
+    ("how", "id_"),
+    [*((how, None) for how in Partitioning), (Partitioning.SERVER, "q"), (BY_ID, "q")],
+)
+def test_topic_that_is_made_anew_meanwhile(
+    service: TopicService, channel: Channel, how: Partitioning, id_: str | None
+):
+    """What was answered is gone with the old one, so the task fails; again, it does."""
+    columns = {"partition_id": [0], "key": [b"k"], "message_group_id": ["g"]}
+    first, second = (table([body], **columns) for body in (b"first", b"second"))
+
+    def batches() -> Any:
+        yield first
+        await_true(lambda: service.store.stored("t"), "the first row", 20)
+        service.store.create("t", partitions=2)
+        yield second
+
+    with pytest.raises(DataLossError, match="was dropped and made anew while it was"):
+        writer(channel, id_=id_, partitioning=how).write(batches())
+    writer(channel, id_=id_, partitioning=how).write([first, second])
+    assert {*stored(service)} == {b"first", b"second"}
+    assert id_ is None or len(stored(service)) == 2
+
+
+def test_topic_that_is_made_anew_between_groups(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
+    """Likewise where no stream broke: that of the first group had ended before."""
+    monkeypatch.setattr("ydb_spark.sink.task.MAX_OPEN_GROUPS", 1)
+
+    def batches() -> Any:
+        yield table([b"a", b"b"], message_group_id=["1", "2"])
+        await_true(lambda: len(service.store.stored("t")) == 2, "both rows", 20)
+        service.store.create("t", partitions=2)
+        yield table([b"c"], message_group_id=["3"])
+
+    with pytest.raises(DataLossError, match="made anew"):
+        writer(channel, partitioning=GROUPS).write(batches())
+
+
+def test_topic_that_is_dropped_meanwhile(service: TopicService, channel: Channel):
+    """That is what the error says."""
+
+    def batches() -> Any:
+        yield table([b"a"])
+        await_true(lambda: service.store.stored("t"), "the row", 20)
+        service.store.drop("t")
+        yield table([b"b"])
+
+    with pytest.raises(TopicNotFoundError, match="does not exist"):
+        writer(channel).write(batches())
 
 
 def test_a_group_of_two_tasks(
@@ -367,6 +475,19 @@ def test_codec_that_the_topic_has_not(service: TopicService, channel: Channel):
     assert not service.count("StreamWrite", "write_request")
 
 
+def metadata(keys: pa.Array, values: pa.Array) -> pa.MapArray:
+    """The metadata of one row."""
+    return pa.MapArray.from_arrays(pa.array([0, len(keys)], pa.int32()), keys, values)
+
+
+def test_metadata_of_any_bytes(service: TopicService, channel: Channel):
+    """Values are bytes to the server, so a string that is no text goes as it is."""
+    items = metadata(strings(b"k"), strings(b"\xff"))
+    writer(channel).write([table([b"a"], metadata_items=items)])
+    (message,) = service.store.stored("t")
+    assert message.metadata_items == (("k", b"\xff"),)
+
+
 @pytest.mark.parametrize(
     ("row", "match"),
     [
@@ -399,9 +520,13 @@ def test_codec_that_the_topic_has_not(service: TopicService, channel: Channel):
             ),
             "null value in metadata_items",
         ),
+        (
+            table([b"a"], metadata_items=metadata(strings(b"\xff"), strings(b""))),
+            "has a key of metadata_items that is not UTF-8",
+        ),
         (table([bytes(64_000_000)]), "has 64000000 bytes of data"),
     ],
-    ids=["null", "large metadata", "many items", "null item", "large body"],
+    ids=["null", "large", "many items", "null item", "binary key", "large body"],
 )
 def test_rows_that_no_message_can_hold(
     channel: Channel, row: pa.RecordBatch, match: str

@@ -298,6 +298,19 @@ def test_topic_with_as_many_rows_that_was_made_anew(
     assert planner.latest(planner.offset(later.to_json())) == later
 
 
+def test_topic_that_is_made_anew_before_the_first_plan(
+    service: TopicService, options: ReadOptions
+):
+    """A new query has begun at offsets of the old one."""
+    fill(service, 0, 0, 10)
+    planner = TopicSource(options).plan_stream()
+    start = planner.initial()
+    service.store.create("t", 2)
+    fill(service, 0, 100, 120)
+    with pytest.raises(DataLossError, match="t was dropped and made anew"):
+        planner.latest(start)
+
+
 @pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
 def test_topic_that_is_made_anew_before_its_tasks_read(
     service: TopicService, options: ReadOptions, is_stream: bool

@@ -81,6 +81,21 @@ def test_kinds(number: int, reason: str, expected: type[ServerError]):
     assert type(server_error(number, reason, "x")) is expected
 
 
+@pytest.mark.parametrize(
+    ("number", "reason", "is_slow"),
+    [
+        (400060, "quota exceeded", True),
+        (400060, "Write to inactive partition 3", False),
+        (400050, "tablet is initializing", False),
+    ],
+)
+def test_pauses(number: int, reason: str, is_slow: bool):
+    """Who has too much to do gets time; a partition that was split has children."""
+    error = server_error(number, reason, "x")
+    assert error.retriable
+    assert error.is_slow is is_slow
+
+
 def test_issues():
     """Nested ones are said, too, once, on one line."""
     issue = ydb_issue_message_pb2.IssueMessage(
