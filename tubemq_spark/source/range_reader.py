@@ -50,9 +50,9 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import CHECKSUM_MASK
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
 
-#: Gets that are under way while one is looked at: the broker makes one, and the other
-#: is on its way.
-_GETS_AHEAD = 2
+#: Gets that are under way while one is looked at: enough that the broker does not wait
+#: for us. Each may bring 1 MiB, or one larger message.
+_GETS_AHEAD = 4
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 
