@@ -38,6 +38,8 @@ _holds_text = functools.cache(holds_text)
 
 def undecodable_text(message: Message) -> str:
     """Return the name of a field whose text is not UTF-8, as ``a.b``, or ""."""
+    if not _holds_text(message.DESCRIPTOR):
+        return ""
     for field, value in message.ListFields():
         values: Any = [value] if isinstance(value, (str, bytes, Message)) else value
         if field.type == field.TYPE_STRING:

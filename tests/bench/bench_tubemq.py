@@ -138,7 +138,7 @@ def _reply(kind: _Kind, rows: int) -> bytes:
 
 def _decode(data: bytes, decoder: Decoder, times: int) -> None:
     for _ in range(times):
-        some = parse(pb.GetMessageResponseB2C(), data).messages
+        some = list(parse(pb.GetMessageResponseB2C(), data).messages)
         bodies = [one.payLoadData for one in some]
         assert [checksum(body) for body in bodies] == [one.checkSum for one in some]
         decoder.decode(some, bodies, 0)

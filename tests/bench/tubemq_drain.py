@@ -2,7 +2,8 @@
 """The null drain of TubeMQ: gets and commits, whose messages are not even looked at.
 
 One process and one connection for each partition, as our tasks have them, registered
-before the clock starts. The next get is under way while one is taken off the socket.
+before the clock starts. The next gets are under way while one is taken off the socket,
+as many as a reader has.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from tubemq_spark.wire.rpc import Failure, decode_reply, encode_request
 _BUFFER_BYTES = 1 << 20
 _TIMEOUT_MS = 60_000
 
-#: Gets under way: one is taken off the socket, one is made by the broker.
-_GETS = 2
+_GETS = 4
 
 
 def drain(ranges: Sequence[PartitionRange]) -> float:

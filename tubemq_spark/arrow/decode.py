@@ -45,11 +45,14 @@ _NONE = _Attributes(None, None, (), ())
 
 
 class _Rows(NamedTuple):
-    """Messages by the column; all columns are of one length."""
+    """Messages by the column; all columns are of one length.
+
+    Attributes are left out where no message has any.
+    """
 
     messages: Sequence[pb.TransferedMessage]
     values: Sequence[bytes]
-    attributes: Sequence[_Attributes]
+    attributes: Sequence[_Attributes] | None
     offsets: Sequence[int | None]
 
     def only(self, numbers: Sequence[int]) -> _Rows:
@@ -57,9 +60,15 @@ class _Rows(NamedTuple):
         return _Rows(
             [self.messages[n] for n in numbers],
             [self.values[n] for n in numbers],
-            [self.attributes[n] for n in numbers],
+            self.attributes and [self.attributes[n] for n in numbers],
             [self.offsets[n] for n in numbers],
         )
+
+    def texts(self, name: str, of: Callable[[_Attributes], str | None]) -> pa.Array:
+        """Return a column of what attributes say."""
+        if self.attributes is None:
+            return pa.nulls(len(self.values), TYPES[name])
+        return _array(name, [of(one) for one in self.attributes])
 
 
 class Decoder:
@@ -109,9 +118,8 @@ class Decoder:
         )
         if self._filters:
             kept = self._filters
-            rows = rows.only(
-                [n for n, one in enumerate(rows.attributes) if one.msg_type in kept]
-            )
+            found = enumerate(rows.attributes or ())
+            rows = rows.only([n for n, one in found if one.msg_type in kept])
         arrays = [self._column(field.name, rows) for field in self._schema]
         if not arrays:
             return pa.RecordBatch.from_struct_array(
@@ -121,12 +129,12 @@ class Decoder:
 
     def _split(
         self, messages: Sequence[pb.TransferedMessage], bodies: Sequence[bytes]
-    ) -> tuple[Sequence[bytes], Sequence[_Attributes]]:
-        """Return the values of messages, and their attributes."""
+    ) -> tuple[Sequence[bytes], Sequence[_Attributes] | None]:
+        """Return the values of messages, and their attributes if there are any."""
         flags = [one.flag & HAS_ATTRIBUTES for one in messages]
-        values, attributes = list(bodies), [_NONE] * len(bodies)
         if not any(flags):
-            return values, attributes
+            return bodies, None
+        values, attributes = list(bodies), [_NONE] * len(bodies)
         known = self._kept.get
         for number, body in enumerate(bodies):
             if flags[number]:
@@ -168,8 +176,13 @@ def _array(name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _maps(rows: _Rows) -> pa.Array:
-    keys = [one.keys for one in rows.attributes]
-    values = chain.from_iterable(one.values for one in rows.attributes)
+    some = rows.attributes
+    if some is None:
+        none = pa.array([], pa.string())
+        ends = pa.repeat(pa.scalar(0, pa.int32()), len(rows.values) + 1)
+        return pa.MapArray.from_arrays(ends, none, none)
+    keys = [one.keys for one in some]
+    values = chain.from_iterable(one.values for one in some)
     return pa.MapArray.from_arrays(
         pa.array([0, *accumulate(map(len, keys))], pa.int32()),
         pa.array([*chain.from_iterable(keys)], pa.string()),
@@ -179,11 +192,11 @@ def _maps(rows: _Rows) -> pa.Array:
 
 _OF_ROWS: dict[str, Callable[[_Rows], pa.Array]] = {
     columns.VALUE: lambda rows: _array(columns.VALUE, rows.values),
-    columns.MSG_TYPE: lambda rows: _array(
-        columns.MSG_TYPE, [one.msg_type for one in rows.attributes]
+    columns.MSG_TYPE: lambda rows: rows.texts(
+        columns.MSG_TYPE, lambda one: one.msg_type
     ),
-    columns.MSG_TIME: lambda rows: _array(
-        columns.MSG_TIME, [one.msg_time for one in rows.attributes]
+    columns.MSG_TIME: lambda rows: rows.texts(
+        columns.MSG_TIME, lambda one: one.msg_time
     ),
     columns.ATTRIBUTES: _maps,
     columns.MESSAGE_ID: lambda rows: _array(

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from tubemq_spark.client.connection import Call, Connection, connect
@@ -184,7 +186,7 @@ class Consumer:
         self._token = token
         self._renew = renew
         self._priority = FLUSHED
-        self._asked: _Asked | None = None
+        self._asked: deque[_Asked] = deque()
 
     def register(self, offset: int, priority: int = FLUSHED) -> Registered:
         """Become the reader of the partition from an offset on, once more perhaps.
@@ -205,19 +207,24 @@ class Consumer:
             token=self._token,
         )
         self._priority = priority
-        self._asked = None  # a broker goes through a connection's requests in order
+        self._asked.clear()  # a broker goes through a connection's requests in order
         self.used_at = time.monotonic()
         subject = str(self._partition)
         reply = self._connection.ask(request, subject=subject)
         return _registered(reply, subject)
 
-    def prefetch(self) -> None:
-        """Ask for what comes next, which `fetch` then returns."""
-        if self._asked is None:
-            self.used_at = time.monotonic()
-            # The commit tells where the get ended, which nothing else does.
-            get, commit = messages.get(*self._who), messages.commit(*self._who)
-            self._asked = _Asked(get, commit, *self._connection.call_all([get, commit]))
+    def prefetch(self, gets: int = 1) -> None:
+        """See that so many gets are under way, whose answers `fetch` returns."""
+        if (missing := gets - len(self._asked)) <= 0:
+            return
+        self.used_at = time.monotonic()
+        # A commit tells where the get before it ended, which nothing else does.
+        pairs = [
+            (messages.get(*self._who), messages.commit(*self._who))
+            for _ in range(missing)
+        ]
+        calls = iter(self._connection.call_all(list(chain.from_iterable(pairs))))
+        self._asked += (_Asked(*pair, next(calls), next(calls)) for pair in pairs)
 
     def fetch(self) -> Fetched:
         """Return what comes next. After an error, register again.
@@ -227,8 +234,7 @@ class Consumer:
             TransportError: It does not answer.
         """
         self.prefetch()
-        asked, self._asked = self._asked, None
-        assert asked is not None
+        asked = self._asked.popleft()
         got = self._connection.reply(asked.got)
         committed = self._connection.reply(asked.committed)
         subject = str(self._partition)
@@ -246,7 +252,7 @@ class Consumer:
         return Fetched(
             got.errCode,
             _offset(got.currOffset, subject) if brought else None,
-            got.messages,
+            list(got.messages),  # one object each, however often they are looked at
             _offset(committed.currOffset, subject),
             min(max(0, got.minLimitTime) / 1000, _MAX_PAUSE_S),
         )

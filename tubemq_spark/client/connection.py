@@ -83,7 +83,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._protocol = ClientProtocol()
         self._calls: dict[int, Call[Any]] = {}
-        self._lock = threading.Lock()  # guards protocol, calls and error
+        self._lock = threading.Lock()  # guards requests, calls and error
         self._send_lock = threading.Lock()  # frames must not interleave
         self._error: TubeMQError | None = None
         self._silence: CallTimeoutError | None = None  # as the last thing heard
@@ -243,11 +243,13 @@ class Connection:
         endings: list[Callable[[], None]] = []
         frames = self._protocol.frames
         try:
-            with self._lock:
-                for event in self._protocol.receive_data(data):
+            # Not under the lock: large replies take long, and who calls meanwhile only
+            # adds to what is waited for.
+            for event in self._protocol.receive_data(data):
+                with self._lock:
                     call = self._calls.pop(event.serial, None)
-                    if call is not None:  # else the connection has ended meanwhile
-                        endings.append(_ending(call, event, self.server))
+                if call is not None:  # else the connection has ended meanwhile
+                    endings.append(_ending(call, event, self.server))
         except ProtocolError as error:
             raise error.about(f"From {self.server}") from None
         finally:

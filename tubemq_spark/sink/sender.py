@@ -110,8 +110,8 @@ class Sender:
             self._in_flight_bytes += message.size_bytes
             if len(self._unsent) >= _TOGETHER or self._is_full:
                 self._flush()
-            while self._is_full and self._in_flight:
-                self._settle()
+            if self._is_full:
+                self._make_room()
             if self._unconfirmed.size_bytes > _MAX_UNCONFIRMED_BYTES:
                 self._confirm(_MAX_UNCONFIRMED_BYTES // 2)
 
@@ -133,9 +133,19 @@ class Sender:
     @property
     def _is_full(self) -> bool:
         return (
-            len(self._in_flight) + len(self._unsent) > self._options.max_in_flight
+            len(self._in_flight) + len(self._unsent) >= self._options.max_in_flight
             or self._in_flight_bytes > self._options.max_in_flight_bytes
         )
+
+    def _make_room(self) -> None:
+        """Settle so many that again several can go out together."""
+        most = self._options.max_in_flight
+        most -= min(_TOGETHER, (most + 1) // 2)
+        most_bytes = self._options.max_in_flight_bytes // 2
+        while self._in_flight and (
+            len(self._in_flight) > most or self._in_flight_bytes > most_bytes
+        ):
+            self._settle()
 
     # -- there and back ----------------------------------------------------------------
 

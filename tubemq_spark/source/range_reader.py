@@ -17,7 +17,7 @@ retention, or to the end where the log was rolled back. So where a get started i
 compared with where it had to; where that differs, the reader registers again, and the
 answer says what is left.
 
-While a get is decoded, the next one is under way.
+While a get is decoded, the next ones are under way.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ from tubemq_spark.wire import codes
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import CHECKSUM_MASK
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
+
+#: Gets that are under way while one is looked at: enough that the broker does not wait
+#: for us. Each may bring 1 MiB, or one larger message.
+_GETS_AHEAD = 4
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 
@@ -190,8 +194,7 @@ class RangeReader:
         if fetched.end == self._position and not fetched.messages:
             self._rest(fetched)
             return None
-        if fetched.end < self._end:
-            consumer.prefetch()
+        self._prefetch(consumer, fetched.end)
         piece = self._piece(fetched.messages, fetched.end)
         # Only now: what fails before is read again.
         self._position = fetched.end
@@ -218,6 +221,14 @@ class RangeReader:
             return None
         bodies = self._checked(messages)
         return Piece(messages, bodies, self._position if is_whole else None)
+
+    def _prefetch(self, consumer: Consumer, end: int) -> None:
+        """Keep gets under way after one that ended at ``end``.
+
+        Only as many as the range may need, each as long as that one.
+        """
+        needed = -(-(self._end - end) // max(ENTRY_BYTES, end - self._position))
+        consumer.prefetch(min(needed, _GETS_AHEAD))
 
     def _fetch(self, consumer: Consumer) -> Fetched:
         began = time.monotonic()

@@ -18,6 +18,7 @@ Source: InLong 2.4, RpcConstants and what its servers were seen to do.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import NamedTuple
 
 from tubemq_spark.errors import ProtocolError
@@ -47,10 +48,10 @@ class Frame(NamedTuple):
     """
 
     serial: int
-    payload: bytes
+    payload: bytes | bytearray
 
 
-def encode_frame(serial: int, payload: bytes) -> bytes:
+def encode_frame(serial: int, payload: bytes | bytearray) -> bytes:
     """Return a frame.
 
     Args:
@@ -68,7 +69,7 @@ def encode_frame(serial: int, payload: bytes) -> bytes:
     if size <= CHUNK_BYTES:
         return _HEADER.pack(TOKEN, serial, 1) + _LENGTH.pack(size) + payload
     cuts = range(0, size, CHUNK_BYTES)
-    parts = [_HEADER.pack(TOKEN, serial, len(cuts))]
+    parts: list[bytes | bytearray] = [_HEADER.pack(TOKEN, serial, len(cuts))]
     for begin in cuts:
         chunk = payload[begin : begin + CHUNK_BYTES]
         parts += (_LENGTH.pack(len(chunk)), chunk)
@@ -87,20 +88,25 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._data = bytearray()
-        self._at = 0  # what is before is read
+        self._rest = b""  # of what came: the begin of a header, or of a chunk's size
         self._serial = 0
         self._chunks_left = 0  # of the frame being read; 0 between frames
         self._bytes_left: int | None = None  # of its chunk; None before that's size
         self._payload = bytearray()
+        self._frames: deque[Frame] = deque()  # that are whole
         self._failure = ""
 
     def receive_data(self, data: bytes | memoryview) -> None:
-        """Take a copy of the next bytes, however many."""
-        if not self._failure:
-            del self._data[: self._at]
-            self._at = 0
-            self._data += data
+        """Take the next bytes, however many. What is kept of them is copied."""
+        if self._failure:
+            return
+        if self._rest:
+            data = self._rest + bytes(data)
+        with memoryview(data) as view:
+            at = 0
+            while step := self._read(view, at):
+                at += step
+            self._rest = bytes(view[at:])
 
     def next_frame(self) -> Frame | None:
         """Return the next frame, None if more bytes are needed.
@@ -109,68 +115,71 @@ class FrameReader:
             ProtocolError: This is not the protocol, or a size is impossible. Every
                 later call raises the same.
         """
+        if self._frames:
+            return self._frames.popleft()
         if self._failure:
             raise ProtocolError(self._failure)
-        if not self._chunks_left and not self._read_header():
-            return None
-        while self._chunks_left:
-            if not self._read_chunk():
-                return None
-        payload, self._payload = bytes(self._payload), bytearray()
-        return Frame(self._serial, payload)
+        return None
 
-    def _read_header(self) -> bool:
-        if len(self._data) - self._at < _HEADER.size:
-            self._check_token()
-            return False
-        token, serial, chunks = _HEADER.unpack_from(self._data, self._at)
+    def _read(self, data: memoryview, at: int) -> int:
+        """Read on at a place, and return how many bytes; 0 where there are too few."""
+        if not self._chunks_left:
+            return self._read_header(data, at)
+        if self._bytes_left is None:
+            return self._read_length(data, at)
+        step = min(self._bytes_left, len(data) - at)
+        self._payload += data[at : at + step]
+        self._bytes_left -= step
+        if not self._bytes_left:
+            self._end_chunk()
+        return step
+
+    def _read_header(self, data: memoryview, at: int) -> int:
+        if len(data) - at < _HEADER.size:
+            # By the first bytes it may be seen that it is another protocol, of which
+            # no more may come.
+            begin = bytes(data[at : at + 4])
+            if not TOKEN.to_bytes(4, "big").startswith(begin):
+                self._fail(f"A frame begins with 0x{begin.hex()}.")
+            return 0
+        token, serial, chunks = _HEADER.unpack_from(data, at)
         if token != TOKEN:
-            raise self._fail(
+            return self._fail(
                 f"A frame begins with 0x{token:08x} instead of 0x{TOKEN:08x}."
             )
         if not 0 < chunks <= MAX_CHUNKS:
-            raise self._fail(f"A frame has {chunks} chunks; {MAX_CHUNKS} are allowed.")
-        self._at += _HEADER.size
+            return self._fail(f"A frame has {chunks} chunks; {MAX_CHUNKS} are allowed.")
         self._serial, self._chunks_left = serial, chunks
-        return True
+        at += _HEADER.size
+        # A short frame is read in one step.
+        return _HEADER.size + (self._read_length(data, at) if chunks == 1 else 0)
 
-    def _check_token(self) -> None:
-        """See by the first bytes that it is another protocol: no more may come."""
-        begin = bytes(self._data[self._at : self._at + 4])
-        if not TOKEN.to_bytes(4, "big").startswith(begin):
-            raise self._fail(f"A frame begins with 0x{begin.hex()}.")
-
-    def _read_chunk(self) -> bool:
-        """Take what has come of a chunk, and return whether that was all of it."""
-        if self._bytes_left is None:
-            if len(self._data) - self._at < _LENGTH.size:
-                return False
-            self._bytes_left = self._read_length()
-        end = min(self._at + self._bytes_left, len(self._data))
-        with memoryview(self._data) as data:
-            self._payload += data[self._at : end]
-        self._bytes_left -= end - self._at
-        self._at = end
-        if self._bytes_left:
-            return False
-        self._bytes_left = None
-        self._chunks_left -= 1
-        return True
-
-    def _read_length(self) -> int:
-        (size,) = _LENGTH.unpack_from(self._data, self._at)
+    def _read_length(self, data: memoryview, at: int) -> int:
+        if len(data) - at < _LENGTH.size:
+            return 0
+        (size,) = _LENGTH.unpack_from(data, at)
         if size < 0 or len(self._payload) + size > self._max_frame_bytes:
-            raise self._fail(
+            return self._fail(
                 f"A frame has a chunk of {size} bytes after {len(self._payload)} "
                 f"others; {self._max_frame_bytes} in all are allowed."
             )
-        self._at += _LENGTH.size
-        return int(size)
+        self._bytes_left = size
+        if not size:
+            self._end_chunk()
+        return _LENGTH.size
 
-    def _fail(self, what: str) -> ProtocolError:
+    def _end_chunk(self) -> None:
+        self._bytes_left = None
+        self._chunks_left -= 1
+        if not self._chunks_left:
+            self._frames.append(Frame(self._serial, self._payload))
+            self._payload = bytearray()
+
+    def _fail(self, what: str) -> int:
+        """Read nothing any more."""
         self._failure = (
             f"{what} The stream of bytes is damaged, or what answered is not a TubeMQ "
             "server's RPC port."
         )
-        self._data, self._payload = bytearray(), bytearray()
-        return ProtocolError(self._failure)
+        self._payload = bytearray()
+        return 0

@@ -134,7 +134,7 @@ class ClientProtocol:
             self._failure = error
             raise
 
-    def _event(self, serial: int, payload: bytes) -> Event | None:
+    def _event(self, serial: int, payload: bytes | bytearray) -> Event | None:
         outcome = decode_reply(payload)
         if serial not in self._waiting:
             return None

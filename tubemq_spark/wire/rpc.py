@@ -31,6 +31,9 @@ _SUCCESS = 0
 _PROTOCOL_VERSION = 3
 _MAX_VARINT_BYTES = 5
 
+#: What comes before the fields of an RspResponseBody.
+_METHOD_TAG, _DATA_TAG = b"\x08", b"\x12"
+
 
 class Service(enum.IntEnum):
     """Which part of a server answers."""
@@ -50,7 +53,7 @@ class Result:
     """
 
     method: int
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,14 @@ def encode_request(
     )
 
 
-def decode_reply(payload: bytes) -> Result | Failure:
+def decode_reply(payload: bytes | bytearray) -> Result | Failure:
     """Read the payload of a frame that a server sent.
 
     Raises:
         ProtocolError: It is not a reply.
     """
+    if payload.startswith(_SUCCEEDED):
+        return _result(payload, len(_SUCCEEDED))
     header, at = _next(payload, 0, pb.RpcConnHeader())
     if header.flag != _REPLY:
         raise ProtocolError(f"A server sent a frame with flag {header.flag}, no reply.")
@@ -117,10 +122,36 @@ def decode_reply(payload: bytes) -> Result | Failure:
             error.stackTrace,
             response.status > 1,
         )
+    return _result(payload, at)
+
+
+def _result(payload: bytes | bytearray, at: int) -> Result:
+    found = _ordinary(payload, at)
+    if found is not None:
+        return found
     body, _ = _next(payload, at, pb.RspResponseBody())
     if not (body.HasField("method") and body.HasField("data")):
         raise ProtocolError("A reply has no method, or no data.")
     return Result(body.method, body.data)
+
+
+def _ordinary(payload: bytes | bytearray, at: int) -> Result | None:
+    """Read an RspResponseBody as servers write it, and leave large data where it is.
+
+    Returns:
+        None where it is written in another way, which may be as good.
+    """
+    size, begin = _varint(payload, at, "RspResponseBody")
+    end = begin + size
+    if end != len(payload) or payload[begin : begin + 1] != _METHOD_TAG:
+        return None
+    method, at = payload[begin + 1 : begin + 2], begin + 2
+    if len(method) != 1 or method[0] >= 0x80 or payload[at : at + 1] != _DATA_TAG:
+        return None
+    data_bytes, at = _varint(payload, at + 1, "RspResponseBody")
+    if at + data_bytes != end:
+        return None
+    return Result(method[0], memoryview(payload)[at:])
 
 
 def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
@@ -140,7 +171,9 @@ def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
     return message
 
 
-def _next(payload: bytes, at: int, message: MessageT) -> tuple[MessageT, int]:
+def _next(
+    payload: bytes | bytearray, at: int, message: MessageT
+) -> tuple[MessageT, int]:
     size, at = _varint(payload, at, message.DESCRIPTOR.name)
     end = at + size
     if end > len(payload):
@@ -150,7 +183,7 @@ def _next(payload: bytes, at: int, message: MessageT) -> tuple[MessageT, int]:
     return parse(message, memoryview(payload)[at:end]), end
 
 
-def _varint(payload: bytes, at: int, name: str) -> tuple[int, int]:
+def _varint(payload: bytes | bytearray, at: int, name: str) -> tuple[int, int]:
     value = 0
     for shift in range(_MAX_VARINT_BYTES):
         if at == len(payload):
@@ -182,3 +215,8 @@ _HEADERS = {
     )
     for service in Service
 }
+
+#: How the replies begin that servers write to what succeeded.
+_SUCCEEDED = _delimited(pb.RpcConnHeader(flag=_REPLY)) + _delimited(
+    pb.ResponseHeader(status=_SUCCESS, protocolVer=_PROTOCOL_VERSION)
+)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.tubemq_spark.scripted_server import (
     store_silently,
     throw,
 )
+from tubemq_spark.client.connection import Connection
 from tubemq_spark.errors import (
     AuthError,
     BadRowError,
@@ -76,6 +78,36 @@ def test_partitions_take_turns(server: ScriptedServer):
     assert (sent.messages, sent.resent) == (30, 0)
     assert stored(server) == values(30)
     assert [len(server.values("t", n * 10000)) for n in range(3)] == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [
+        ({"max_in_flight": 1}, [1] * 600),
+        ({"max_in_flight": 100}, [64, 36] + [50] * 10),
+        ({"max_in_flight": 500}, [64] * 7 + [52, 64, 36]),
+        ({"max_in_flight_bytes": 300, "max_in_flight": 500}, [34] + [18] * 31 + [8]),
+    ],
+)
+def test_messages_go_out_together_while_others_are_under_way(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, int],
+    calls: list[int],
+):
+    """However many: never more than the limits, and never one by one within them."""
+    sizes: list[int] = []
+    really = Connection.call_all
+
+    def call_all(self: Connection, requests: list[Any]) -> list[Any]:
+        if requests[0].name == "send":
+            sizes.append(len(requests))
+        return really(self, requests)
+
+    monkeypatch.setattr(Connection, "call_all", call_all)
+    assert send(server, [row(b"%09d" % n) for n in range(600)], **options).messages
+    assert sizes == calls
+    assert len(stored(server)) == 600
 
 
 def test_a_key_chooses_the_partition_and_keeps_the_order(server: ScriptedServer):

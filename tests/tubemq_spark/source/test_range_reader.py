@@ -201,23 +201,42 @@ def await_gets(server: ScriptedServer, count: int) -> None:
     await_true(lambda: server.requests["get"] == count, f"get {count}")
 
 
+@pytest.mark.parametrize(
+    ("end", "ahead"),
+    [(10, [0]), (11, [1, 0]), (25, [2, 1, 0]), (60, [4, 4, 3, 2, 1, 0])],
+)
+def test_the_next_gets_are_under_way_and_no_others(
+    dense: ScriptedServer, end: int, ahead: list[int]
+):
+    """Four while the messages of one are looked at, and none beyond the range."""
+    for number in range(20, 80):
+        dense.append("t", 0, b"%d" % number)
+    found: list[bytes] = []
+    for number, piece in enumerate(reader(dense, 0, end).pieces()):
+        found += [m.payLoadData for m in piece.messages]
+        await_gets(dense, number + 1 + ahead[number])
+    assert found == numbers(0, end)
+    await_true(lambda: dense.requests["unregister"] == 1, "the end")
+    assert dense.requests["get"] == len(ahead)
+
+
 def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
-    for number in range(20, 30):
+    for number in range(20, 80):
         dense.append("t", 0, b"%d" % number)
     for fails in (True, False):
         dense.stores["t", 0].begin = 0
         before = dense.requests["get"]
-        pieces = reader(dense, 0, 30, fail_on_data_loss=fails).pieces()
+        pieces = reader(dense, 0, 80, fail_on_data_loss=fails).pieces()
         got = [m.payLoadData for m in next(pieces).messages]
-        # The next one is under way by then.
-        await_gets(dense, before + 2)
-        dense.stores["t", 0].begin = 23
+        # The next ones are under way by then.
+        await_gets(dense, before + 5)
+        dense.stores["t", 0].begin = 53
         if fails:
             with pytest.raises(DataLossError, match="asked for"):
                 list(pieces)
         else:
             got += [m.payLoadData for piece in pieces for m in piece.messages]
-            assert got == numbers(0, 20) + numbers(23, 30)
+            assert got == numbers(0, 50) + numbers(53, 80)
 
 
 def test_a_log_that_was_rolled_back_is_a_loss(dense: ScriptedServer):
@@ -368,7 +387,7 @@ def test_nothing_found_and_moved_on_is_a_hole_in_a_dense_one(dense: ScriptedServ
     dense.script("get", move_on(5))
     with pytest.raises(DataLossError, match="Of 5 messages"):
         read(dense, 0, 20)
-    await_gets(dense, 2)  # the next one was under way
+    await_gets(dense, 4)  # the next ones were under way
     dense.script("get", move_on(5))
     assert read(dense, 0, 20, fail_on_data_loss=False) == numbers(5, 20)
 

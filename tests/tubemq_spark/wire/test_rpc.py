@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,47 @@ def test_text_that_is_not_utf8_is_named():
 def test_a_call_without_time_limit_would_never_be_answered(timeout_ms: int):
     with pytest.raises(ValueError, match="time limit"):
         encode_request(1, Service.MASTER, timeout_ms, pb.CloseRequestP2M())
+
+
+#: Fields of a body, as servers write them and otherwise.
+FIELDS = st.sampled_from(
+    [
+        b"\x08\x0d",
+        b"\x08\x8d\x00",
+        b"\x08\xad\x02",
+        b"\x12\x00",
+        b"\x12\x03abc",
+        b"\x12\x83\x00abc",
+        b"\x12\x05abc",
+        b"\x1a\x01x",
+        b"\x18\x07",
+        b"\x08",
+        b"\x12",
+        b"\xff",
+    ]
+)
+
+
+@given(st.lists(FIELDS, max_size=4).map(b"".join), st.binary(max_size=2))
+def test_a_body_means_what_protobuf_says(body: bytes, behind: bytes):
+    """However it is written, and whatever comes behind it."""
+    try:
+        said = pb.RspResponseBody.FromString(body)
+    except DecodeError:
+        said = pb.RspResponseBody()
+    for flag, status in (
+        (FLAG, OK),
+        (FLAG + b"\x10\x01", OK),
+        (FLAG, OK + b"\x10\x02"),
+    ):
+        payload = reply(flag, status, body) + behind
+        if said.HasField("method") and said.HasField("data"):
+            result = decode_reply(payload)
+            assert isinstance(result, Result)
+            assert (result.method, bytes(result.data)) == (said.method, said.data)
+        else:
+            with pytest.raises(ProtocolError):
+                decode_reply(payload)
 
 
 @given(st.binary(max_size=100))
