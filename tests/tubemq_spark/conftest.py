@@ -17,7 +17,8 @@ import pytest
 from tests.support.tubemq_servers import Topic, TubeMQ
 
 TOPICS = (
-    Topic("rows", stores=3),
+    # On disk as soon as it leaves the broker's memory: others wait for that a while.
+    Topic("rows", stores=3, settings={"unflushThreshold": "1"}),
     Topic("placed", stores=3),
     Topic("shared", partitions=3),
     Topic("mixed", stores=2, partitions=2),

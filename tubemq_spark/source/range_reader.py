@@ -51,8 +51,9 @@ from tubemq_spark.wire.attributes import CHECKSUM_MASK
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
 
 #: Gets that are under way while one is looked at: enough that the broker does not wait
-#: for us. Each may bring 1 MiB, or one larger message.
+#: for us. They bring about so many bytes together, or one larger message.
 _GETS_AHEAD = 4
+_BYTES_AHEAD = 4 * 1024 * 1024
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 
@@ -194,8 +195,8 @@ class RangeReader:
         if fetched.end == self._position and not fetched.messages:
             self._rest(fetched)
             return None
-        self._prefetch(consumer, fetched.end)
         piece = self._piece(fetched.messages, fetched.end)
+        self._prefetch(consumer, fetched.end, piece)
         # Only now: what fails before is read again.
         self._position = fetched.end
         self._heard_at = time.monotonic()
@@ -222,13 +223,16 @@ class RangeReader:
         bodies = self._checked(messages)
         return Piece(messages, bodies, self._position if is_whole else None)
 
-    def _prefetch(self, consumer: Consumer, end: int) -> None:
+    def _prefetch(self, consumer: Consumer, end: int, piece: Piece | None) -> None:
         """Keep gets under way after one that ended at ``end``.
 
-        Only as many as the range may need, each as long as that one.
+        Only as many as the range may need, each as long as that one, and fewer where
+        messages are large: all are to come within the time of one call.
         """
         needed = -(-(self._end - end) // max(ENTRY_BYTES, end - self._position))
-        consumer.prefetch(min(needed, _GETS_AHEAD))
+        size_bytes = sum(map(len, piece.bodies)) if piece else 0
+        few = max(1, _BYTES_AHEAD // max(1, size_bytes))
+        consumer.prefetch(min(needed, _GETS_AHEAD, few))
 
     def _fetch(self, consumer: Consumer) -> Fetched:
         began = time.monotonic()
