@@ -249,9 +249,9 @@ class RangeReader:
                 self._looks_at_trail(is_alone=False)
 
     def _look_at_gaps(self) -> None:
-        """Report what the broker has passed over."""
+        """Report what the broker has passed over of the range."""
         passed = self._gaps.look()
-        if passed is not None:
+        if passed is not None and passed.position <= self._range.end.position:
             self._report_loss(
                 f"{self._range.topic_partition} has {passed}, which the broker did not "
                 "deliver: it moved the reader behind it, as the TTL of a namespace "
