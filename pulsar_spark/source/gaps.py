@@ -77,7 +77,7 @@ class Gaps:
         self._sent: _Position | None = None  # the first entry since then
         self._behind: list[Gap] = []  # that entry
         self._unsure: list[Gap] = []  # of readers that are gone, or before that entry
-        self._looked_at = float("-inf")
+        self._looked_at = time.monotonic()
 
     @property
     def is_open(self) -> bool:
@@ -105,10 +105,14 @@ class Gaps:
             found = found[len(before) :]
         self._behind += found
 
-    def look(self) -> MessageId | None:
+    def look(self, *, is_alone: bool) -> MessageId | None:
         """Return the first entry that was passed over and is stored; None for none.
 
         The gaps are forgotten that this is now known of.
+
+        Args:
+            is_alone: Whether nothing else waits on the pool's connections: then the
+                reader is closed first, and no others are made. See ``Trail.look``.
 
         Raises:
             ReadTimeoutError: The topic partition cannot be reached for too long, or
@@ -120,7 +124,13 @@ class Gaps:
             self._unsure += self._passed_over()
         self._behind.clear()
         unsure, self._unsure = self._unsure, []
-        return self._read_again(unsure) if unsure else None
+        if not unsure:
+            return None
+        if is_alone:
+            self._reader.close()
+            return self._read_again(self._pool, unsure)
+        with ConnectionPool(self._pool.options) as pool:
+            return self._read_again(pool, unsure)
 
     def _passed_over(self) -> list[Gap]:
         """Return those that the reader was moved behind, as far as anybody knows."""
@@ -141,18 +151,14 @@ class Gaps:
             self._unsure += self._behind
             self._behind.clear()
 
-    def _read_again(self, gaps: list[Gap]) -> MessageId | None:
+    def _read_again(self, pool: ConnectionPool, gaps: list[Gap]) -> MessageId | None:
         range_ = TopicRange(
             self._topic_partition, MessageId(*gaps[0].first), MessageId(*gaps[-1].end)
         )
         left = deque(gaps)
-        # Over other connections: none that a full queue holds up.
-        with (
-            ConnectionPool(self._pool.options) as pool,
-            EntryReader(
-                pool, self._topic_partition, range_.start, self._settings
-            ) as reader,
-        ):
+        with EntryReader(
+            pool, self._topic_partition, range_.start, self._settings
+        ) as reader:
             for at in _stored(pool, range_, reader):
                 while left and left[0].end <= at:
                     left.popleft()

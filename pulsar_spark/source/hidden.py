@@ -56,8 +56,8 @@ def hides_all(
             place = probe.begin(start)
             return place is not None and place < start.position
 
-        # Retention moves a place, too, but then the start is gone the next time. So does
-        # expiry, which is minutes apart, and moves one of two.
+        # Retention moves a place, too, but then the start is gone the next time. So
+        # does expiry, which is minutes apart, and moves one of two.
         for _ in range(_PROBES):
             if not is_there():
                 return None

@@ -181,6 +181,16 @@ class TestNothingPassedOver:
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 0
         assert scripted.requests["SUBSCRIBE"] == 1
 
+    def test_a_range_that_begins_with_a_gap(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+    ) -> None:
+        """As micro-batches do behind a transaction: it makes no other connection."""
+        scripted.add_topic(TOPIC, [aborted(scripted), *numbered(5, 1)])
+        assert numbers(ranged(place(0), place(5))) == list(range(5))
+        assert scripted.connections == 1
+
     def test_behind_all_of_it(self, scripted: ScriptedBroker, ranged: Any) -> None:
         """A reader that is moved there gets nothing: another one gets the rest."""
         scripted.add_topic(TOPIC, numbered(20, 1))
@@ -219,6 +229,10 @@ def others(scripted: ScriptedBroker, action: Action, count: int = -1) -> Action:
 
 class TestReadAgain:
     """By another reader, which meets what readers meet."""
+
+    @pytest.fixture(autouse=True)
+    def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gaps, "_PAUSE_S", 0.0)
 
     def test_it_gets_nothing(self, scripted: ScriptedBroker, ranged: Any) -> None:
         """Nobody waits for ever."""
