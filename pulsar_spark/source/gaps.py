@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.silence import Silence
 from pulsar_spark.wire.entries import EntryRun, StoredEntry
 
 #: Seconds between two looks, where there are many gaps.
@@ -74,7 +77,7 @@ class Gaps:
         self._sent: _Position | None = None  # the first entry since then
         self._behind: list[Gap] = []  # that entry
         self._unsure: list[Gap] = []  # of readers that are gone, or before that entry
-        self._looked_at = float("-inf")
+        self._looked_at = time.monotonic()
 
     @property
     def is_open(self) -> bool:
@@ -102,29 +105,43 @@ class Gaps:
             found = found[len(before) :]
         self._behind += found
 
-    def look(self) -> MessageId | None:
+    def look(self, *, is_alone: bool) -> MessageId | None:
         """Return the first entry that was passed over and is stored; None for none.
 
         The gaps are forgotten that this is now known of.
 
+        Args:
+            is_alone: Whether nothing else waits on the pool's connections: then the
+                reader is closed first, and no others are made. See ``Trail.look``.
+
         Raises:
-            ReadTimeoutError: The topic partition cannot be reached for too long.
+            ReadTimeoutError: The topic partition cannot be reached for too long, or
+                delivers nothing.
             PulsarSparkError: The broker refuses for good.
         """
         self._looked_at = time.monotonic()
-        if self._behind and (place := self._moved_to()) is not None:
-            self._unsure += [gap for gap in self._behind if gap.first <= place]
+        if self._behind:
+            self._unsure += self._passed_over()
         self._behind.clear()
         unsure, self._unsure = self._unsure, []
-        return self._read_again(unsure) if unsure else None
+        if not unsure:
+            return None
+        if is_alone:
+            self._reader.close()
+            return self._read_again(self._pool, unsure)
+        with ConnectionPool(self._pool.options) as pool:
+            return self._read_again(pool, unsure)
 
-    def _moved_to(self) -> _Position | None:
-        """Return where the broker has moved the reader to; None if it has not."""
+    def _passed_over(self) -> list[Gap]:
+        """Return those that the reader was moved behind, as far as anybody knows."""
         at = self._reader.positions()
         self._see()
-        if at is None or self._sent is None or at.before.position < self._sent:
-            return None
-        return at.before.position
+        if at is None or self._sent is None:
+            return self._behind
+        place = at.before.position
+        if place < self._sent:
+            return []
+        return [gap for gap in self._behind if gap.first <= place]
 
     def _see(self) -> None:
         """See whether the reader came back: its place says nothing of before."""
@@ -134,31 +151,38 @@ class Gaps:
             self._unsure += self._behind
             self._behind.clear()
 
-    def _read_again(self, gaps: list[Gap]) -> MessageId | None:
-        # Over other connections: none that a full queue holds up.
-        with (
-            ConnectionPool(self._pool.options) as pool,
-            EntryReader(
-                pool, self._topic_partition, MessageId(*gaps[0].first), self._settings
-            ) as reader,
-        ):
-            for gap in gaps:
-                while (at := _next(reader, gap.end)) is not None:
-                    if gap.first <= at < gap.end:
-                        return MessageId(*at)
+    def _read_again(self, pool: ConnectionPool, gaps: list[Gap]) -> MessageId | None:
+        range_ = TopicRange(
+            self._topic_partition, MessageId(*gaps[0].first), MessageId(*gaps[-1].end)
+        )
+        left = deque(gaps)
+        with EntryReader(
+            pool, self._topic_partition, range_.start, self._settings
+        ) as reader:
+            for at in _stored(pool, range_, reader):
+                while left and left[0].end <= at:
+                    left.popleft()
+                if left and left[0].first <= at:
+                    return MessageId(*at)
         return None
 
 
-def _next(reader: EntryReader, end: _Position) -> _Position | None:
-    """Return the position of the next entry; None where none is before the end."""
-    while reader.position is None or reader.position < end:
+def _stored(
+    pool: ConnectionPool, range_: TopicRange, reader: EntryReader
+) -> Iterator[_Position]:
+    """Yield where entries are that are delivered, up to the end of a range.
+
+    Or to the end of what there is of it: retention may have taken the rest, see
+    ``trail``.
+    """
+    silence = Silence(pool, range_, reader)
+    while reader.position is None or reader.position < range_.end.position:
         with contextlib.suppress(CorruptEntryError):  # told where it is handed on
             if (came := reader.receive(_SILENCE_S)) is not None:
-                return came.position
-            at = reader.positions()
-            if at is not None and (at.last is None or at.last.position < end):
-                return None  # retention took the rest, see ``trail``
-    return None
+                yield came.position
+                silence.end()
+            elif silence.is_final():
+                return
 
 
 def _first(arrived: StoredEntry | EntryRun) -> _Position:

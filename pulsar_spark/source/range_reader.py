@@ -237,17 +237,17 @@ class RangeReader:
         wanted = (before[0], before[1] + 1) if before else self._begin.position
         self._gaps.note(wanted, stored)
         if self._gaps.is_due:
-            self._look_at_gaps()
+            self._look_at_gaps(is_alone=False)
         before, now = before or self._came_from(stored), self.reader.position
         if now is not None and now[0] != before[0]:
             self._trail.leave(before)
             if self._trail.is_due:
                 self._looks_at_trail(is_alone=False)
 
-    def _look_at_gaps(self) -> None:
-        """Report what the broker has passed over."""
-        passed = self._gaps.look()
-        if passed is not None:
+    def _look_at_gaps(self, *, is_alone: bool) -> None:
+        """Report what the broker has passed over of the range."""
+        passed = self._gaps.look(is_alone=is_alone)
+        if passed is not None and passed.position <= self._range.end.position:
             self._report_loss(
                 f"{self._range.topic_partition} has {passed}, which the broker did not "
                 "deliver: it moved the reader behind it, as the TTL of a namespace "
@@ -260,7 +260,7 @@ class RangeReader:
     def _close_trail(self) -> None:
         """Do so for what was read last."""
         if self._gaps.is_open:
-            self._look_at_gaps()
+            self._look_at_gaps(is_alone=True)
         if not self._trail.is_open:
             return
         self.reader.close()  # what it holds up would hold up the answer

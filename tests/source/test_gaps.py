@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.client import entry_reader
+from pulsar_spark.errors import DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source import gaps, range_reader
 from pulsar_spark.txn import TxnId
 from tests.support.ranged import TOPIC, numbers, place
-from tests.support.scripted_broker import ScriptedBroker, numbered, single, wait_until
+from tests.support.scripted_broker import (
+    PATIENCE_S,
+    Action,
+    ScriptedBroker,
+    numbered,
+    refuse,
+    silence,
+    single,
+    usual,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,14 +168,28 @@ class TestNothingPassedOver:
         assert found == list(range(20))
 
     def test_one_question_where_nothing_is_missing(
-        self, scripted: ScriptedBroker, ranged: Any
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """That is, none: not even where a reader is moved."""
+        monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", PATIENCE_S)
         scripted.add_topic(TOPIC, numbered(20, 1))
         reader = ranged(place(0), place(19), reader=ONE)
         assert read(reader, lambda: scripted.move_readers(TOPIC, 2)) == list(range(20))
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 0
         assert scripted.requests["SUBSCRIBE"] == 1
+
+    def test_a_range_that_begins_with_a_gap(
+        self,
+        scripted: ScriptedBroker,
+        ranged: Any,
+    ) -> None:
+        """As micro-batches do behind a transaction: it makes no other connection."""
+        scripted.add_topic(TOPIC, [aborted(scripted), *numbered(5, 1)])
+        assert numbers(ranged(place(0), place(5))) == list(range(5))
+        assert scripted.connections == 1
 
     def test_behind_all_of_it(self, scripted: ScriptedBroker, ranged: Any) -> None:
         """A reader that is moved there gets nothing: another one gets the rest."""
@@ -186,3 +212,89 @@ class TestNothingPassedOver:
         found = read(reader, lambda: scripted.trim(TOPIC))
         assert found[-10:] == list(range(10, 20))
         assert caplog.text.count("PULSAR_DATA_LOSS") == 1
+
+
+def others(scripted: ScriptedBroker, action: Action, count: int = -1) -> Action:
+    """Returns what does so on connections that are new from now on, so many times."""
+    known, done = scripted.sessions, itertools.count()
+
+    def act(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        is_other = session not in known
+        (action if is_other and next(done) != count else usual)(
+            broker, session, command
+        )
+
+    return act
+
+
+class TestReadAgain:
+    """By another reader, which meets what readers meet."""
+
+    @pytest.fixture(autouse=True)
+    def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gaps, "_PAUSE_S", 0.0)
+
+    def test_it_gets_nothing(self, scripted: ScriptedBroker, ranged: Any) -> None:
+        """Nobody waits for ever."""
+        scripted.add_topic(TOPIC, numbered(20, 1))
+        reader = ranged(place(0), place(19), reader=ONE | {"poll_timeout_s": 2.0})
+
+        def move() -> None:
+            scripted.always("FLOW", others(scripted, silence))
+            scripted.move_readers(TOPIC, 12)
+
+        with pytest.raises(ReadTimeoutError, match="delivered nothing for 2 s"):
+            read(reader, move)
+
+    def test_its_topic_is_given_away(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """By a broker that says that nothing is stored."""
+        scripted.add_topic(TOPIC, numbered(20, 1))
+        reader = ranged(place(0), place(19), reader=ONE)
+
+        def give_away(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            broker.closing.add(TOPIC)
+
+        def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            usual(broker, session, command)
+            if broker.closing:
+                broker.closing.clear()
+                broker.close_consumers(TOPIC)
+
+        def move() -> None:
+            scripted.always("SUBSCRIBE", others(scripted, give_away, 1))
+            scripted.always("GET_LAST_MESSAGE_ID", others(scripted, then_moves))
+            scripted.move_readers(TOPIC, 12)
+
+        with pytest.raises(DataLossError, match="which the broker did not deliver"):
+            read(reader, move)
+
+    def test_the_reader_cannot_be_asked(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """It was moved behind the end of its range, and its topic moves."""
+        scripted.add_topic(TOPIC, numbered(20, 1))
+        reader = ranged(place(0), place(10), reader=ONE)
+
+        def move() -> None:
+            # Two of a probe, then this reader's.
+            moving = refuse("ServiceNotReady")
+            scripted.script("SUBSCRIBE", usual, usual, moving)
+            scripted.move_readers(TOPIC, 15)
+
+        with pytest.raises(DataLossError, match="which the broker did not deliver"):
+            read(reader, move)
+
+    def test_behind_the_end_of_the_range(
+        self, scripted: ScriptedBroker, ranged: Any
+    ) -> None:
+        """Other ranges have what was passed over there."""
+        entries = numbered(20, 1)
+        entries.insert(3, aborted(scripted))
+        scripted.add_topic(TOPIC, entries)
+        reader = ranged(place(0), place(3), reader=ONE)
+        found = read(reader, lambda: scripted.move_readers(TOPIC, 15))
+        assert found == [0, 1, 2]
+        assert scripted.requests["SUBSCRIBE"] > 1

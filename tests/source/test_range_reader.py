@@ -149,6 +149,18 @@ class TestHiddenEntries:
         scripted.add_topic(TOPIC, numbered(4, 1))
         assert hides_all(pool, TOPIC, place(2), place(3), "probe") is False
 
+    def test_what_expiry_moves_a_probe_past_is_not_hidden(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """It comes once in minutes: another probe is not moved."""
+        scripted.add_topic(TOPIC, numbered(4, 1))
+
+        def expires(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.move_readers(TOPIC, 4)
+
+        scripted.script("FLOW", expires)
+        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is False
+
 
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
     """Rows that were planned are not there any more: an error, or a warning."""

@@ -102,7 +102,7 @@ class TopicSet(Generic[P, OffsetT]):
                     statuses[name] = status
         return {
             name: self._within_target(name, status)
-            for name, status in (statuses | self._asked_again(statuses)).items()
+            for name, status in self._asked_again(statuses, begins).items()
         }
 
     def _discover(self) -> None:
@@ -112,12 +112,19 @@ class TopicSet(Generic[P, OffsetT]):
             self._names = self._cluster.partitions()
             self._next_discovery_s = time.monotonic() + self._interval_s
 
-    def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
-        """Return where these begin and end; drop those deleted since discovery."""
+    def _edges(
+        self, names: Sequence[str], begins: Mapping[str, P] | None = None
+    ) -> dict[str, PartitionStatus[P]]:
+        """Return where these begin and end; drop those deleted since discovery.
+
+        Args:
+            names: Which ones.
+            begins: The position that each was read up to; none of them by default.
+        """
         found = self._cluster.edges(names)
         for name in names:
             if name not in found:
-                self._drop(name, self._cluster.earliest)
+                self._drop(name, (begins or {}).get(name, self._cluster.earliest))
         return found
 
     def _begin(self, start: Offset[P], name: str) -> P:
@@ -135,9 +142,9 @@ class TopicSet(Generic[P, OffsetT]):
             self._unreached[name] = begin
 
     def _asked_again(
-        self, statuses: Mapping[str, PartitionStatus[P]]
+        self, statuses: Mapping[str, PartitionStatus[P]], begins: Mapping[str, P]
     ) -> dict[str, PartitionStatus[P]]:
-        """Return a surer status of those that have nothing, and should have a target.
+        """Be surer of those that have nothing, and should have a target.
 
         A query that reads what is stored ends when nothing is left, and brokers may say
         so while topics move. Any other query just looks again.
@@ -150,9 +157,11 @@ class TopicSet(Generic[P, OffsetT]):
             and (wanted := target.get(name)) is not None
             and status.after < wanted
         ]
-        found = self._edges(names) if names else {}
-        return {
-            name: replace(statuses[name], last=at.last) for name, at in found.items()
+        found = self._edges(names, begins) if names else {}
+        gone = {*names} - {*found}
+        there = {name: at for name, at in statuses.items() if name not in gone}
+        return there | {
+            name: replace(there[name], last=at.last) for name, at in found.items()
         }
 
     def _within_target(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from tests.spark_topics.source.stream.number_cluster import NumberCluster
 from tests.support.scripted_fixtures import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 A, B = "ab"
 
@@ -128,6 +129,34 @@ def test_a_target_is_not_given_up_where_nothing_is_seen() -> None:
         B: None,  # read up to its target
         "c": -1,
     }
+
+
+class Vanishing(Hiding):
+    """Nothing is seen in a topic partition that is then deleted."""
+
+    @contextlib.contextmanager
+    def visit(
+        self, begins: Mapping[str, Offset]
+    ) -> Iterator[dict[str, PartitionStatus[Offset] | None]]:
+        """As usual, and A goes."""
+        with super().visit(begins) as found:
+            yield found
+        del self.logs[A]
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_one_with_a_target_is_deleted_when_it_is_asked_for_again(
+    *, is_strict: bool
+) -> None:
+    """How far it was read is told, and nothing is said of it any more."""
+    topics = topics_of(Vanishing(a=(0, 5), c=(0, 3)), fail=is_strict)
+    topics.fix()
+    begins = {A: Offset(1), "c": Offset(-1)}
+    if is_strict:
+        with pytest.raises(DataLossError, match="read it only up to 1 and wanted 2"):
+            topics.visit(begins)
+        return
+    assert list(topics.visit(begins)) == ["c"]
 
 
 @pytest.mark.parametrize("asked", [2, 4])
