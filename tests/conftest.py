@@ -34,6 +34,7 @@ from tests.support.embedded_broker import (
 from tests.support.link_proxy import LinkProxy
 from tests.support.session import start_spark
 from tests.support.spark_classes import record_classes as record_spark_classes
+from tests.support.waiting import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -307,7 +308,7 @@ def namespace(admin: Admin) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _shared_namespace(admin: Admin) -> Iterator[str]:
-    name = f"public/tests-{uuid.uuid4().hex[:12]}"
+    name = f"{SHARED}{uuid.uuid4().hex[:12]}"
     admin.create_namespace(name, keep=True)
     yield name
     _remove(admin, name)

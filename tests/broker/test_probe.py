@@ -54,10 +54,11 @@ def test_what_was_written_is_stored(
 def test_what_retention_took_is_not(
     service_url: str,
     admin: Admin,
-    topic: str,
+    namespace: str,
     stored: Callable[[str, MessageId], bool | None],
 ) -> None:
     """Neither its first entry nor its last; what follows it is."""
+    topic = f"persistent://{namespace}/trimmed"
     filled(service_url, topic)
     admin.unload(topic)
     entries = filled(service_url, topic)

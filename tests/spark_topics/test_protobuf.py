@@ -37,6 +37,7 @@ def test_nothing_found():
     good = proto((1, "größe"), (4, proto((1, ""), (2, "b"))), (15, NO_TEXT), (31, 4))
     assert undecodable_text(pb.MessageMetadata.FromString(good)) == ""
     assert undecodable_text(pb.MessageMetadata()) == ""
+    assert undecodable_text(pb.MessageIdData(ledgerId=1, entryId=2)) == ""
 
 
 @pytest.mark.parametrize(

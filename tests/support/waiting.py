@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LONGER_S = 0.1
 
 
+#: How the names of namespaces begin that tests share.
+SHARED = "public/tests-"
+
+
 def await_true(
     condition: Callable[[], bool],
     what: str = "it",
@@ -67,9 +71,10 @@ def join(thread: threading.Thread, what: str, timeout: float = 120.0) -> None:
 def trim_first_ledger(admin: Admin, topic: str) -> None:
     """Remove the first ledger of a topic, which must be closed, as retention would.
 
-    The whole namespace keeps nothing from here on.
+    The whole namespace keeps nothing from here on, so no other test may use it.
     """
     namespace = topic.removeprefix("persistent://").rpartition("/")[0]
+    assert not namespace.startswith(SHARED), f"{namespace} is for all tests"
     first = admin.internal_stats(topic)["ledgers"][0]["ledgerId"]
     admin.set_retention(namespace, minutes=0, size_mb=0)
 

@@ -50,7 +50,11 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     topic_ranges,
 )
 from pulsar_spark.source.stream.stream_schema import StreamSchema
-from pulsar_spark.source.stream.subscription import PeekedEntry, Subscription
+from pulsar_spark.source.stream.subscription import (
+    CursorStatus,
+    PeekedEntry,
+    Subscription,
+)
 from pulsar_spark.source.survey import divide
 from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, topic_of
@@ -139,6 +143,7 @@ class PulsarCluster:
         self._losses = LossCheck(
             self._positions, fail_on_data_loss=options.fail_on_data_loss
         )
+        self._ends: dict[str, LastRead] = {}  # as they were seen last
         self._made_up: str | None = None  # the name in the start of a new query
         self._name: str | None = None  # the subscription's, once it is recorded
         self._consumers: Subscription | None = None
@@ -279,6 +284,7 @@ class PulsarCluster:
         found = self._positions.from_message_ids(
             dict.fromkeys(names, EARLIEST), absent_ok=True
         )
+        self._note_ends({name: at.last for name, at in found.items()})
         return {
             name: PartitionStatus(
                 LastRead.of(at.before),
@@ -299,14 +305,44 @@ class PulsarCluster:
             afters = dict(begins)
             if not self._options.read_compacted:
                 afters |= self._losses.resume(begins, there)
+            lasts = self._lasts(there, afters)
             yield {
-                name: None if at is None else _status(afters[name], at.last)
+                name: None if at is None else _status(afters[name], lasts[name])
                 for name, at in found.items()
             }
         except PulsarSparkError:
             consumers.take_back()
             raise
         consumers.confirm()
+
+    def _lasts(
+        self, found: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
+    ) -> dict[str, MessageId | None]:
+        """Return the last message of each; ask again where there was one to be read.
+
+        Brokers say that there is none while a topic moves, and a query that is to read
+        what is stored would end.
+        """
+        lasts = {name: at.last for name, at in found.items()}
+        doubtful = [
+            name
+            for name, last in lasts.items()
+            if last is None and afters[name] < self._ends.get(name, NOTHING_READ)
+        ]
+        if doubtful:
+            asked = self._positions.from_message_ids(
+                dict.fromkeys(doubtful, EARLIEST), absent_ok=True
+            )
+            lasts |= {name: at.last for name, at in asked.items()}
+        self._note_ends(lasts)
+        return lasts
+
+    def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
+        for name, last in lasts.items():
+            if last is None:
+                self._ends.pop(name, None)
+            else:
+                self._ends[name] = LastRead.of(last)
 
     def _watch(self) -> Subscription:
         """Return the query's consumers: at first ones that leave no trace."""

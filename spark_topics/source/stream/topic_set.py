@@ -99,11 +99,8 @@ class TopicSet(Generic[P, OffsetT]):
                 else:
                     self._gone.discard(name)
                     self._go_on(name, begins[name], status.after)
-                    statuses[name] = status
-        return {
-            name: self._within_target(name, status)
-            for name, status in self._asked_again(statuses, begins).items()
-        }
+                    statuses[name] = self._within_target(name, status)
+        return statuses
 
     def _discover(self) -> None:
         if self._target is not None:
@@ -112,19 +109,12 @@ class TopicSet(Generic[P, OffsetT]):
             self._names = self._cluster.partitions()
             self._next_discovery_s = time.monotonic() + self._interval_s
 
-    def _edges(
-        self, names: Sequence[str], begins: Mapping[str, P] | None = None
-    ) -> dict[str, PartitionStatus[P]]:
-        """Return where these begin and end; drop those deleted since discovery.
-
-        Args:
-            names: Which ones.
-            begins: The position that each was read up to; none of them by default.
-        """
+    def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
+        """Return where these begin and end; drop those deleted since discovery."""
         found = self._cluster.edges(names)
         for name in names:
             if name not in found:
-                self._drop(name, (begins or {}).get(name, self._cluster.earliest))
+                self._drop(name, self._cluster.earliest)
         return found
 
     def _begin(self, start: Offset[P], name: str) -> P:
@@ -140,29 +130,6 @@ class TopicSet(Generic[P, OffsetT]):
             self._starts[name] = after
         if after < begin:
             self._unreached[name] = begin
-
-    def _asked_again(
-        self, statuses: Mapping[str, PartitionStatus[P]], begins: Mapping[str, P]
-    ) -> dict[str, PartitionStatus[P]]:
-        """Be surer of those that have nothing, and should have a target.
-
-        A query that reads what is stored ends when nothing is left, and brokers may say
-        so while topics move. Any other query just looks again.
-        """
-        target = self._target or {}
-        names = [
-            name
-            for name, status in statuses.items()
-            if status.last is None
-            and (wanted := target.get(name)) is not None
-            and status.after < wanted
-        ]
-        found = self._edges(names, begins) if names else {}
-        gone = {*names} - {*found}
-        there = {name: at for name, at in statuses.items() if name not in gone}
-        return there | {
-            name: replace(there[name], last=at.last) for name, at in found.items()
-        }
 
     def _within_target(
         self, name: str, status: PartitionStatus[P]

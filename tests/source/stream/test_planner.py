@@ -852,6 +852,24 @@ class TestTheTopicMoves:
         query.drain()
         assert all_rows(query) == stored(two)
 
+    def test_that_are_said_to_be_empty_meanwhile(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """A query that reads what is stored is not over: it asks again."""
+        query = queries(maxRowsPerTrigger="2")
+        query.planner.fix_target()
+        assert query.trigger()
+
+        def then_served(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            broker.closing.clear()
+            usual(broker, session, command)
+
+        two.closing.update({P0, P1})
+        two.script("GET_LAST_MESSAGE_ID", usual, usual, then_served)
+        assert query.trigger()
+        query.drain()
+        assert all_rows(query) == stored(two)
+
     @pytest.mark.parametrize(
         ("command", "change"),
         [

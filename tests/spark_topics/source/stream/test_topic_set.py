@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ from tests.spark_topics.source.stream.number_cluster import NumberCluster
 from tests.support.scripted_fixtures import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 A, B = "ab"
 
@@ -93,70 +92,6 @@ def test_a_target() -> None:
     assert begins == {A: 1, B: -1}
     lasts = {name: status.last for name, status in topics.visit(begins).items()}
     assert lasts == {A: 4, B: -1}
-
-
-class Hiding(NumberCluster):
-    """A visit sees nothing in what moves just then."""
-
-    moves = frozenset({A, B})
-
-    def status(
-        self, begins: Mapping[str, Offset]
-    ) -> dict[str, PartitionStatus[Offset] | None]:
-        """As usual, but for those."""
-        return {
-            name: status and PartitionStatus(status.after, None)
-            if name in self.moves
-            else status
-            for name, status in super().status(begins).items()
-        }
-
-
-def test_a_target_is_not_given_up_where_nothing_is_seen() -> None:
-    """A query that ends there asks again; any other just looks later."""
-    cluster = Hiding(a=(0, 5), b=(0, 5), c=(0, 0))
-    topics = topics_of(cluster)
-    begins = {A: Offset(1), B: Offset(4), "c": Offset(-1)}
-    assert {n: s.last for n, s in topics.visit(begins).items()} == {
-        A: None,
-        B: None,
-        "c": -1,
-    }
-    topics.fix()
-    cluster.logs[A] = (0, 9)
-    assert {n: s.last for n, s in topics.visit(begins).items()} == {
-        A: 4,
-        B: None,  # read up to its target
-        "c": -1,
-    }
-
-
-class Vanishing(Hiding):
-    """Nothing is seen in a topic partition that is then deleted."""
-
-    @contextlib.contextmanager
-    def visit(
-        self, begins: Mapping[str, Offset]
-    ) -> Iterator[dict[str, PartitionStatus[Offset] | None]]:
-        """As usual, and A goes."""
-        with super().visit(begins) as found:
-            yield found
-        del self.logs[A]
-
-
-@pytest.mark.parametrize("is_strict", [True, False])
-def test_one_with_a_target_is_deleted_when_it_is_asked_for_again(
-    *, is_strict: bool
-) -> None:
-    """How far it was read is told, and nothing is said of it any more."""
-    topics = topics_of(Vanishing(a=(0, 5), c=(0, 3)), fail=is_strict)
-    topics.fix()
-    begins = {A: Offset(1), "c": Offset(-1)}
-    if is_strict:
-        with pytest.raises(DataLossError, match="read it only up to 1 and wanted 2"):
-            topics.visit(begins)
-        return
-    assert list(topics.visit(begins)) == ["c"]
 
 
 @pytest.mark.parametrize("asked", [2, 4])
