@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
+from pulsar_spark.client.entry_reader import EntryReader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops.deliveries import Deliveries
@@ -57,21 +57,11 @@ class Gaps:
 
     Args:
         pool: The cluster's connections.
-        topic_partition: Full name.
-        settings: How it is read.
         reader: Reads it.
     """
 
-    def __init__(
-        self,
-        pool: ConnectionPool,
-        topic_partition: str,
-        settings: ReaderSettings,
-        reader: EntryReader,
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, reader: EntryReader) -> None:
         self._pool = pool
-        self._topic_partition = topic_partition
-        self._settings = settings
         self._reader = reader
         self._reconnects = 0
         self._sent: _Position | None = None  # the first entry since then
@@ -99,7 +89,7 @@ class Gaps:
         self._see()
         found = list(gaps_in(wanted, arrived))
         if self._sent is None:
-            self._sent = _first(arrived)
+            self._sent = arrived.position
             before = [gap for gap in found if gap.end <= self._sent]
             self._unsure += before
             found = found[len(before) :]
@@ -152,13 +142,11 @@ class Gaps:
             self._behind.clear()
 
     def _read_again(self, pool: ConnectionPool, gaps: list[Gap]) -> MessageId | None:
-        range_ = TopicRange(
-            self._topic_partition, MessageId(*gaps[0].first), MessageId(*gaps[-1].end)
-        )
+        topic = self._reader.topic_partition
+        start, end = MessageId(*gaps[0].first), MessageId(*gaps[-1].end)
+        range_ = TopicRange(topic, start, end)
         left = deque(gaps)
-        with EntryReader(
-            pool, self._topic_partition, range_.start, self._settings
-        ) as reader:
+        with EntryReader(pool, topic, start, self._reader.settings) as reader:
             for at in _stored(pool, range_, reader):
                 while left and left[0].end <= at:
                     left.popleft()
@@ -185,12 +173,6 @@ def _stored(
                 return
 
 
-def _first(arrived: StoredEntry | EntryRun) -> _Position:
-    if isinstance(arrived, EntryRun):
-        return arrived.deliveries.position(arrived.first)
-    return arrived.position
-
-
 def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]:
     """Yield what is missing in front of what arrived, and in it, in order.
 
@@ -198,12 +180,10 @@ def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]
         wanted: The first position that should have come.
         arrived: What did.
     """
-    first = _first(arrived)
-    if wanted < first:
-        yield Gap(wanted, first)
-    if not isinstance(arrived, EntryRun):
-        return
-    yield from _between(arrived.deliveries, arrived.first, arrived.last - 1)
+    if wanted < arrived.position:
+        yield Gap(wanted, arrived.position)
+    if isinstance(arrived, EntryRun):
+        yield from _between(arrived.deliveries, arrived.first, arrived.last - 1)
 
 
 def _between(known: Deliveries, first: int, last: int) -> Iterator[Gap]:

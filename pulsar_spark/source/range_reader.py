@@ -124,7 +124,7 @@ class RangeReader:
         self._trail = Trail(
             pool, range_.topic_partition, settings.reader.subscription_prefix
         )
-        self._gaps = Gaps(pool, range_.topic_partition, settings.reader, self.reader)
+        self._gaps = Gaps(pool, self.reader)
 
     def begin(self) -> None:
         """See ``EntryReader.begin``."""
@@ -216,8 +216,6 @@ class RangeReader:
         """
         if not self._settings.is_protected or self._range.is_start_known:
             return self._begin.position
-        if isinstance(stored, EntryRun):
-            return stored.deliveries.position(stored.first)
         return stored.position
 
     def _follow(

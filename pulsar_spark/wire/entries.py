@@ -180,6 +180,11 @@ class EntryRun:
     first_row: int
 
     @property
+    def position(self) -> tuple[int, int]:
+        """``(ledger_id, entry_id)`` of the first of them."""
+        return self.deliveries.position(self.first)
+
+    @property
     def last_row(self) -> int:
         """The table's row after those of the entries."""
         return self.end_of(self.last - 1)

@@ -20,6 +20,7 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     single,
+    then_moves,
     usual,
     wait_until,
 )
@@ -187,12 +188,6 @@ def test_a_broker_that_forgets_a_seek_is_noticed(
 
 def moves_after(scripted: ScriptedBroker, answers: int) -> None:
     """Let a topic be given away until so many questions for its end were answered."""
-
-    def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
-        usual(broker, session, command)
-        broker.closing.clear()
-        broker.close_consumers(TOPIC)
-
     scripted.closing.add(TOPIC)
     scripted.script("GET_LAST_MESSAGE_ID", *[usual] * (answers - 1), then_moves)
 

@@ -35,6 +35,7 @@ from tests.support.scripted_broker import (
     refuse_entry,
     silence,
     single,
+    then_moves,
     usual,
     usual_then_cut,
 )
@@ -265,14 +266,6 @@ class TestRead:
     ) -> None:
         """It says that nothing is there, which is not taken for what was decided."""
         journal.append(b"decided")
-
-        def then_moves(
-            broker: ScriptedBroker, session: Session, command: pb.BaseCommand
-        ) -> None:
-            usual(broker, session, command)
-            broker.closing.clear()
-            broker.close_consumers(TOPIC)
-
         scripted.closing.add(TOPIC)
         scripted.script("GET_LAST_MESSAGE_ID", *[usual] * (answers - 1), then_moves)
         assert messages(journal) == [b"decided"]

@@ -23,6 +23,7 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     single,
+    then_moves,
     usual,
     wait_until,
 )
@@ -256,12 +257,6 @@ class TestReadAgain:
         def give_away(broker: ScriptedBroker, session: Any, command: Any) -> None:
             usual(broker, session, command)
             broker.closing.add(TOPIC)
-
-        def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
-            usual(broker, session, command)
-            if broker.closing:
-                broker.closing.clear()
-                broker.close_consumers(TOPIC)
 
         def move() -> None:
             scripted.always("SUBSCRIBE", others(scripted, give_away, 1))

@@ -31,6 +31,7 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     single,
+    then_moves,
     usual,
     wait_until,
 )
@@ -654,11 +655,6 @@ class TestTheTopicMoves:
         monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
         scripted.add_topic(TOPIC, numbered(6, 1))
         reader = ranged(place(0), place(5), reader={"receiver_queue_messages": 1})
-
-        def then_moves(broker: ScriptedBroker, session: Any, command: Any) -> None:
-            usual(broker, session, command)
-            broker.closing.clear()
-            broker.close_consumers(TOPIC)
 
         def then_closing(broker: ScriptedBroker, session: Any, command: Any) -> None:
             usual(broker, session, command)

@@ -264,6 +264,17 @@ def unheard(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -
     unanswered.add((session.port, _request_id(command)))
 
 
+def then_moves(
+    broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+) -> None:
+    """Answers as usual; then what is being given away is, and consumers are told."""
+    usual(broker, session, command)
+    topics = list(broker.closing)
+    broker.closing.clear()
+    for topic in topics:
+        broker.close_consumers(topic)
+
+
 def twice(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
     """Does what a broker does with SEND, and acknowledges it once more."""
     broker.answer(session, command)
