@@ -18,7 +18,9 @@ from tests.support.scripted_broker import (
     Action,
     ScriptedBroker,
     Session,
+    refuse,
     silence,
+    then_moves,
     unheard,
     usual,
     wait_until,
@@ -78,6 +80,30 @@ def test_closed_with_an_entry_on_its_way(
         publisher.send(*message(b"b"))
     assert values(scripted) == [b"a", b"b"]
     assert scripted.requests["SEND"] == (2 if stores else 3)
+
+
+@pytest.mark.parametrize("stores", [False, True])
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("SUBSCRIBE", refuse("ServiceNotReady")),
+        ("GET_LAST_MESSAGE_ID", refuse("MetadataError")),
+        ("GET_LAST_MESSAGE_ID", then_moves),
+    ],
+)
+def test_a_topic_that_moves_on_while_it_is_asked(
+    scripted: ScriptedBroker, stores: bool, command: str, answer: Action
+) -> None:
+    """Whether an entry was stored is asked until a broker serves the topic."""
+    with RawPublisher(scripted.url, TOPIC, is_alone=True) as publisher:
+        publisher.send(*message(b"a"))
+        scripted.script("SEND", closes(stores))
+        scripted.script(command, answer)
+        if answer is then_moves:
+            scripted.closing.add(TOPIC)
+        publisher.send(*message(b"b"))
+        publisher.send(*message(b"c"))
+    assert values(scripted) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("dropped_or_stored", [silence, unheard])

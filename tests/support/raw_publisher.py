@@ -21,12 +21,13 @@ import socket
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 #: For one reply, whatever else comes meanwhile. A broker gives itself 30 s for what it
@@ -37,8 +38,11 @@ _TIMEOUT_S = 90.0
 #: while a topic moves.
 _SILENCE_S = 10.0
 
-#: What is refused with these while a topic moves is accepted later.
-_PASSING = (2, 6)  # PersistenceError, ServiceNotReady
+#: What is refused with these while a topic moves is accepted later: MetadataError is
+#: said of a reader that the broker closed meanwhile.
+_PASSING = (1, 2, 6)  # MetadataError, PersistenceError, ServiceNotReady
+
+_ResultT = TypeVar("_ResultT")
 
 
 class ProducerClosedError(RuntimeError):
@@ -252,19 +256,23 @@ class RawPublisher(RawConnection):
 
     def _attach(self) -> None:
         """Attach as producer, as soon as the broker lets it."""
+        success = self._once_served(
+            lambda: self.ask("producer", self._request(), "producer_success")
+        )
+        self._is_closed = False  # what came before was about the one before
+        self._name = self.producer_name = str(success.producer_name)
+
+    def _once_served(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        """Ask for something of the topic until a broker serves it."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
                 self.lookup(self._topic)
-                success = self.ask("producer", self._request(), "producer_success")
+                return ask()
             except RawError as refused:
                 if refused.code not in _PASSING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-                continue
-            self._is_closed = False  # what came before was about the one before
-            self._name = self.producer_name = str(success.producer_name)
-            return
 
     def _request(self) -> pb.CommandProducer:
         return pb.CommandProducer(
@@ -274,8 +282,17 @@ class RawPublisher(RawConnection):
             txn_enabled=True,
         )
 
-    def _last_stored(self) -> tuple[int, int]:
-        """Position of the last entry of the topic."""
+    def _last_stored(self, at_least: tuple[int, int] = (-1, -1)) -> tuple[int, int]:
+        """Position of the last entry of the topic, which is known to have one."""
+        deadline = time.monotonic() + self._timeout_s
+        while (last := self._once_served(self._ask_for_last)) < at_least:
+            # A broker that gives the topic away says that it is empty.
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._topic} ends at {last}, not {at_least}")
+            time.sleep(0.1)
+        return last
+
+    def _ask_for_last(self) -> tuple[int, int]:
         subscribe = pb.CommandSubscribe(
             topic=self._topic,
             subscription=f"raw-{id(self)}",
@@ -367,7 +384,7 @@ class RawPublisher(RawConnection):
                 if is_over or time.monotonic() > deadline:
                     raise
             self._attach()
-            now = self._last_stored()
+            now = self._last_stored(at_least=last)
             if now > last and now[1] >= 0:  # a new ledger has no entry yet
                 self._last = now
                 return now
