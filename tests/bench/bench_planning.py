@@ -44,7 +44,7 @@ def run(cluster: Cluster, counts: list[int], repeats: int) -> list[Case]:
     """One row of the result is one topic partition that was planned."""
     repeats = max(repeats, 5)
     cases = [_real_case(cluster, count, repeats) for count in counts]
-    return cases + _simulated_cases(min(_TIMES * max(counts), _MOST), repeats)
+    return cases + run_simulated(min(_TIMES * max(counts), _MOST), repeats)
 
 
 def _real_case(cluster: Cluster, count: int, repeats: int) -> Case:
@@ -74,7 +74,8 @@ def _real_case(cluster: Cluster, count: int, repeats: int) -> Case:
     )
 
 
-def _simulated_cases(count: int, repeats: int) -> list[Case]:
+def run_simulated(count: int, repeats: int) -> list[Case]:
+    """As `run`, of topic partitions that exist only in name."""
     note(f"planning {count} simulated partitions")
     with simulated(count, _BROKERS) as service_url:
         options = {

@@ -10,7 +10,8 @@ at once, from a process of their own: what is left is our side of planning::
 
 Each topic partition has one row when it is first asked about, and, so that each
 micro-batch has something to read, one more each time that a consumer asks for its last
-message again. Topic partitions are spread over the brokers by their number.
+message again. A planner that reads some gets them. Topic partitions are spread over the
+brokers by their number.
 """
 
 from __future__ import annotations
@@ -21,20 +22,25 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pulsar_spark.errors import SERVER_ERRORS
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, encode_frame
+from tests.support.scripted_broker import message_frame, single
 
 TOPIC = "persistent://public/default/simulated"
 
 _LOOPBACK = "127.0.0.1"
 _LEDGER = 7
 _READ_BYTES = 1 << 20
+_ENTRY = single(b"simulated")
 _Type = pb.BaseCommand.Type
+
+_CODES = {name: number for number, name in SERVER_ERRORS.items()}
 
 
 @contextlib.contextmanager
@@ -60,9 +66,17 @@ def simulated(partitions: int, brokers: int = 1) -> Iterator[str]:
 
 @dataclass(eq=False)
 class _Consumer:
-    """A consumer: the number of entries acknowledged, and whether it has asked."""
+    """A consumer.
+
+    Attributes:
+        topic: Of which it is one.
+        next_entry: Id of the next entry that it gets.
+        acknowledged: How many entries are.
+        has_asked: Whether it has asked for the last message.
+    """
 
     topic: str
+    next_entry: int = 0
     acknowledged: int = 0
     has_asked: bool = False
 
@@ -93,7 +107,9 @@ class _Brokers:
             _Type.CONNECT: self._connect,
             _Type.PARTITIONED_METADATA: self._metadata,
             _Type.LOOKUP: self._lookup,
+            _Type.GET_SCHEMA: self._schema,
             _Type.SUBSCRIBE: self._subscribe,
+            _Type.FLOW: self._flow,
             _Type.GET_LAST_MESSAGE_ID: self._last_message_id,
             _Type.ACK: self._ack,
             _Type.CLOSE_CONSUMER: self._close,
@@ -131,17 +147,26 @@ class _Brokers:
         answers = []
         while (frame := session.reader.next_frame()) is not None:
             command = commands.decode_command(frame.command)
-            handler = self._answers.get(command.type)
-            if handler is None:
-                continue
-            name = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type].name
-            answer = handler(session, getattr(command, name))
+            answer = self._answer(session, command)
             if answer is not None:
                 answers.append(
                     encode_frame(pb.BaseCommand(**answer).SerializeToString())
                 )
         with contextlib.suppress(OSError):
             session.sock.sendall(b"".join(answers))
+
+    def _answer(
+        self, session: _Session, command: pb.BaseCommand
+    ) -> dict[str, Any] | None:
+        name = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type].name
+        body = getattr(command, name)
+        handler = self._answers.get(command.type)
+        if handler is not None:
+            return handler(session, body)
+        if "request_id" not in body.DESCRIPTOR.fields_by_name:
+            return None
+        # Silence would be waited out, and measured.
+        return _error(body.request_id, "NotAllowedError", f"{name} is not simulated")
 
     # -- answers, as the fields of a BaseCommand ---------------------------------------
 
@@ -174,12 +199,29 @@ class _Brokers:
         )
         return {"type": _Type.LOOKUP_RESPONSE, "lookupTopicResponse": answer}
 
+    def _schema(self, _: _Session, body: pb.CommandGetSchema) -> dict[str, Any]:
+        return _error(body.request_id, "TopicNotFound", "it has no schema")
+
     def _subscribe(
         self, session: _Session, body: pb.CommandSubscribe
     ) -> dict[str, Any]:
-        self._entries.setdefault(body.topic, 1)
-        session.consumers[body.consumer_id] = _Consumer(body.topic)
+        stored = self._entries.setdefault(body.topic, 1)
+        start = (
+            body.start_message_id.entryId if body.HasField("start_message_id") else 0
+        )
+        start = 0 if start == commands.to_unsigned(-1) else min(start, stored)
+        session.consumers[body.consumer_id] = _Consumer(body.topic, start)
         return _success(body.request_id)
+
+    def _flow(self, session: _Session, body: pb.CommandFlow) -> None:
+        consumer = session.consumers[body.consumer_id]
+        begin, stored = consumer.next_entry, self._entries[consumer.topic]
+        consumer.next_entry = min(stored, begin + body.messagePermits)
+        frames = [
+            message_frame(body.consumer_id, replace(_ENTRY, position=(_LEDGER, number)))
+            for number in range(begin, consumer.next_entry)
+        ]
+        session.sock.sendall(b"".join(frames))
 
     def _last_message_id(
         self, session: _Session, body: pb.CommandGetLastMessageId
@@ -213,6 +255,11 @@ class _Brokers:
     def _close(self, session: _Session, body: Any) -> dict[str, Any]:
         session.consumers.pop(body.consumer_id, None)
         return _success(body.request_id)
+
+
+def _error(request_id: int, code: str, text: str) -> dict[str, Any]:
+    error = pb.CommandError(request_id=request_id, error=_CODES[code], message=text)
+    return {"type": _Type.ERROR, "error": error}
 
 
 def _success(request_id: int) -> dict[str, Any]:

@@ -244,6 +244,12 @@ def test_entries_of_few_messages() -> None:
     assert [case.target for case in cases if case.target] == [6.0, 0.55]
 
 
+def test_planning_without_a_broker() -> None:
+    """What a planner asks is answered by brokers that are simulated."""
+    cases = bench_planning.run_simulated(20, 1)
+    assert [case.rows for case in cases] == [20] * 4
+
+
 @pytest.mark.soak
 @pytest.mark.slow
 def test_hops_with_a_broker(cluster: Cluster) -> None:
