@@ -276,7 +276,8 @@ class ConnectionPool:
     def any_of(self, hosts: Sequence[str]) -> str:
         """Return one of some hosts, if there is one, that was not out of reach."""
         tried = [host for host in hosts if self.is_unreachable(BrokerAddress(host))]
-        return random.choice([host for host in hosts if host not in tried] or hosts)
+        left = [host for host in hosts if host not in tried] or hosts
+        return random.SystemRandom().choice(left)  # whatever a job seeds
 
     def service_address(self) -> str:
         """Return ``host:port`` of the service URL's host in use."""

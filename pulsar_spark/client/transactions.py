@@ -112,7 +112,9 @@ class TransactionClient:
         """
         retry = self._retry()
         count = self._coordinators()
-        tc_id = random.randrange(count) if coordinator is None else coordinator
+        tc_id = coordinator
+        if tc_id is None:  # whatever a job seeds, they share the work
+            tc_id = random.SystemRandom().randrange(count)
         while True:
             request = commands.new_txn(tc_id, ttl_ms)
             answer = self._ask({tc_id: (tc_id, request)})[tc_id]

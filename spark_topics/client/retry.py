@@ -16,6 +16,10 @@ logger = logging.getLogger("spark_topics.client")
 K = TypeVar("K")
 V = TypeVar("V")
 
+# A job that seeds ``random`` in all of its tasks would have them come back in step, and
+# what it draws is not to depend on us.
+_RANDOM = random.SystemRandom()
+
 
 class Retry:
     """A budget of time for one operation and the pauses between its tries.
@@ -66,7 +70,7 @@ class Retry:
         if self.remaining_s == 0:
             raise self._spent(error)
         # Half to all of the pause, so that many tasks do not come back in step.
-        pause_s = min(self._pause_s * random.uniform(0.5, 1.0), self.remaining_s)
+        pause_s = min(self._pause_s * _RANDOM.uniform(0.5, 1.0), self.remaining_s)
         logger.debug("trying again in %.2f s after: %s", pause_s, error)
         time.sleep(pause_s)
         self._pause_s = min(self._pause_s * 2, self._max_pause_s)

@@ -375,7 +375,8 @@ class WriteSession:
                 "%s: another session of the producer began. It is taken back, once.",
                 self.subject,
             )
-            time.sleep(min(random.uniform(*_TAKE_BACK_S), self._pauses.remaining_s))
+            pause_s = random.SystemRandom().uniform(*_TAKE_BACK_S)
+            time.sleep(min(pause_s, self._pauses.remaining_s))
             error = error.saying(error.message, retriable=True)
         self._pauses.pause(error)
         self.reconnects += 1

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
@@ -23,6 +25,17 @@ def test_pauses_double_up_to_the_longest(clock: Clock) -> None:
         one.pause(BUSY)
     for pause, limit in zip(clock.pauses, [1, 2, 4, 8, 8, 8], strict=True):
         assert limit / 2 <= pause <= limit
+
+
+def test_jobs_that_seed_come_back_apart(clock: Clock) -> None:
+    """And what they draw next does not depend on our pauses."""
+    for _ in range(3):
+        random.seed(1)
+        retry().pause(BUSY)
+        drawn = random.random()
+        random.seed(1)
+        assert drawn == random.random()
+    assert len(set(clock.pauses)) == 3
 
 
 def test_it_ends_at_the_deadline(clock: Clock) -> None:
