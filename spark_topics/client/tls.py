@@ -156,9 +156,10 @@ def _is_of_tls13(cipher: str) -> bool:
 
 
 def _openssl_name(cipher: str) -> str:
-    """Return OpenSSL's name of a suite of TLS 1.2 that may be spelt as Java does."""
-    if not cipher.startswith("TLS_"):
-        return cipher
+    """Return OpenSSL's name of a suite of TLS 1.2 that may be spelt as Java does.
+
+    Its own names have nothing of what is replaced, and stay.
+    """
     name = cipher.removeprefix("TLS_").replace("RSA_WITH_", "RSA-", 1)
     if name.startswith("RSA-"):  # OpenSSL leaves out what was usual once
         name = name.removeprefix("RSA-")
