@@ -210,7 +210,7 @@ LAYERS = {
     "loops.protobuf_values": Layer(
         ("loops.memory", "loops.protobuf_op"), (), _NETWORK + _CLOCK
     ),
-    "loops.sends": Layer((), ("crc32c",), _NETWORK + _CLOCK),
+    "loops.sends": Layer(("loops.memory",), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
         ("errors", "protobuf", "message_id", "txn", "loops"),

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import random
 import re
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -257,6 +258,22 @@ class ConnectionPool:
             return self.get(address)
         except PulsarSparkError as error:
             return error
+
+    @contextlib.contextmanager
+    def that_answers(self, *, is_alone: bool) -> Iterator[ConnectionPool]:
+        """Yield a pool of the same cluster whose connections give answers in time.
+
+        A connection gives none while a reader on it has a full queue.
+
+        Args:
+            is_alone: Whether no reader waits on the connections of this pool: then it
+                is this one. Otherwise another one, closed at the end.
+        """
+        if is_alone:
+            yield self
+        else:
+            with ConnectionPool(self.options) as other:
+                yield other
 
     def migrated_hosts(
         self, error: TopicMigratedError

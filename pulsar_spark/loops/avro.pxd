@@ -172,6 +172,14 @@ cdef inline bint _is_same(
     column.data[first + size - 1]  # for the bounds checks
     return memcmp(&column.data[first], &column.data[second], size) == 0
 
+cdef inline bint _are_some_same(BytesColumn keys, Py_ssize_t first) except? False:
+    cdef Py_ssize_t one, other
+    for one in range(first + 1, keys.rows):
+        for other in range(first, one):
+            if _is_same(keys, one, other):
+                return True
+    return False
+
 cdef inline bint _is_utf8(Source source, Py_ssize_t at, Py_ssize_t size) except? False:
     if size == 0:
         return True
@@ -360,7 +368,7 @@ cdef long long _take_items(
     Source source, long long count, Py_ssize_t at, Py_ssize_t smallest
 ) except? 0
 
-@cython.locals(count=Py_ssize_t, one=Py_ssize_t, other=Py_ssize_t)
+@cython.locals(count=Py_ssize_t)
 cdef bint _has_twins(BytesColumn keys, Py_ssize_t first) except? False
 
 @cython.locals(row=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)

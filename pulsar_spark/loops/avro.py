@@ -1117,19 +1117,15 @@ def _has_twins(keys: BytesColumn, first: int) -> bool:
     count = keys.rows - first
     if count < 2:
         return False
-    if count > _MAX_COMPARED or not _IS_COMPILED:
-        bounds = memoryview(keys.offsets)[first : keys.rows + 1].tolist()
-        base = bounds[0]
-        data = bytes(keys.data[base : keys.offsets[keys.rows]])
-        found = {
-            data[start - base : end - base] for start, end in itertools.pairwise(bounds)
-        }
-        return len(found) < count
-    for one in range(first + 1, keys.rows):
-        for other in range(first, one):
-            if _is_same(keys, one, other):  # type: ignore[name-defined]  # noqa: F821
-                return True
-    return False
+    if _IS_COMPILED and count <= _MAX_COMPARED:
+        return _are_some_same(keys, first)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+    bounds = memoryview(keys.offsets)[first : keys.rows + 1].tolist()
+    base = bounds[0]
+    data = bytes(keys.data[base : keys.offsets[keys.rows]])
+    found = {
+        data[start - base : end - base] for start, end in itertools.pairwise(bounds)
+    }
+    return len(found) < count
 
 
 def _put_bytes(column: BytesColumn, source: Source, at: int, size: int) -> bool:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the compiled modules do to bytes, in C: it is a part of each that cimports it.
+# The functions of memory.py in C: they are a part of each module that cimports them.
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
-cdef inline int _memcpy(
+cdef inline int copy(
     unsigned char[::1] data,
     Py_ssize_t at,
     const unsigned char[::1] source,
@@ -14,6 +15,25 @@ cdef inline int _memcpy(
         data[at + size - 1] = source[start + size - 1]  # for the bounds checks
         memcpy(&data[at], &source[start], size)
     return 0
+
+cdef inline bytes part(
+    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
+):
+    if end <= start:
+        return b""
+    data[end - 1]  # for the bounds checks
+    return PyBytes_FromStringAndSize(<const char*>&data[start], end - start)
+
+cdef inline unsigned long long number(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
+) except? 0:
+    cdef unsigned long long value = data[at]
+    cdef unsigned long long byte
+    cdef Py_ssize_t place
+    for place in range(1, size):
+        byte = data[at + place]
+        value |= byte << (8 * place)
+    return value
 
 # As the Unicode Standard says in table 3-7, "Well-Formed UTF-8 Byte Sequences".
 cdef inline bint _is_well_formed(
@@ -68,7 +88,7 @@ cdef inline bint _is_utf8_text(const unsigned char* one, Py_ssize_t size) noexce
             return True
     return _is_well_formed(one, end)
 
-cdef inline bint _is_text_at(
+cdef inline bint is_text(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size
 ) except? False:
     if size == 0:

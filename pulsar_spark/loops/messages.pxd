@@ -2,12 +2,9 @@
 # The types of messages.py, for Cython.
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from pulsar_spark.loops cimport fact
-from pulsar_spark.loops.memory cimport _memcpy
+from pulsar_spark.loops cimport fact, memory
 
-cdef bint _IS_COMPILED
 cdef Py_ssize_t _MAX_VARINT_BYTES
 cdef Py_ssize_t _MAX_COMPARED
 cdef unsigned int _HAS_KEY
@@ -77,19 +74,9 @@ cdef class BinaryColumn:
         Py_ssize_t count,
     )
 
-cdef inline bytes _bytes(
-    const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end
-):
-    if end <= start:
-        return b""
-    payload[end - 1]  # for the bounds checks
-    return PyBytes_FromStringAndSize(<const char*>&payload[start], end - start)
-
 cdef inline Py_ssize_t _put_varint(
     unsigned char[::1] data, Py_ssize_t position, unsigned long long value
 ) except -1
-
-cdef bytes _name(const unsigned char[::1] payload, Py_ssize_t start, Py_ssize_t end)
 
 @cython.locals(
     size=Py_ssize_t, others=cython.uchar[::1], properties=cython.uchar[::1],

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops import fact
+from pulsar_spark.loops import fact, memory
 from pulsar_spark.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
@@ -68,9 +68,6 @@ _MAX_ADVANCE = 8 * 1024 * 1024
 #: Bytes of a value of the types of columns, by their names in ``struct``.
 _WIDTHS = {"B": 1, "i": 4, "q": 8, "Q": 8}
 
-#: Whether ``_memcpy`` and ``_bytes`` of its .pxd are there. Slices do the same, but
-#: in C they cost more than all the rest of a message.
-_IS_COMPILED = KERNEL == "compiled"
 _MAX_VARINT_BYTES = 5  # of an int32 from 0 on
 _MAX_ID_BYTES = 36  # of a message id, but for its partition
 _MASK_32 = 0xFFFF_FFFF
@@ -129,10 +126,7 @@ class BinaryColumn:
                 room = max(end + size, 2 * room, 1024)
                 data = _longer(self._allocate, data, "B", room, end)
                 self.data, self._room = data, room
-            if _IS_COMPILED:
-                _memcpy(data, end, payload, start, size)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                data[end : end + size] = payload[start : start + size]
+            memory.copy(data, end, payload, start, size)
             end += size
             offsets[rows + number + 1] = end
 
@@ -165,10 +159,7 @@ class BinaryColumn:
             data = _longer(self._allocate, data, "B", room, end)
             self.data, self._room = data, room
         for row in range(last - first):
-            if _IS_COMPILED:
-                _memcpy(data, end, head, 0, head_size)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                data[end : end + head_size] = head
+            memory.copy(data, end, head, 0, head_size)
             end += head_size
             value = numbers[first + row]
             while value >= 0x80:
@@ -177,10 +168,7 @@ class BinaryColumn:
                 end += 1
             data[end] = value
             end += 1
-            if _IS_COMPILED:
-                _memcpy(data, end, tail, 0, tail_size)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                data[end : end + tail_size] = tail
+            memory.copy(data, end, tail, 0, tail_size)
             end += tail_size
             offsets[rows + row + 1] = end
 
@@ -231,17 +219,11 @@ class BinaryColumn:
                     end = _put_varint(data, end + 1, facts[at + fact.LEDGER_ID])
                     data[end] = 0x10
                     end = _put_varint(data, end + 1, facts[at + fact.ENTRY_ID])
-                    if _IS_COMPILED:
-                        _memcpy(data, end, partition, 0, part_size)  # type: ignore[name-defined]  # noqa: F821
-                    else:
-                        data[end : end + part_size] = partition
+                    memory.copy(data, end, partition, 0, part_size)
                     end += part_size
                     head_size = end - head
                 else:
-                    if _IS_COMPILED:
-                        _memcpy(data, end, data, head, head_size)  # type: ignore[name-defined]  # noqa: F821
-                    else:
-                        data[end : end + head_size] = data[head : head + head_size]
+                    memory.copy(data, end, data, head, head_size)
                     end += head_size
                 if batch_size > 0:
                     data[end] = 0x20
@@ -825,10 +807,12 @@ class MessageTable:
             if self._names_from != first:
                 self._names = {}
                 for other in range(first, pair):
-                    name = _name(payload, bounds[2 * other], bounds[2 * other + 1])
+                    name = memory.part(
+                        payload, bounds[2 * other], bounds[2 * other + 1]
+                    )
                     self._names[name] = other
                 self._names_from = first
-            found = self._names.setdefault(_name(payload, start, end), pair)
+            found = self._names.setdefault(memory.part(payload, start, end), pair)
         if found == pair:
             return True
         values = self._pair_value_bounds
@@ -934,22 +918,14 @@ def split_metadata(  # noqa: C901 - as above
             properties[properties_end] = 0x0A
             properties_end += 1
             length = position - content
-            if _IS_COMPILED:
-                _memcpy(properties, properties_end, data, content, length)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                properties[properties_end : properties_end + length] = data[
-                    content:position
-                ]
+            memory.copy(properties, properties_end, data, content, length)
             properties_end += length
         elif tag == 0x3A or (tag == 0x6A and keys == _MOST_ENCRYPTION_KEYS):
             continue  # replicate_to, encryption_keys
         else:
             keys += tag == 0x6A
             length = position - start
-            if _IS_COMPILED:
-                _memcpy(others, others_end, data, start, length)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                others[others_end : others_end + length] = data[start:position]
+            memory.copy(others, others_end, data, start, length)
             others_end += length
     return (
         bytes(memoryview(others)[:others_end]),
@@ -1005,12 +981,6 @@ def _put_varint(data: memoryview, position: int, value: int) -> int:
         position += 1
     data[position] = value
     return position + 1
-
-
-def _name(payload: memoryview | bytes, start: int, end: int) -> bytes:
-    if _IS_COMPILED:
-        return _bytes(payload, start, end)  # type: ignore[name-defined, no-any-return]  # noqa: F821
-    return bytes(payload[start:end])
 
 
 def _empty_like(column: BinaryColumn | None, rows: int) -> BinaryColumn | None:

@@ -3,10 +3,9 @@
 
 cimport cython
 
+from pulsar_spark.loops cimport memory
 from pulsar_spark.loops cimport protobuf_op as op
-from pulsar_spark.loops.memory cimport _is_text_at, _memcpy
 
-cdef bint _IS_COMPILED
 cdef long long _MAX_BYTES_PER_BYTE
 cdef int _MAX_DEPTH
 cdef Py_ssize_t _FIRST_ROOM
@@ -194,12 +193,3 @@ cdef class Table:
         unsigned long long number,
         int depth,
     ) except? -1
-
-@cython.locals(value=cython.ulonglong, byte=cython.ulonglong, number=Py_ssize_t)
-cdef inline unsigned long long _fixed(
-    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t size
-) except? 0
-
-cdef inline bint _is_utf8(
-    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
-) except? False

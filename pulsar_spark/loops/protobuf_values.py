@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pulsar_spark.loops import memory
 from pulsar_spark.loops import protobuf_op as op
 from pulsar_spark.loops.memory import new_bytes
 
@@ -48,7 +49,6 @@ MAX_RUN_BYTES = 2**31 - 1
 
 _MAX_DEPTH = MAX_DEPTH
 _MAX_BYTES_PER_BYTE = MAX_BYTES_PER_BYTE
-_IS_COMPILED = KERNEL == "compiled"
 _MASK_32 = 0xFFFF_FFFF
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN_32 = 0x8000_0000
@@ -296,10 +296,7 @@ class Table:
         for row in range(rows):
             start = places[row] >> 32
             size = places[row] & _MASK_32
-            if _IS_COMPILED:
-                _memcpy(texts, at, data, start, size)  # type: ignore[name-defined]  # noqa: F821
-            else:
-                texts[at : at + size] = data[start : start + size]
+            memory.copy(texts, at, data, start, size)
             at += size
         return offsets, texts
 
@@ -391,7 +388,7 @@ class Table:
                     size = 8 if wire == 1 else 4
                     if size > end - position:
                         return self._fail(op.ENDS_EARLY)
-                    value = _fixed(data, position, size)
+                    value = memory.number(data, position, size)
                     position += size
                     if not self._number(base, kind, value, row):
                         return -1
@@ -513,7 +510,7 @@ class Table:
         if (
             kind == op.STRING
             and column >= 0
-            and not _is_utf8(data, position, position + size)
+            and not memory.is_text(data, position, size)
         ):
             self._fail(op.NOT_TEXT, column)
             return False
@@ -611,7 +608,7 @@ class Table:
             return self._fail(op.ENDS_EARLY)
         while position < end:
             if width > 0:
-                value = _fixed(data, position, width)
+                value = memory.number(data, position, width)
                 position += width
             else:
                 value = self._varint(data, position, end)
@@ -649,40 +646,6 @@ class Table:
             return self._fail(op.TOO_DEEP)
         # A group, of which nothing is wanted.
         return self._message(data, position, end, 0, 0, 0, depth - 1, number)
-
-
-def _fixed(data: memoryview, position: int, size: int) -> int:
-    """Return a number of so many bytes, the least one first."""
-    if not _IS_COMPILED:
-        return _int(data, position, size)
-    value = data[position]
-    for number in range(1, size):
-        byte = data[position + number]
-        value |= byte << (8 * number)
-    return value
-
-
-def _is_utf8(data: memoryview, start: int, end: int) -> bool:
-    """Return whether bytes are a text in UTF-8."""
-    if _IS_COMPILED:
-        return _is_text_at(data, start, end - start)  # type: ignore[name-defined, no-any-return]  # noqa: F821
-    return _is_text(data, start, end)
-
-
-# What is done in C where it is compiled. Not where it is used: a function that has a
-# slice of memory anywhere is slower in C, each time that it is called.
-
-
-def _int(data: memoryview, position: int, size: int) -> int:
-    return int.from_bytes(data[position : position + size], "little")
-
-
-def _is_text(data: memoryview, start: int, end: int) -> bool:
-    try:
-        str(data[start:end], "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _longer(column: memoryview, type_: str, length: int, used: int) -> memoryview:

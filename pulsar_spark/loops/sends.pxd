@@ -3,9 +3,8 @@
 
 cimport cython
 
-from pulsar_spark.loops.memory cimport _memcpy
+from pulsar_spark.loops cimport memory
 
-cdef bint _IS_COMPILED
 cdef Py_ssize_t _FIXED_BYTES
 cdef Py_ssize_t _MAX_RECEIPT_BYTES
 
@@ -190,7 +189,6 @@ cdef class Packer:
 
     cdef inline int _put_size(self, Py_ssize_t at, unsigned int size) except -1
 
-    @cython.locals(head="unsigned char[::1]")
     cdef inline Py_ssize_t _copy(
         self,
         Py_ssize_t at,

@@ -32,6 +32,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from pulsar_spark.loops import memory
+
 
 class SendFrame(NamedTuple):
     """A SEND, ready for the socket.
@@ -83,9 +85,6 @@ class OddRow(NamedTuple):
 #: Which form of this file runs, as ``messages.KERNEL``.
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
 
-#: Whether ``_memcpy`` of memory.pxd is there.
-_IS_COMPILED = KERNEL == "compiled"
-
 #: Makes a tuple with names without asking for the names.
 _new = tuple.__new__
 
@@ -108,7 +107,7 @@ class Cursor:
 
     Attributes:
         data: As given.
-        at: The place. Below 0 if what was read is no number.
+        at: The place. Below 0 if what was read is no number; nothing is read there.
     """
 
     def __init__(self, data: memoryview | bytes) -> None:
@@ -119,8 +118,6 @@ class Cursor:
         """Read a varint, which must be over before ``end``; 0 where it is none."""
         value = shift = 0
         at = self.at
-        if at < 0:
-            return 0
         while at < end and shift < 64:
             byte = self.data[at]
             at += 1
@@ -625,11 +622,7 @@ class Packer:
         self._head[at + 3] = size & 0xFF
 
     def _copy(self, at: int, data: bytes | memoryview, start: int, size: int) -> int:
-        if _IS_COMPILED:
-            head = self._head
-            _memcpy(head, at, data, start, size)  # type: ignore[name-defined]  # noqa: F821
-        else:
-            self._head[at : at + size] = data[start : start + size]
+        memory.copy(self._head, at, data, start, size)
         return at + size
 
     def _last_below(

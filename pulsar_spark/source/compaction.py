@@ -11,7 +11,7 @@ from __future__ import annotations
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 
 
 def reaches(
@@ -35,21 +35,24 @@ def reaches(
         TopicNotFoundError: It does not exist.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    whole = PositionLookup(
-        pool,
-        subscription_prefix=settings.subscription_prefix,
-        patience_s=settings.poll_timeout_s,
-    )
+
+    def ask(start: MessageId, *, read_compacted: bool) -> TopicPositions:
+        lookup = PositionLookup(
+            pool,
+            subscription_prefix=settings.subscription_prefix,
+            read_compacted=read_compacted,
+            patience_s=settings.poll_timeout_s,
+        )
+        return lookup.from_message_ids({topic_partition: start})[topic_partition]
+
     # An end by time may be right before a ledger, where no entry is to be placed at.
     at = MessageId(end.ledger_id, max(0, end.entry_id))
-    found = whole.from_message_ids({topic_partition: at})[topic_partition]
+    found = ask(at, read_compacted=False)
     if EARLIEST.position < found.before.position <= end.position:
         return found.last is not None and found.last.position >= end.position
     # Its ledger is gone: retention may remove what compaction has seen.
+    if ask(EARLIEST, read_compacted=True).last is None:
+        return False
     with EntryReader(pool, topic_partition, EARLIEST, settings) as compacted:
-        while (positions := compacted.positions()) is None:
-            pass  # it reconnects by itself, or raises
-        if positions.last is None:
-            return False
         first = compacted.receive(settings.poll_timeout_s)
         return first is not None and first.position <= end.position

@@ -101,8 +101,7 @@ class Gaps:
         The gaps are forgotten that this is now known of.
 
         Args:
-            is_alone: Whether nothing else waits on the pool's connections: then the
-                reader is closed first, and no others are made. See ``Trail.look``.
+            is_alone: As for `ConnectionPool.that_answers`; then the reader is closed.
 
         Raises:
             ReadTimeoutError: The topic partition cannot be reached for too long, or
@@ -118,8 +117,7 @@ class Gaps:
             return None
         if is_alone:
             self._reader.close()
-            return self._read_again(self._pool, unsure)
-        with ConnectionPool(self._pool.options) as pool:
+        with self._pool.that_answers(is_alone=is_alone) as pool:
             return self._read_again(pool, unsure)
 
     def _passed_over(self) -> list[Gap]:

@@ -169,7 +169,7 @@ class RangeReader:
                         entry = entry.between(start, end)
                     if len(entry):
                         yield entry
-            self._close_trail()
+            self._settle()
         except TopicNotFoundError as error:
             self._lose(f"the topic was deleted while it was read ({error.message})")
         finally:
@@ -255,8 +255,8 @@ class RangeReader:
                 available="",
             )
 
-    def _close_trail(self) -> None:
-        """Do so for what was read last."""
+    def _settle(self) -> None:
+        """Find out about gaps, and ledgers that were left, what is not known yet."""
         if self._gaps.is_open:
             self._look_at_gaps(is_alone=True)
         if not self._trail.is_open:

@@ -77,23 +77,18 @@ class Trail:
         It stays open where that cannot be told now.
 
         Args:
-            is_alone: Whether nothing else waits on the pool's connections. A connection
-                whose reader has a full queue gives no answers; others are made then.
+            is_alone: As for `ConnectionPool.that_answers`.
         """
         assert self._left is not None
         self._looked_at = time.monotonic()
-        if is_alone:
-            place = self._first(self._pool)
-        else:
-            with ConnectionPool(self._pool.options) as pool:
-                place = self._first(pool)
+        with (
+            self._pool.that_answers(is_alone=is_alone) as pool,
+            Probe(pool, self._topic_partition, self._prefix) as probe,
+        ):
+            place = probe.begin(EARLIEST)
         if place is None:
             return None
         left, self._left = self._left, None
         if place[0] <= left[0]:
             return None
         return Gap(MessageId(*left), MessageId(place[0], place[1] + 1))
-
-    def _first(self, pool: ConnectionPool) -> tuple[int, int] | None:
-        with Probe(pool, self._topic_partition, self._prefix) as probe:
-            return probe.begin(EARLIEST)

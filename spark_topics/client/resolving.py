@@ -85,18 +85,17 @@ def _resolve(host: str, found: Future[list[str]]) -> None:
     try:
         addresses = _ask(host)
     except BaseException as error:
-        _forget(host, found)
+        _forget(host)
         found.set_exception(error)
     else:
-        _forget(host, found)
+        _forget(host)
         found.set_result(addresses)
 
 
-def _forget(host: str, found: Future[list[str]]) -> None:
+def _forget(host: str) -> None:
     """Let whoever asks from now on ask the system again: what it says may change."""
     with _lock:
-        if _asked.get(host) is found:
-            del _asked[host]
+        del _asked[host]
 
 
 def _ask(host: str, flags: int = 0) -> list[str]:

@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import os
 import platform
+import re
 import ssl
 from dataclasses import dataclass
 
@@ -155,9 +156,10 @@ def _is_of_tls13(cipher: str) -> bool:
 
 
 def _openssl_name(cipher: str) -> str:
-    """Return OpenSSL's name of a suite of TLS 1.2 that may be spelt as Java does."""
-    if not cipher.startswith("TLS_"):
-        return cipher
+    """Return OpenSSL's name of a suite of TLS 1.2 that may be spelt as Java does.
+
+    Its own names have nothing of what is replaced, and stay.
+    """
     name = cipher.removeprefix("TLS_").replace("RSA_WITH_", "RSA-", 1)
     if name.startswith("RSA-"):  # OpenSSL leaves out what was usual once
         name = name.removeprefix("RSA-")
@@ -381,7 +383,10 @@ _ADDRESS_MISMATCH = 64
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 
-#: Codes of OpenSSL: nobody whom we trust has signed it.
+#: Codes of OpenSSL: a key that is too short, or a digest that can be forged.
+_TOO_WEAK = frozenset({66, 67, 68})
+
+#: Likewise: nobody whom we trust has signed it.
 UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 
 
@@ -419,7 +424,9 @@ def failure(error: ssl.SSLError, broker: str, tls: Tls) -> TransportError:
         return network.system.tls_error(_unverified(error, broker, tls), broker=broker)
     reason = error.reason or ""
     text = ""
-    if "ALERT" in reason:
+    if reason.endswith("UNRECOGNIZED_NAME"):  # OpenSSL's only alert without the word
+        text = f"it knows no host {tls.server_name}"
+    elif "ALERT" in reason:
         text = _alerted(reason.rpartition("ALERT_")[2], tls)
     elif reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
         text = f"what it sends is not TLS. {network.tls_port} {network.without_tls}"
@@ -431,10 +438,10 @@ def failure(error: ssl.SSLError, broker: str, tls: Tls) -> TransportError:
         "NO_CIPHERS_AVAILABLE",
     ):
         text = _no_cipher(tls)
-    elif reason.endswith(("_KEY_TOO_SMALL", "_MD_TOO_WEAK")):
+    elif reason == "DH_KEY_TOO_SMALL":
         text = (
-            f"its certificate is too weak for {ssl.OPENSSL_VERSION}"
-            f" ({reason.lower().replace('_', ' ')})"
+            f"the prime of its key exchange is too short for {ssl.OPENSSL_VERSION}. Let"
+            " it have one of 2048 bits or more, or suites that begin with ECDHE"
         )
     text = (text or _said(error)).removesuffix(".")
     return network.system.tls_error(
@@ -456,6 +463,13 @@ def _unverified(error: ssl.SSLCertVerificationError, broker: str, tls: Tls) -> s
             f"The {server} shows a certificate that {what}, or one of its"
             " authorities does. Renew it; if it is valid, look at the clock of"
             f" {platform.node()}."
+        )
+    if code in _TOO_WEAK:
+        return (
+            f"The {server} shows a certificate that is too weak for"
+            f" {ssl.OPENSSL_VERSION}, or one of its authorities does"
+            f" ({error.verify_message}). Renew it with an RSA key of 2048 bits or more,"
+            " signed by SHA-256."
         )
     if code in UNKNOWN_AUTHORITY:
         option = (
@@ -507,8 +521,6 @@ def _alerted(alert: str, tls: Tls) -> str:
             f"it does not accept our client certificate ({said}). It has to be valid,"
             f" and of an authority in {trusts}"
         )
-    if alert == "UNRECOGNIZED_NAME":
-        return f"it knows no host {tls.server_name}"
     if alert == "INSUFFICIENT_SECURITY":
         return _no_cipher(tls)
     return f"it ended the handshake ({said})"
@@ -531,7 +543,12 @@ def _no_cipher(tls: Tls) -> str:
     )
 
 
+#: Where in Python an error of OpenSSL came about that has no name there.
+_IN_PYTHON = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")
+
+
 def _said(error: Exception) -> str:
     """Return an error's own words, without where in Python it came about."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-    return foreign_text(str(reason or error).lower().replace("_", " "))
+    text = _IN_PYTHON.sub("", str(reason or error))
+    return foreign_text(text.lower().replace("_", " "))

@@ -549,6 +549,19 @@ def test_fields_that_were_not_there_deeper():
     )
 
 
+def test_defaults_that_no_column_holds():
+    """Only rows that need one are bad; the reason names its field."""
+    moment = logical("long", "timestamp-millis")
+    new = record("int", moment)
+    new["fields"][1]["default"] = 2**62
+    found = decoded(field("int"), [b"\x0e", None, b"\x10"], new)
+    assert found.bad == [0, 2]
+    assert found.reason == "its field `f1` has a number that its column cannot hold"
+    assert rows(found) == [(None, None)] * 3
+    wanted = columns_of(info(field("int")))
+    assert rows(decoded(field("int"), [b"\x0e"], new, wanted)) == [(7,)]
+
+
 def test_defaults_of_another_type():
     """Brokers accept them; they are wrong only where one is needed."""
     tree = field("int", default="xx")
@@ -1183,3 +1196,39 @@ def test_the_largest_decimals(precision: int):
     found = decoded(tree, values)
     assert found.bad == [4, 5, 6, 7]
     assert [int(one) for (one,) in rows(found)[:4]] == [limit - 1] * 2 + [1 - limit] * 2
+
+
+@pytest.mark.parametrize("kernel", ["python"], indirect=True)
+@pytest.mark.parametrize(
+    ("type_", "large", "small"),
+    [
+        ("bytes", "d00f" + "61" * 1000, "0261"),
+        ("string", "d00f" + "61" * 1000, "0261"),
+        ({"type": "enum", "name": "E", "symbols": ["A" * 1000, "B"]}, "00", "02"),
+        ({"type": "array", "items": "boolean"}, "d00f" + "01" * 1000 + "00", "020100"),
+    ],
+)
+def test_columns_of_too_much(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch, type_: Any, large: str, small: str
+):
+    """What no column of Arrow can have is bad; what still has a place there is read.
+
+    Arrow's columns have 2 GiB or as many items; here they may have 2,000.
+    """
+    monkeypatch.setattr(kernel, "_MAX_INT32", 2001)
+    values = [bytes.fromhex(one) for one in (large, large, large, small)]
+    found = decoded(field(type_), values)
+    assert found.bad == [2]
+    assert found.reason == "its field `f0` makes a column of more than 2 GiB"
+    sizes = [value if value is None else len(value) for (value,) in rows(found)]
+    assert sizes == [1000, 1000, None, 1]
+
+
+@pytest.mark.parametrize("kernel", ["python"], indirect=True)
+def test_columns_of_too_many_fixeds(kernel: Any, monkeypatch: pytest.MonkeyPatch):
+    """As above; here there is a place for two of them."""
+    monkeypatch.setattr(kernel, "_MAX_INT32", 2001)
+    fixed = {"type": "fixed", "name": "F", "size": 1000}
+    found = decoded(field(fixed), [b"a" * 1000] * 3)
+    assert found.bad == [2]
+    assert found.reason == "its field `f0` makes a column of more than 2 GiB"

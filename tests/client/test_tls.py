@@ -51,6 +51,7 @@ class Files:
         self.client = self.authority.issue("orders", hosts=())
         self.stranger = self.other.issue("stranger")
         self.key_store = self.client.key_store("key-secret", authority=self.authority)
+        self.bare_key_store = self.client.bare_key_store("trust-secret")
         self.trust_store = self.authority.trust_store("trust-secret")
         self.encrypted_key = self.client.encrypted_key("key-secret")
 
@@ -358,10 +359,12 @@ class TestAgreement:
             ),
             ("TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", "DHE-RSA-AES256-GCM-SHA384"),
             ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384", "ECDHE-RSA-AES256-SHA384"),
+            ("TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+            ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
         ],
     )
     def test_names_of_java(self, java: str, openssl: str) -> None:
-        """Each is the suite of the same name."""
+        """Each is the suite of the same name, which may be OpenSSL's own."""
         made = module.context(TlsOptions(ciphers=(java,)))
         names = [c["name"] for c in made.get_ciphers() if c["protocol"] != "TLSv1.3"]
         assert names == [openssl]
@@ -585,13 +588,16 @@ class TestStores:
         assert str(store) in caught.value.message
 
     def test_stores_without_what_they_are_for(self, files: Files) -> None:
-        """A trust store has no key, and PEM is no store."""
+        """Others lack the key, or certificates to trust; PEM is no store."""
         given = self.stores(
             files,
             key_store_path=str(files.trust_store),
             key_store_password=Secret("trust-secret"),
         )
         with pytest.raises(TlsError, match="no private key with its certificate"):
+            module.context(TlsOptions(**given))
+        given = self.stores(files, trust_store_path=str(files.bare_key_store))
+        with pytest.raises(TlsError, match="it has no certificate to trust"):
             module.context(TlsOptions(**given))
         given = self.stores(files, trust_store_path=str(files.authority.certificate))
         with pytest.raises(TlsError, match="it is no PKCS12 store"):

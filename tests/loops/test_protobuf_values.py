@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import re
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,15 @@ def test_the_same_in_c() -> None:
     assert found == {name: value for name, value in vars(op).items() if name.isupper()}
 
 
-def decode(schema: Any, values: Sequence[bytes | None]) -> tuple[pa.Schema, Decoded]:
-    """Decode values into all columns of their schema; some lie before the first."""
+def decode(
+    schema: Any, values: Sequence[bytes | None], written: Any = None
+) -> tuple[pa.Schema, Decoded]:
+    """Decode values into all columns of a schema, theirs if not another was.
+
+    Some values lie before the first.
+    """
     columns = protobuf.columns_of(schema)
-    decoder = protobuf.decoder(schema, schema, columns, ValueSettings())
+    decoder = protobuf.decoder(written or schema, schema, columns, ValueSettings())
     array = pa.array([None, b"\xff", *values], pa.binary())[2:]
     return columns, decoder.decode(array, None)
 
@@ -285,10 +291,20 @@ def test_empty_messages(kernel: Any) -> None:
     wide = message(
         *[field(f"f{n}", n, Field.TYPE_INT64) for n in range(1, 101)], name="M1"
     )
-    schema = info(proto_file(message(field("l", 1, "M1", REPEATED)), wide))
-    assert fault(schema, b"\x0a\x00" * 100) == (
-        "`l` would take far more memory than its bytes"
+    lists = [field("l", 1, "M1", REPEATED), field("n", 2, Field.TYPE_INT64, REPEATED)]
+    schema = info(proto_file(message(*lists), wide))
+    too_much = "would take far more memory than its bytes"
+    assert fault(schema, b"\x0a\x00" * 100) == f"`l` {too_much}"
+    # Where they leave room for a few numbers only, these are what is too much.
+    numbers = bytes([0x12, 100, *range(100)])
+
+    def items(count: int) -> bytes:
+        return b"\x0a\x00" * count
+
+    last = bisect(
+        range(300), 0, key=lambda n: len(decode(schema, [items(n) + numbers])[1].bad)
     )
+    assert fault(schema, items(last) + numbers) == f"`n` {too_much}"
     few = MAX_BYTES_PER_BYTE * 2 // 8 // 100 + 16
     assert len(decoded(schema, b"\x0a\x00" * few)[0]["l"]) == few
 
@@ -303,15 +319,154 @@ def test_changes_of_mind(kernel: Any) -> None:
             message(
                 field("a", 1, "M1", oneof_index=0),
                 field("b", 2, "M1", oneof_index=0),
+                field("t", 3, Field.TYPE_STRING, oneof_index=0),
                 oneofs=["o"],
             ),
             wide,
         )
     )
-    assert "far more memory" in fault(schema, b"\x0a\x00\x12\x00" * 1000)
+    too_often = "would take far more memory than its bytes"
+    assert fault(schema, b"\x0a\x00\x12\x00" * 1000) == f"`b` {too_often}"
+    assert fault(schema, b"\x0a\x00\x1a\x00" * 1000) == f"`t` {too_often}"
     (row,) = decoded(schema, b"\x0a\x02\x08\x01\x12\x00\x0a\x00")
     assert row["a"]["f1"] == 0
     assert row["b"] is None
+
+
+NARROWER = [
+    # Types of writer and reader; payloads of the last number that fits, and the next.
+    (Field.TYPE_INT64, Field.TYPE_INT32, "08 ff ff ff ff 07", "08 80 80 80 80 08"),
+    (Field.TYPE_FIXED32, Field.TYPE_INT32, "0d ff ff ff 7f", "0d 00 00 00 80"),
+    (
+        Field.TYPE_SFIXED64,
+        Field.TYPE_INT32,
+        "09 00 00 00 80 ff ff ff ff",
+        "09 ff ff ff 7f ff ff ff ff",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "fits", "too_far"), NARROWER)
+def test_where_numbers_end(
+    kernel: Any, old: Any, new: Any, fits: str, too_far: str
+) -> None:
+    """The last number that fits is read; the next is bad, in a packed list as well."""
+    first, second = bytes.fromhex(fits), bytes.fromhex(too_far)
+    writer = info(proto_file(message(field("a", 1, old))))
+    reader = info(proto_file(message(field("a", 1, new))))
+    _, found = decode(reader, [first, second, first], writer)
+    assert found.bad == [1]
+    assert found.reason.endswith("the number of `a` does not fit into its column")
+    first_number, after, last_number = found.columns[0].to_pylist()
+    assert abs(first_number) >= 2**31 - 1
+    assert (after, last_number) == (None, first_number)
+
+    writer = info(proto_file(message(field("a", 1, old, REPEATED))))
+    reader = info(proto_file(message(field("a", 1, new, REPEATED))))
+    lists = [bytes([0x0A, len(one) - 1]) + one[1:] for one in (first, second)]
+    _, found = decode(reader, lists, writer)
+    assert found.bad == [1]
+    assert found.columns[0].to_pylist() == [[first_number], None]
+
+
+def test_packed_numbers_that_are_cut(kernel: Any) -> None:
+    """A list of doubles has a multiple of eight bytes."""
+    schema = info(proto_file(message(field("d", 1, Field.TYPE_DOUBLE, REPEATED))))
+    one = bytes.fromhex("000000000000f03f")
+    assert decoded(schema, b"\x0a\x10" + one + one) == [{"d": [one, one]}]
+    assert fault(schema, b"\x0a\x0f" + one + one[1:]) == "it ends within a field"
+
+
+def group(name: str, number: int, **others: Any) -> Field:
+    """A field of the message M1 between two tags."""
+    found = field(name, number, "M1", **others)
+    found.type = Field.TYPE_GROUP
+    return found
+
+
+GROUP = info(
+    proto_file(
+        message(
+            group("g", 1),
+            field("t", 2, Field.TYPE_STRING, oneof_index=0),
+            group("h", 3, oneof_index=0),
+            field("m", 4, "M1", oneof_index=0),
+            field("n", 5, Field.TYPE_INT64, oneof_index=0),
+            oneofs=["o"],
+        ),
+        message(field("x", 1, Field.TYPE_INT32), name="M1"),
+        syntax="proto2",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("payload", "wanted"),
+    [
+        ("0b 08 07 0c", {"x": 7}),
+        ("0b 08 07 0c 0b 0c", {"x": 7}),  # the second says nothing of x
+        ("0b 08 07 0c 08 05 0a 02 08 05", {"x": 7}),  # not a group, so unknown
+        ("0a 02 08 05", None),
+    ],
+)
+def test_groups(kernel: Any, payload: str, wanted: Any) -> None:
+    """A group is a message between two tags; with another tag it is unknown."""
+    (row,) = decoded(GROUP, bytes.fromhex(payload))
+    assert row["g"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ("0b 08 07", "it ends within a field"),
+        ("0b 08", "it ends within a field"),
+        ("0b 1c", "a field has a tag that protobuf does not have"),
+    ],
+)
+def test_bad_groups(kernel: Any, payload: str, said: str) -> None:
+    """A group has an end, which is its own."""
+    assert fault(GROUP, bytes.fromhex(payload)) == said
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ("12 01 61", "a"),
+        ("12 01 61 1b 08 07 1c", None),
+        ("12 01 61 22 02 08 07", None),
+        ("12 01 61 22 01 08", None),  # nobody looks into it
+        ("1b 08 07 1c 22 02 08 07 12 01 61", "a"),
+        ("12 01 61 1b 08 1c", None),  # 1c is the number of x; the group does not end
+    ],
+)
+def test_what_takes_the_place_of_another_unseen(
+    kernel: Any, payload: str, text: str | None
+) -> None:
+    """A member of a oneof that nobody wants still takes the place of the one wanted."""
+    found = only("t", bytes.fromhex(payload), b"\x12\x00")
+    assert found.columns[0].to_pylist() == [text, ""]
+    assert found.bad == ([0] if payload.endswith("08 1c") else [])
+
+
+def test_numbers_that_nobody_wants(kernel: Any) -> None:
+    """As above; they are written nowhere."""
+    values = [bytes.fromhex(one) for one in ("12 01 61 28 64", "28 64 12 01 61")]
+    assert only("t", *values).columns[0].to_pylist() == [None, "a"]
+
+
+def test_texts_that_take_the_place_of_a_message_unseen(kernel: Any) -> None:
+    """As above; nobody looks at the text."""
+    values = [bytes.fromhex(one) for one in ("22 00 12 01 61", "12 01 ff 22 00")]
+    found = only("m", *values)
+    assert found.columns[0].to_pylist() == [None, {"x": None}]
+    assert found.bad == []
+
+
+def only(name: str, *values: bytes) -> Decoded:
+    """One column of values that have groups."""
+    wanted = pa.schema([protobuf.columns_of(GROUP).field(name)])
+    decoder = protobuf.decoder(GROUP, GROUP, wanted, ValueSettings())
+    return decoder.decode(pa.array(values, pa.binary()), None)
 
 
 def test_any_bytes(kernel: Any) -> None:

@@ -171,7 +171,10 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 def _is_for_compiled(node: ast.AST) -> bool:
     """Whether this is for the compiled form of a module, which is not mutated."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "_IS_COMPILED"
+    if not isinstance(node, ast.If):
+        return False
+    first, *_ = ast.unparse(node.test).split(" and ")
+    return first == "_IS_COMPILED"
 
 
 def _head(statement: ast.stmt) -> str:

@@ -97,13 +97,12 @@ def test_a_mistake_is_made_once(test: str, mistakes: list[str]):
     assert found == [f"while {mistake}:" for mistake in mistakes]
 
 
-def test_what_only_runs_compiled_is_left_alone():
+@pytest.mark.parametrize("further", ["", " and few"])
+def test_what_only_runs_compiled_is_left_alone(further: str):
     """It is the form in Python that is mutated."""
-    found = [
-        (mutant.before, mutant.after)
-        for mutant in mutants("if _IS_COMPILED:\n    a += 1\nelse:\n    del b\n")
-    ]
-    assert found == [("if _IS_COMPILED:", "if not _IS_COMPILED:"), ("del b", "")]
+    source = f"if _IS_COMPILED{further}:\n    a += 1\nelse:\n    del b\n"
+    found = [mutant.before for mutant in mutants(source)]
+    assert {*found} == {f"if _IS_COMPILED{further}:", "del b"}
 
 
 def test_mutants_are_modules_of_their_own():

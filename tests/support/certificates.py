@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 #: The names by which a broker on loopback is reached.
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
+_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_KEY_BITS = 2048
+
 
 def days(count: float) -> timedelta:
     """That many days from now; a negative count is in the past."""
@@ -82,6 +85,14 @@ class Pair:
             serialization.BestAvailableEncryption(password.encode()),
         )
         return _write(self.key.with_suffix(".p12"), data)
+
+    def bare_key_store(self, password: str) -> Path:
+        """The key as a PKCS12 store that has no certificate."""
+        under = serialization.BestAvailableEncryption(password.encode())
+        data = pkcs12.serialize_key_and_certificates(
+            b"client", self._private_key(), None, None, under
+        )
+        return _write(self.key.with_name(f"{self.key.stem}-bare.p12"), data)
 
     def _private_key(self) -> rsa.RSAPrivateKey:
         key = serialization.load_pem_private_key(self.key.read_bytes(), None)
@@ -134,6 +145,8 @@ class Authority:
         hosts: Sequence[str] = LOOPBACK_HOSTS,
         begins: timedelta = timedelta(days=-30),
         ends: timedelta = timedelta(days=30),
+        usages: Sequence[x509.ObjectIdentifier] = _USAGES,
+        key_bits: int = _KEY_BITS,
         file: str = "",
     ) -> Pair:
         """Make a certificate, for a server and for a client.
@@ -143,12 +156,13 @@ class Authority:
             hosts: Names and addresses that it is for; none for a client.
             begins: From when it is valid, as `days` gives it.
             ends: Until when.
+            usages: What else it is for, if not for servers and clients.
+            key_bits: Length of its key.
             file: The beginning of the files' names, ``name`` by default. Files that are
                 there are replaced, each at once: as a renewal does.
         """
         now = datetime.now(timezone.utc)
-        key = _new_key(f"{name} of {self._name.rfc4514_string()}")
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        key = _new_key(f"{name} of {self._name.rfc4514_string()}", key_bits)
         builder = (
             x509.CertificateBuilder()
             .subject_name(_common_name(name))
@@ -213,9 +227,9 @@ def tls_settings(authority: Authority, server: Pair) -> dict[str, str]:
 
 
 @lru_cache(maxsize=64)
-def _new_key(owner: str) -> rsa.RSAPrivateKey:
+def _new_key(owner: str, bits: int = _KEY_BITS) -> rsa.RSAPrivateKey:
     """The key of an owner: making one takes a tenth of a second."""
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
 def _common_name(name: str) -> x509.Name:

@@ -95,7 +95,8 @@ class Planned(NamedTuple):
     Attributes:
         plan: It.
         column: A struct of the wanted columns.
-        names: Of the fields of the writer's root, if that is a record.
+        names: Of the fields that its root reads, if that is a record: the writer's, and
+            wanted ones that the writer does not have.
     """
 
     plan: avro.Plan
@@ -128,10 +129,12 @@ def plan(
     planner = _Planner()
     if reader.kind is Kind.RECORD:
         root = planner.record(writer, reader, target)
+        missing = _missing(writer, reader)
+        names = [field.name for field in writer.fields]
+        names += [field.name for field in missing if field.name in wanted.names]
+        reads_empty = root.smallest == 0
         return Planned(
-            avro.Plan(root, column, skipped, root.smallest == 0),
-            column,
-            tuple(field.name for field in writer.fields),
+            avro.Plan(root, column, skipped, reads_empty), column, tuple(names)
         )
     if wanted.names not in ([VALUE], []):
         raise InvalidSchemaError(f"its only column is `{VALUE}`")
@@ -141,6 +144,16 @@ def plan(
         or [planner.skip(writer)],
     )
     return Planned(avro.Plan(root, column, skipped, root.smallest == 0), column, ())
+
+
+def _missing(writer: AvroType, reader: AvroType) -> list[AvroField]:
+    """Return the fields of the reader's record that the writer's does not have."""
+    sources = source_fields(writer, reader)
+    return [
+        field
+        for field, source in zip(reader.fields, sources, strict=True)
+        if source is None
+    ]
 
 
 def _target(field: pa.Field, where: str) -> Target:
@@ -248,15 +261,12 @@ class _Planner:
     ) -> avro.ReadRecord:
         """Return what reads a record into the fields of a struct."""
         wanted = {one.field.name: one for one in _children(target)}
-        fields: dict[int, AvroField] = {}
-        missing = []
-        for field, source in zip(
-            reader.fields, source_fields(writer, reader), strict=True
-        ):
-            if source is None:
-                missing.append(field)
-            else:
-                fields[source] = field
+        sources = source_fields(writer, reader)
+        fields = {
+            source: field
+            for field, source in zip(reader.fields, sources, strict=True)
+            if source is not None
+        }
         readers: list[avro.Reader] = []
         for at, one in enumerate(writer.fields):
             into = wanted.pop(fields[at].name, None) if at in fields else None
@@ -264,7 +274,7 @@ class _Planner:
                 readers.append(self.skip(one.type))
             else:
                 readers.append(self.read(one.type, fields[at].type, into))
-        for field in missing:
+        for field in _missing(writer, reader):
             if field.name in wanted:
                 readers.append(self._default(field, wanted.pop(field.name)))
         for left in wanted.values():

@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
+
+import pytest
+
+from spark_topics.arrow import memory
 
 #: Of a process of its own: what the C library keeps depends on all that was done.
 _SCRIPT = """
@@ -33,3 +39,23 @@ def test_freed_memory_goes_back_to_the_system() -> None:
         timeout=300,
     )
     assert int(done.stdout) > 30
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Alpine has no such function."""
+    monkeypatch.setattr(memory, "_malloc_trim", memory._malloc_trim.__wrapped__)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+    memory.release_unused()
+
+
+def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows takes None for no library."""
+
+    def refuse(name: None) -> None:
+        raise TypeError(name)
+
+    monkeypatch.setattr(memory, "_malloc_trim", memory._malloc_trim.__wrapped__)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    memory.release_unused()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -153,6 +154,21 @@ def test_a_name_that_there_is_not(resolver: Resolver) -> None:
     resolver.found = []
     with pytest.raises(TransportError, match="Name or service not known"):
         open_transport("nowhere.example:6650", 60, NETWORK)
+    wait_until(lambda: not threads())
+
+
+def test_a_system_that_is_out_of_time_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says is the reason, not the deadline of the one who asks."""
+
+    def give_up(host: str, *_: Any, **settings: Any) -> list[Any]:
+        if settings.get("flags") == socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        raise TimeoutError(errno.ETIMEDOUT, "the system gave up")
+
+    monkeypatch.setattr(socket, "getaddrinfo", give_up)
+    with pytest.raises(TransportError, match="the system gave up") as caught:
+        open_transport("slow.example:6650", 60, NETWORK)
+    assert "was not resolved" not in caught.value.message
     wait_until(lambda: not threads())
 
 

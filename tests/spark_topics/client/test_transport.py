@@ -355,6 +355,26 @@ class TestTls:
         transport.shutdown()
         thread.join(60)
 
+    def test_a_server_that_goes_down_in_the_handshake(
+        self, listener: socket.socket, tls: Tls
+    ) -> None:
+        """It has begun to answer, so it speaks TLS: another try may succeed."""
+
+        def begin() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(10_000)
+                peer.sendall(b"\x16\x03\x03\x00\x7a\x02")  # of a longer answer
+
+        with ThreadPoolExecutor(1) as executor:
+            begun = executor.submit(begin)
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            with pytest.raises(TransportError, match="during the TLS") as caught:
+                open_transport(address, 60, NETWORK, tls)
+            begun.result(60)
+        assert not isinstance(caught.value, TlsError)
+        assert caught.value.retriable
+
     def test_bytes_that_are_no_records(
         self, tls_ends: tuple[Transport, socket.socket]
     ) -> None:

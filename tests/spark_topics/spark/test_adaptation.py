@@ -11,12 +11,24 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import datasource
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
+from spark_topics.source.stream.batch_ends import StreamLimits
 from spark_topics.spark.row_stream_writer import RowStreamWriter
 from spark_topics.spark.unlimited_stream_reader import UnlimitedStreamReader
 from spark_topics.spark.writer import TaskCommit
 from tests.spark_topics.numbers import OptionError
-from tests.spark_topics.spark.number_source import Folder, NumberDataSource
+from tests.spark_topics.spark.number_source import (
+    Folder,
+    NumberDataSource,
+    NumberSource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +82,35 @@ def test_a_batch_read(folder: Folder) -> None:
     assert len(partitions) == 5
     assert numbers(reader, partitions) == [*range(150), *range(1000, 1050)]
     assert numbers(reader, [InputPartition(None)]) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({"max_bytes": 5}, ReadMaxBytes(5)),
+        ({"min_rows": 7}, ReadMinRows(7)),
+        ({"max_rows": 3, "max_bytes": 5, "min_rows": 7}, ReadMaxRows(3)),
+        ({}, ReadAllAvailable()),
+    ],
+)
+def test_the_limit_that_spark_knows(
+    folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, int],
+    wanted: ReadLimit,
+) -> None:
+    """It knows one; the first of those that are set."""
+    monkeypatch.setattr(NumberSource, "limits", StreamLimits(**limits))
+    made = source(folder)
+    reader: Any = made.streamReader(made.schema())
+    found = reader.getDefaultReadLimit()
+    assert (type(found), vars(found)) == (type(wanted), vars(wanted))
+
+
+def test_a_stream_that_is_stopped_before_it_began(folder: Folder) -> None:
+    """Spark stops it, too, where it failed before it asked for anything."""
+    made = source(folder)
+    made.streamReader(made.schema()).stop()
 
 
 def test_a_stream_within_its_limit(folder: Folder) -> None:
