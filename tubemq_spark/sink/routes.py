@@ -22,6 +22,9 @@ _REFRESH_S = 60.0
 #: How long a broker that failed gets nothing that others can take, in seconds.
 _BLOCKED_S = 20.0
 
+#: How often masters are asked about other brokers while none takes a row, in seconds.
+_SEARCH_S = 5.0
+
 
 class Routes:
     """Chooses partitions among those that a master names. For one thread; to be closed.
@@ -90,6 +93,10 @@ class Routes:
         others = self._open(self._partitions[row.topic])
         return self._next(others) if others else partition
 
+    def has_way(self, row: Row, partition: Partition) -> bool:
+        """Return whether a row that could not be sent can go to a good broker."""
+        return self.elsewhere(row, partition).broker_id not in self._blocked
+
     def block(self, partition: Partition) -> None:
         """Prefer other brokers than that of a partition for a while."""
         self._blocked[partition.broker_id] = time.monotonic() + _BLOCKED_S
@@ -133,7 +140,20 @@ class Routes:
         Raises:
             ServerError: The master refuses.
         """
-        if time.monotonic() - self._seen_at > _REFRESH_S:
+        self._look_after(_REFRESH_S)
+
+    def search(self) -> None:
+        """Look for other brokers than those that failed, and where these are now.
+
+        Masters name one that was started to producers only half a minute later.
+
+        Raises:
+            ServerError: The master refuses.
+        """
+        self._look_after(_SEARCH_S)
+
+    def _look_after(self, age_s: float) -> None:
+        if time.monotonic() - self._seen_at > age_s:
             try:
                 self.look(timeout_s=0.0)
             except TransportError:
