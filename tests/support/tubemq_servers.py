@@ -283,7 +283,7 @@ class TubeMQ:
         return self._ask_masters(method, urllib.parse.urlencode(values).encode())
 
     def _ask_masters(self, method: str, data: bytes) -> dict[str, Any]:
-        problem: Exception | None = None
+        problem = ""
         for name in dict.fromkeys((self._active, *self._masters)):
             port = self.ports[f"{name}_web"]
             url = f"http://{LOOPBACK}:{port}/webapi.htm"
@@ -292,7 +292,9 @@ class TubeMQ:
                 with _OPENER.open(request, timeout=20) as reply:
                     answer: dict[str, Any] = json.load(reply)
             except OSError as error:  # it stands by, or does not run
-                problem = error
+                problem = str(error)
+                if isinstance(error, urllib.error.HTTPError):
+                    error.close()
                 continue
             self._active = name
             if not answer.get("result"):

@@ -49,6 +49,7 @@ TOPICS = (
 )
 CLUSTER_TOPICS = (
     Topic("spread", stores=2),
+    Topic("moved"),
     Topic("followed", stores=2),
     Topic("grown_2x1"),
     Topic("grown_1x2"),

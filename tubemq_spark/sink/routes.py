@@ -7,11 +7,19 @@ import time
 from collections.abc import Iterable, Sequence
 
 from tubemq_spark.client.masters import ClusterView, Masters, Producer
-from tubemq_spark.errors import BadRowError, MessageTooLargeError, TransportError
+from tubemq_spark.errors import (
+    BadRowError,
+    MessageTooLargeError,
+    TransportError,
+    TubeMQError,
+)
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.rows import Row
+from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.messages import Token
 from tubemq_spark.wire.metadata import Partition
+
+logger = SYSTEM.logger("sink")
 
 #: Where a master names no limit.
 _DEFAULT_MAX_BYTES = 1024 * 1024
@@ -21,6 +29,9 @@ _REFRESH_S = 60.0
 
 #: How long a broker that failed gets nothing that others can take, in seconds.
 _BLOCKED_S = 20.0
+
+#: How often masters are asked about other brokers while none takes a row, in seconds.
+_SEARCH_S = 5.0
 
 
 class Routes:
@@ -90,6 +101,10 @@ class Routes:
         others = self._open(self._partitions[row.topic])
         return self._next(others) if others else partition
 
+    def has_way(self, row: Row, partition: Partition) -> bool:
+        """Return whether a row that could not be sent can go to a good broker."""
+        return self.elsewhere(row, partition).broker_id not in self._blocked
+
     def block(self, partition: Partition) -> None:
         """Prefer other brokers than that of a partition for a while."""
         self._blocked[partition.broker_id] = time.monotonic() + _BLOCKED_S
@@ -133,10 +148,22 @@ class Routes:
         Raises:
             ServerError: The master refuses.
         """
-        if time.monotonic() - self._seen_at > _REFRESH_S:
+        self._look_after(_REFRESH_S, TransportError)
+
+    def search(self) -> None:
+        """Look for other brokers than those that failed, and where these are now.
+
+        Masters name one that was started to producers only half a minute later. What
+        they refuse meanwhile ends nothing: the brokers that are known may come back.
+        """
+        self._look_after(_SEARCH_S, TubeMQError)
+
+    def _look_after(self, age_s: float, may_pass: type[TubeMQError]) -> None:
+        if time.monotonic() - self._seen_at > age_s:
             try:
                 self.look(timeout_s=0.0)
-            except TransportError:
+            except may_pass as error:
+                logger.debug("going on by what is known of brokers: %s", error)
                 self._seen_at = time.monotonic()
 
     def look(self, timeout_s: float | None = None) -> None:

@@ -233,6 +233,8 @@ class Sender:
         self._retry.pause(error.saying(error.message, retriable=True))
         if isinstance(error, ServerError) and error.code in _LOOK_AGAIN:
             self._routes.look()
+        elif not self._routes.has_way(first.row, first.partition):
+            self._routes.search()
         # Those behind it have had the same fate, most likely, or will be acknowledged.
         failed = [one for one in self._in_flight if one is first or _is_lost(one)]
         self._resend(failed)

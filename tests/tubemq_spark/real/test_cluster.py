@@ -29,7 +29,7 @@ from tests.tubemq_spark.real.servers import (
     values_of,
 )
 from tubemq_spark.client.brokers import BrokerPool
-from tubemq_spark.client.masters import Masters
+from tubemq_spark.client.masters import Masters, Producer
 from tubemq_spark.errors import TransportError
 from tubemq_spark.options import ReadOptions, WriteOptions
 from tubemq_spark.sink.rows import Row
@@ -161,6 +161,35 @@ def places(tasks: Iterable[ReadTask]) -> set[str]:
     return {str(task.range.partition) for task in tasks}
 
 
+def test_a_write_goes_on_by_a_broker_that_was_started_after_it(tube_cluster: TubeMQ):
+    """Which the master names to producers half a minute later."""
+    tube_cluster.stop_broker("broker2")
+    await_true(
+        lambda: named(tube_cluster, "moved") == {1}, "the master's notice", PATIENCE_S
+    )
+    with Writer(tube_cluster, "moved") as writer:
+        writer.await_more()
+        tube_cluster.start_broker("broker2")
+        tube_cluster.stop_broker("broker1")
+        writer.await_more()
+        tube_cluster.start_broker("broker1")
+    assert writer.error is None
+    assert writer.sent is not None
+    await_stored(tube_cluster, "moved", writer.count)
+    found = list(map(int, values_of(tube_cluster, "moved")))
+    assert set(found) == set(range(writer.count))
+    assert len(found) <= writer.count + writer.sent.resent
+
+
+def named(tube: TubeMQ, topic: str) -> set[int]:
+    """Return the brokers of a topic that the master names to producers."""
+    with Masters(client_of(tube)) as masters:
+        producer = Producer(masters, [topic])
+        topics = producer.view().topics
+        producer.close()
+    return {one.broker_id for one in topics[topic].partitions} if topics else set()
+
+
 def test_streams_and_writes_go_on_over_masters_and_brokers_that_die(
     spark: SparkSession, tube_cluster: TubeMQ, tmp_path: Path
 ):
@@ -256,21 +285,26 @@ def test_partitions_that_are_added_are_found(
                 )
                 tube_cluster.reload_broker(f"broker{number}")
             ids = {s * 10000 + p for s in range(stores) for p in range(partitions)}
+            wanted = {f"{broker}:{id_}" for broker in (1, 2) for id_ in ids}
+            # A broker that has just started learns of it a minute later.
             await_true(
-                lambda: written_ids(tube_cluster, topic) >= ids,
+                lambda: written(tube_cluster, topic) == wanted,
                 "new partitions",
                 PATIENCE_S,
             )
             writer.await_more(1000)
         assert writer.error is None
         await_rows(query, seen, writer.count)
-        offset = json.loads(query.lastProgress["sources"][0]["endOffset"])
-        assert set(offset["lastRead"][topic]) == {
-            f"{broker}:{id_}" for broker in (1, 2) for id_ in ids
-        }
+
+        def are_found() -> bool:
+            offset = json.loads(query.lastProgress["sources"][0]["endOffset"])
+            return set(offset["lastRead"][topic]) == wanted
+
+        await_true(are_found, "the new partitions in the stream's offset", FLUSH_S)
 
 
-def written_ids(tube: TubeMQ, topic: str) -> set[int]:
+def written(tube: TubeMQ, topic: str) -> set[str]:
+    """Return the partitions that have messages, such as ``1:10000``."""
     options = ReadOptions(client_of(tube), (topic,), group="tests-ids")
     pool = BrokerPool(options.client)
     try:
@@ -279,4 +313,4 @@ def written_ids(tube: TubeMQ, topic: str) -> set[int]:
         return set()
     finally:
         pool.close()
-    return {task.range.partition.partition_id for task in tasks}
+    return {name.rpartition("/")[2] for name in places(tasks)}

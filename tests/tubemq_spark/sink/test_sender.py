@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.waiting import await_true, join
 from tests.tubemq_spark.scripted_server import (
+    Action,
     ScriptedServer,
     cut,
     passing,
@@ -20,6 +21,7 @@ from tests.tubemq_spark.scripted_server import (
     store_silently,
     throw,
 )
+from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.connection import Connection
 from tubemq_spark.errors import (
     AuthError,
@@ -105,6 +107,8 @@ def test_messages_go_out_together_while_others_are_under_way(
         return really(self, requests)
 
     monkeypatch.setattr(Connection, "call_all", call_all)
+    # What is answered late on a busy machine would be sent again.
+    server.pool = BrokerPool(replace(server.options, rpc_timeout_s=60.0))
     assert send(server, [row(b"%09d" % n) for n in range(600)], **options).messages
     assert sizes == calls
     assert len(stored(server)) == 600
@@ -245,6 +249,81 @@ def test_without_any_broker_rows_wait(two):
     sent = send(first, [row(b"%d" % n) for n in range(20)])
     assert sent.messages == 20
     assert {*first.values("t", 0), *second.values("t", 0)} == set(values(20))
+
+
+def stopping(server: ScriptedServer) -> None:
+    server.script("send", *[throw("rv.ServiceStoppingException", 2)] * 1000)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masters are asked as soon as there is a reason."""
+    monkeypatch.setattr(routes, "_SEARCH_S", 0.0)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_rows_go_to_a_broker_that_was_not_there_at_first(two):
+    """It had just been started, when the only one that was known stops."""
+    first, second = two
+    second.publishable = False
+    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(first.pool, chosen)
+    sender.send([row(b"0")])
+    sender.finish()
+    second.publishable, first.publishable = True, False
+    stopping(first)
+    sender.send([row(b"1"), row(b"2")])
+    assert sender.finish().messages == 3
+    sender.close()
+    assert first.values("t", 0) == [b"0"]
+    assert sorted(second.values("t", 0)) == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_rows_with_a_key_go_where_their_broker_has_moved(two):
+    """The row waits for its broker, which starts on another host."""
+    first, second = two
+    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(first.pool, chosen)
+    sender.send([row(b"0", key=1)])
+    sender.finish()
+    stopping(second)
+    with ScriptedServer({"t": [1]}, broker_id=2) as elsewhere:
+        second.advertised = elsewhere.address
+        sender.send([row(b"1", key=1)])
+        assert sender.finish().messages == 2
+        assert elsewhere.values("t", 0) == [b"1"]
+    sender.close()
+    assert second.values("t", 0) == [b"0"]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_masters_are_not_asked_where_another_broker_takes_the_rows(two):
+    first, second = two
+    stopping(second)
+    send(first, [row(b"%d" % n) for n in range(40)])
+    assert first.requests["producer heartbeat"] == 1
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    "answer",
+    [throw("rv.StandbyException"), throw("InvocationTargetException"), refuse(415)],
+    ids=["standing by", "confused", "refusing"],
+)
+def test_rows_wait_for_their_broker_whatever_masters_say(
+    server: ScriptedServer, answer: Action
+):
+    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(server.pool, chosen)
+    sender.send([row(b"0")])
+    sender.finish()
+    server.script("producer heartbeat", *[answer] * 100)
+    server.script("send", *[refuse(503)] * 3)
+    sender.send([row(b"1")])
+    assert sender.finish().messages == 2
+    sender.close()
+    assert stored(server) == values(2)
 
 
 def test_a_write_goes_on_while_no_master_serves(
