@@ -5,7 +5,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from pulsar_spark.loops cimport fact
-from pulsar_spark.loops.memory cimport _memcpy
+from spark_topics.loops.memory cimport _memcpy
 
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _MAX_VARINT_BYTES

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops import fact
-from pulsar_spark.loops.memory import new_bytes
+from spark_topics.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"

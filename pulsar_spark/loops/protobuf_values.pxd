@@ -4,7 +4,7 @@
 cimport cython
 
 from pulsar_spark.loops cimport protobuf_op as op
-from pulsar_spark.loops.memory cimport _is_text_at, _memcpy
+from spark_topics.loops.memory cimport _is_text_at, _memcpy
 
 cdef bint _IS_COMPILED
 cdef long long _MAX_BYTES_PER_BYTE

@@ -3,7 +3,7 @@
 
 cimport cython
 
-from pulsar_spark.loops.memory cimport _memcpy
+from spark_topics.loops.memory cimport _memcpy
 
 cdef bint _IS_COMPILED
 cdef Py_ssize_t _FIXED_BYTES

@@ -62,6 +62,6 @@ class _Turn(NamedTuple):
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
         for piece in self.reader.pieces():
             batch = self.decoder.decode(*piece)
-            stats.count(batch.num_rows, sum(map(len, piece.bodies)))
+            stats.count(batch.num_rows, piece.messages.size_bytes())
             if batch.num_rows:
                 yield batch
