@@ -52,7 +52,7 @@ LAYERS = {
         NETWORK + CLOCK,
     ),
     "source.task": Layer(
-        ("system", "statistics", "arrow", "options", "client", "source"),
+        ("system", "statistics", "arrow", "options", "client", "loops", "source"),
         ("pyarrow",),
         NETWORK,
     ),

@@ -29,6 +29,7 @@ from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
     PartitionOccupiedError,
+    ProtocolError,
     ReadTimeoutError,
     ServerError,
 )
@@ -594,3 +595,52 @@ def test_a_heartbeat_that_fails_is_tried_again(dense: ScriptedServer, fault: Act
     beats(dense, 4)
     got += [m.stored for piece in pieces for m in piece.messages]
     assert got == numbers(0, 20)
+
+
+# -- replies that are none -------------------------------------------------------------
+
+
+class Raw:
+    """Bytes that are sent in the place of a reply."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf has it
+        """Return them."""
+        return self._data
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\x22\x05a", "A GetMessageResponseB2C cannot be read"),
+        (b"\x10\xc8\x01\x22\x01x\x28\x00", "A GetMessageResponseB2C cannot be read"),
+        (b"\x10\xc8\x01\x1a\x01\xff", "A GetMessageResponseB2C"),
+        (b"", "The answer to get has no errCode"),
+        (b"\x10\xc8\x01", "The answer to get has no currOffset"),
+    ],
+)
+def test_a_get_that_is_answered_by_something_else_ends_the_connection(
+    dense: ScriptedServer, data: bytes, what: str
+):
+    connection = dense.pool.connection(dense.address)
+    dense.script(
+        "get", lambda session, n, method, _: session.answer(n, method, Raw(data))
+    )
+    with pytest.raises(ProtocolError, match=rf"From {dense.address}: {what}"):
+        read(dense, 0, 20)
+    assert not connection.is_open
+    assert read(dense, 0, 20) == numbers(0, 20)
+
+
+def test_a_reply_in_another_way_of_writing_is_read(dense: ScriptedServer):
+    """As a later broker might, with fields that nobody knows, and in a group."""
+
+    def add(session: Session, serial: int, method: int, body: Any) -> None:
+        reply = dense.act(body).SerializeToString()
+        odd = b"\x93\x03\x08\x01\x94\x03\xfa\x07\x03new"
+        session.answer(serial, method, Raw(odd + reply))
+
+    dense.script("get", add, add)
+    assert read(dense, 0, 20) == numbers(0, 20)
