@@ -49,7 +49,7 @@ install: $(STAMP) ## Make .venv with everything that development needs
 
 # The kernel is among these: what is installed in place must be what the source says.
 $(STAMP): pyproject.toml constraints.txt setup.py \
-		$(wildcard pulsar_spark/loops/*.p*)
+		$(wildcard */loops/*.p*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'
@@ -121,8 +121,10 @@ soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FR
 # it runs in its own tests, and where others are about both.
 coverage: $(STAMP) ## How much of each package runs without a broker (ARGS=--save: into docs/)
 	rm -rf build/coverage
-	$(COVERAGE) --ignore=tests/bench --ignore=tests/loops
-	$(COVERAGE) -p tests.support.python_kernel -k 'not (compiled or checked)' tests/loops
+	$(COVERAGE) --ignore=tests/bench --ignore=tests/loops \
+		--ignore=tests/tubemq_spark/loops
+	$(COVERAGE) -p tests.support.python_kernel -k 'not (compiled or checked)' tests/loops \
+		tests/tubemq_spark/loops
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
 	$(BIN)/python -m tests.support.rooms build/coverage/report.json $(ARGS)

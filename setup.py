@@ -18,7 +18,16 @@ KERNEL = os.environ.get("PULSAR_SPARK_KERNEL", "")
 CHOICES = ("", "python", "compiled", "checked")
 
 #: All, or none: what says which form runs says it of all of them.
-MODULES = ("avro", "avro_write", "deliveries", "messages", "protobuf_values", "sends")
+MODULES = (
+    "pulsar_spark.loops.avro",
+    "pulsar_spark.loops.avro_write",
+    "pulsar_spark.loops.deliveries",
+    "pulsar_spark.loops.messages",
+    "pulsar_spark.loops.protobuf_values",
+    "pulsar_spark.loops.sends",
+    "tubemq_spark.loops.chunks",
+    "tubemq_spark.loops.messages",
+)
 
 if sys.platform == "win32":
     sys.exit("pulsar-spark runs on Linux and macOS; on Windows, in its subsystem Linux")
@@ -70,8 +79,8 @@ def extensions() -> list[Extension]:
     level = "-O0" if is_checked else "-O3"
     kernel = [
         Extension(
-            f"pulsar_spark.loops.{name}",
-            [f"pulsar_spark/loops/{name}.py"],
+            name,
+            [f"{name.replace('.', '/')}.py"],
             extra_compile_args=[level, "-g0"],
             optional=not KERNEL,  # nothing that is missing is copied, either
         )

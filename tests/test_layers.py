@@ -34,6 +34,8 @@ SHARED = {
     "network": Layer(("options.secrets", "system"), (), _NETWORK + _CLOCK),
     "columns": Layer((), (), _NETWORK + _CLOCK),
     "protobuf": Layer((), ("google",), _NETWORK + _CLOCK),
+    # What compiled loops share.
+    "loops": Layer((), (), _NETWORK + _CLOCK),
     "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
     # What is done to processes that Spark started.
     "process": Layer((), (), _NETWORK),
@@ -198,7 +200,6 @@ LAYERS = {
     "schemas.info": Layer((), (), _NETWORK + _CLOCK),
     # The inner loops over bytes, compiled.
     "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
-    "loops.memory": Layer((), (), _NETWORK + _CLOCK),
     "loops.avro_write": Layer((), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
     "loops.avro": Layer(("loops.memory",), (), _NETWORK + _CLOCK),

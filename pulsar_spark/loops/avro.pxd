@@ -5,7 +5,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.string cimport memcmp, memcpy
 
-from pulsar_spark.loops.memory cimport _is_utf8_text
+from spark_topics.loops.memory cimport _is_utf8_text
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list readers, Py_ssize_t number)

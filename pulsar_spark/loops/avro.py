@@ -34,7 +34,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from pulsar_spark.loops.memory import new_bytes
+from spark_topics.loops.memory import new_bytes
 
 #: Which form of this file runs, as ``messages.KERNEL``.
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"

@@ -3,7 +3,8 @@
 
 cimport cython
 
-from pulsar_spark.loops cimport fact, memory
+from pulsar_spark.loops cimport fact
+from spark_topics.loops cimport memory
 
 cdef Py_ssize_t _MAX_VARINT_BYTES
 cdef Py_ssize_t _MAX_COMPARED

@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.loops import fact, memory
-from pulsar_spark.loops.memory import new_bytes
+from pulsar_spark.loops import fact
+from spark_topics.loops import memory
+from spark_topics.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"

@@ -3,8 +3,8 @@
 
 cimport cython
 
-from pulsar_spark.loops cimport memory
 from pulsar_spark.loops cimport protobuf_op as op
+from spark_topics.loops cimport memory
 
 cdef long long _MAX_BYTES_PER_BYTE
 cdef int _MAX_DEPTH

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsar_spark.loops import memory
 from pulsar_spark.loops import protobuf_op as op
-from pulsar_spark.loops.memory import new_bytes
+from spark_topics.loops import memory
+from spark_topics.loops.memory import new_bytes
 
 #: Which form of this file runs: "compiled" or "python".
 KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"

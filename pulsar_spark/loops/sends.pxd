@@ -3,7 +3,7 @@
 
 cimport cython
 
-from pulsar_spark.loops cimport memory
+from spark_topics.loops cimport memory
 
 cdef Py_ssize_t _FIXED_BYTES
 cdef Py_ssize_t _MAX_RECEIPT_BYTES

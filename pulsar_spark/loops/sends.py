@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from pulsar_spark.loops import memory
+from spark_topics.loops import memory
 
 
 class SendFrame(NamedTuple):

@@ -31,7 +31,7 @@ from crc32c import crc32c
 
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
 from pulsar_spark.loops.deliveries import Deliveries, Scanner
-from pulsar_spark.loops.memory import new_bytes
+from spark_topics.loops.memory import new_bytes
 
 #: Metadata and payload of one entry, when CONNECTED names no other limit. The broker's
 #: maxMessageSize default.

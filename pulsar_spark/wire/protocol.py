@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.fact import END, ENTRY_ID, LEDGER_ID, REDELIVERY_COUNT, START
-from pulsar_spark.loops.memory import new_bytes
 from pulsar_spark.loops.sends import Receipt, read_receipts
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -29,6 +28,7 @@ from pulsar_spark.wire.frames import (
     Frame,
     FrameReader,
 )
+from spark_topics.loops.memory import new_bytes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

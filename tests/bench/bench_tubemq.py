@@ -11,6 +11,7 @@ import contextlib
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +39,8 @@ from tubemq_spark.source.task import read_task
 from tubemq_spark.wire import messages
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Body, checksum, encode_body
+from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.metadata import Partition
-from tubemq_spark.wire.rpc import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,10 +139,9 @@ def _reply(kind: _Kind, rows: int) -> bytes:
 
 def _decode(data: bytes, decoder: Decoder, times: int) -> None:
     for _ in range(times):
-        some = list(parse(pb.GetMessageResponseB2C(), data).messages)
-        bodies = [one.payLoadData for one in some]
-        assert [checksum(body) for body in bodies] == [one.checkSum for one in some]
-        decoder.decode(some, bodies, 0)
+        some = read_got(memoryview(data)).messages
+        assert some.first_damaged(zlib.crc32) < 0
+        decoder.decode(some, 0)
 
 
 def run(spark: SparkSession, rows: int, repeats: int) -> Iterator[Case]:

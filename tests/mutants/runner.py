@@ -56,6 +56,8 @@ _KERNEL = (
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.protobuf_values",
     "pulsar_spark.loops.sends",
+    "tubemq_spark.loops.chunks",
+    "tubemq_spark.loops.messages",
 )
 
 #: Each test is given this many times the CPU time that it takes without a mutant and
@@ -494,7 +496,7 @@ def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
         return module
 
     def load(form: str, name: str = "messages") -> types.ModuleType:
-        if mutated.endswith(f".{name}"):
+        if kernels.full(name) == mutated:
             return load_mutant()
         return load_as_it_is(form, name)
 

@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from tests.packaging.environments import ROOT, Environment, run
+from tests.support import kernels
 
 pytestmark = pytest.mark.slow
 
@@ -127,15 +128,7 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     }
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
-    modules = (
-        "avro",
-        "avro_write",
-        "deliveries",
-        "messages",
-        "protobuf_values",
-        "sends",
-    )
-    assert kernel == [f"pulsar_spark/loops/{name}" for name in modules]
+    assert kernel == [name.replace(".", "/") for name in kernels.MODULES]
     assert all(name.endswith(".so") for name in found - expected)
     assert expected < found
     (tag,) = parse_wheel_filename(wheel.name)[3]
@@ -165,15 +158,8 @@ def test_without_a_compiler(unpacked: Path, tmp_path: Path) -> None:
     """The wheel is one for any Python, without the kernel of an earlier source."""
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
     run(*build, "--outdir", tmp_path / "compiled", unpacked)
-    for name in (
-        "avro.py",
-        "avro_write.py",
-        "deliveries.py",
-        "messages.py",
-        "protobuf_values.py",
-        "sends.py",
-    ):
-        (unpacked / "pulsar_spark" / "loops" / name).touch()
+    for name in kernels.MODULES:
+        (unpacked / f"{name.replace('.', '/')}.py").touch()
     run(*build, "--outdir", tmp_path / "pure", unpacked, env={"CC": "false"})
     (wheel,) = (tmp_path / "pure").glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -19,8 +20,17 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-_FOLDER = ROOT / "pulsar_spark" / "loops"
-MODULES = ("avro", "avro_write", "deliveries", "messages", "protobuf_values", "sends")
+MODULES = (
+    "pulsar_spark.loops.avro",
+    "pulsar_spark.loops.avro_write",
+    "pulsar_spark.loops.deliveries",
+    "pulsar_spark.loops.messages",
+    "pulsar_spark.loops.protobuf_values",
+    "pulsar_spark.loops.sends",
+    "tubemq_spark.loops.chunks",
+    "tubemq_spark.loops.messages",
+)
+_PACKAGES = ("pulsar_spark", "spark_topics", "tubemq_spark")
 BUILT = ROOT / "build" / "kernels"
 _SUFFIX = f"{sys.implementation.cache_tag}*.so"
 
@@ -40,11 +50,12 @@ def load(form: str, name: str = "messages") -> ModuleType:
 
     Args:
         form: One of FORMS.
-        name: One of MODULES.
+        name: One of MODULES; of Pulsar's the last part is enough.
     """
+    name = full(name)
     if form == "python":
-        path = str(_FOLDER / f"{name}.py")
-        return _module(importlib.machinery.SourceFileLoader(_full(name), path))
+        path = str(source(name))
+        return _module(importlib.machinery.SourceFileLoader(name, path))
     assert CAN_COMPILE, f"no C compiler, or no Python.h: {form} cannot be tested"
     # Built once for all processes and runs, as long as it is made of the same.
     built = BUILT / f"{form}-{_fingerprint()}"
@@ -55,18 +66,29 @@ def load(form: str, name: str = "messages") -> ModuleType:
             with tempfile.TemporaryDirectory(dir=BUILT) as folder:
                 make = _copy if form == "compiled" and _installed() else _build
                 make(form, Path(folder)).rename(built)
-    (path,) = map(str, built.glob(f"{name}.*.so"))
-    return _module(importlib.machinery.ExtensionFileLoader(_full(name), path))
+    (path,) = map(str, (built / name).glob("*.so"))
+    return _module(importlib.machinery.ExtensionFileLoader(name, path))
 
 
-def _full(name: str) -> str:
-    return f"pulsar_spark.loops.{name}"
+def full(name: str) -> str:
+    """The whole name of a module."""
+    return name if "." in name else f"pulsar_spark.loops.{name}"
+
+
+def source(name: str) -> Path:
+    """Where a module's source is."""
+    return ROOT / f"{name.replace('.', '/')}.py"
+
+
+def _sources() -> list[Path]:
+    """All that the kernel is made of."""
+    parts = (ROOT.glob(f"{package}/loops/*.p*") for package in _PACKAGES)
+    return [ROOT / "setup.py", *sorted(itertools.chain.from_iterable(parts))]
 
 
 def _fingerprint() -> str:
     parts = [f"{metadata.version('cython')} {sys.implementation.cache_tag}".encode()]
-    for path in (ROOT / "setup.py", *sorted(_FOLDER.glob("*.p*"))):
-        parts.append(path.read_bytes())
+    parts += [path.read_bytes() for path in _sources()]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
@@ -83,22 +105,35 @@ def _module(
     return module
 
 
-def _installed() -> list[Path]:
+def _compiled(root: Path) -> dict[str, Path]:
+    """What is compiled of the modules below a folder."""
+    return {
+        name: path
+        for name in MODULES
+        for path in root.glob(f"{name.replace('.', '/')}.{_SUFFIX}")
+    }
+
+
+def _installed() -> dict[str, Path]:
     """What `make install` compiled, if that is newer than all that it is made of."""
-    found = [path for name in MODULES for path in _FOLDER.glob(f"{name}.{_SUFFIX}")]
+    found = _compiled(ROOT)
     if len(found) < len(MODULES):
-        return []
-    oldest = min(path.stat().st_mtime for path in found)
-    sources = (ROOT / "setup.py", *_FOLDER.glob("*.p*"))
-    return found if oldest > max(path.stat().st_mtime for path in sources) else []
+        return {}
+    oldest = min(path.stat().st_mtime for path in found.values())
+    newest = max(path.stat().st_mtime for path in _sources())
+    return found if oldest > newest else {}
 
 
 def _copy(form: str, folder: Path) -> Path:
     """Copy what is installed: of one file a process loads one module only."""
+    return _collected(_installed(), folder)
+
+
+def _collected(modules: dict[str, Path], folder: Path) -> Path:
     built = folder / "built"
-    built.mkdir()
-    for path in _installed():
-        shutil.copy(path, built)
+    for name, path in modules.items():
+        (built / name).mkdir(parents=True)
+        shutil.copy(path, built / name)
     return built
 
 
@@ -106,11 +141,12 @@ def _build(form: str, folder: Path) -> Path:
     """Build all of its modules; return the folder that has them, and nothing else."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(
-        ROOT / "pulsar_spark",
-        folder / "pulsar_spark",
-        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
-    )
+    for package in _PACKAGES:
+        shutil.copytree(
+            ROOT / package,
+            folder / package,
+            ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+        )
     for module in ("pyspark_pulsar.py", "pyspark_pulsar_py.py"):
         shutil.copy(ROOT / module, folder)
     subprocess.run(
@@ -119,9 +155,6 @@ def _build(form: str, folder: Path) -> Path:
         env={**os.environ, "PULSAR_SPARK_KERNEL": form},
         check=True,
     )
-    built = folder / "built"
-    built.mkdir()
-    for name in MODULES:
-        (found,) = (folder / "pulsar_spark" / "loops").glob(f"{name}.*.so")
-        found.rename(built / found.name)
-    return built
+    found = _compiled(folder)
+    assert len(found) == len(MODULES), found
+    return _collected(found, folder)

@@ -11,15 +11,11 @@ import importlib.abc
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from typing import Any
 
 from tests.support import kernels
 
-_FOLDER = Path(__file__).parents[2] / "pulsar_spark" / "loops"
-SOURCES = {
-    f"pulsar_spark.loops.{name}": _FOLDER / f"{name}.py" for name in kernels.MODULES
-}
+SOURCES = {name: kernels.source(name) for name in kernels.MODULES}
 
 
 class Finder(importlib.abc.MetaPathFinder):

@@ -10,24 +10,34 @@ LAYERS = {
     "errors": Layer((), (), NETWORK + CLOCK),
     "system": Layer(("errors", "network"), (), NETWORK + CLOCK),
     "columns": Layer(("columns",), (), NETWORK + CLOCK),
+    # The inner loops over bytes, compiled.
+    "loops": Layer(("loops.memory",), (), NETWORK + CLOCK),
     # Bytes <-> calls, frames, texts.
-    "wire": Layer(("errors", "protobuf"), ("google",), NETWORK + CLOCK),
+    "wire": Layer(
+        ("errors", "protobuf", "loops", "loops.memory"), ("google",), NETWORK + CLOCK
+    ),
     "wire.tubemq_pb2": Layer((), ("google",), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(("errors", "system", "wire.metadata"), (), NETWORK + CLOCK),
     "options.tls": Layer(("options", "errors", "system", "network"), (), NETWORK),
     # The protocol on blocking sockets: of masters and brokers, names of hosts apart.
     "client": Layer(
-        ("errors", "system", "options", "wire"), (), ("ssl", "selectors", "asyncio")
+        ("errors", "system", "options", "loops", "wire"),
+        (),
+        ("ssl", "selectors", "asyncio"),
     ),
     "client.refusals": Layer(("errors", "wire"), (), NETWORK + CLOCK),
     # Messages <-> columns.
     "arrow": Layer(
-        ("errors", "columns", "options", "wire"), ("pyarrow",), NETWORK + CLOCK
+        ("errors", "columns", "options", "loops", "wire"),
+        ("pyarrow",),
+        NETWORK + CLOCK,
     ),
     # What to read, how far, in what parts.
     "source": Layer(
-        ("errors", "system", "statistics", "options", "client", "wire"), (), NETWORK
+        ("errors", "system", "statistics", "options", "client", "loops", "wire"),
+        (),
+        NETWORK,
     ),
     "source.ranges": Layer(
         (
@@ -42,7 +52,7 @@ LAYERS = {
         NETWORK + CLOCK,
     ),
     "source.task": Layer(
-        ("system", "statistics", "arrow", "options", "client", "source"),
+        ("system", "statistics", "arrow", "options", "client", "loops", "source"),
         ("pyarrow",),
         NETWORK,
     ),

@@ -4,71 +4,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_topics.arrow.types import ARROW_TYPES
 from tubemq_spark import columns
 from tubemq_spark.errors import CorruptMessageError, ProtocolError
+from tubemq_spark.loops.messages import MessageTable, gather, progression
 from tubemq_spark.options.offsets import ENTRY_BYTES
-from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import (
-    HAS_ATTRIBUTES,
-    decode_attributes,
-    split_body,
-)
+from tubemq_spark.wire.attributes import decode_body
 from tubemq_spark.wire.metadata import Partition
 
 #: Types of the columns, by name.
 TYPES = {name: ARROW_TYPES[read.type] for name, read in columns.READ.items()}
 
-#: Columns for which attributes have to be decoded.
+#: Columns for which attributes have to be looked at.
 _OF_ATTRIBUTES = {columns.MSG_TYPE, columns.MSG_TIME, columns.ATTRIBUTES}
-
-#: Attributes are often those of the message before. So many are kept decoded, and none
-#: that is longer.
-_MAX_KEPT, _MAX_KEPT_BYTES = 1000, 500
-
-
-class _Attributes(NamedTuple):
-    """Those of a message, decoded."""
-
-    msg_type: str | None
-    msg_time: str | None
-    keys: Sequence[str]
-    values: Sequence[str]
-
-
-_NONE = _Attributes(None, None, (), ())
 
 
 class _Rows(NamedTuple):
-    """Messages by the column; all columns are of one length.
+    """Messages that are rows, one each."""
 
-    Attributes are left out where no message has any.
-    """
+    messages: MessageTable
+    first_offset: int | None
 
-    messages: Sequence[pb.TransferedMessage]
-    values: Sequence[bytes]
-    attributes: Sequence[_Attributes] | None
-    offsets: Sequence[int | None]
+    def __len__(self) -> int:
+        return len(self.messages)
 
-    def only(self, numbers: Sequence[int]) -> _Rows:
-        """Return some of them."""
-        return _Rows(
-            [self.messages[n] for n in numbers],
-            [self.values[n] for n in numbers],
-            self.attributes and [self.attributes[n] for n in numbers],
-            [self.offsets[n] for n in numbers],
+    def bytes(self, type_: pa.DataType, bounds: Any, count: int) -> pa.Array:
+        """Return what lies between some bounds in the reply, as a column."""
+        nulls, *buffers = gather(self.messages.data, bounds, count, _allocate)
+        return pa.Array.from_buffers(
+            type_,
+            count,
+            [one if one is None else pa.py_buffer(one) for one in buffers],
+            nulls,
         )
 
-    def texts(self, name: str, of: Callable[[_Attributes], str | None]) -> pa.Array:
+    def texts(self, name: str, bounds: Any) -> pa.Array:
         """Return a column of what attributes say."""
-        if self.attributes is None:
-            return pa.nulls(len(self.values), TYPES[name])
-        return _array(name, [of(one) for one in self.attributes])
+        if not self.messages.has_attributes:
+            return pa.nulls(len(self), TYPES[name])
+        return self.bytes(TYPES[name], bounds, len(self))
+
+    def maps(self) -> pa.Array:
+        """Return the column of the other attributes."""
+        some = self.messages
+        if some.has_attributes:
+            ends = _numbers(pa.int32(), some.pair_ends, len(self) + 1)
+        else:
+            ends = pa.repeat(pa.scalar(0, pa.int32()), len(self) + 1)
+        return pa.MapArray.from_arrays(
+            ends,
+            self.bytes(pa.string(), some.names, some.pairs),
+            self.bytes(pa.string(), some.texts, some.pairs),
+        )
+
+    def offsets(self) -> pa.Array:
+        """Return the column of the offsets, where each follows the one before."""
+        count, type_ = len(self), TYPES[columns.OFFSET]
+        if self.first_offset is None:
+            return pa.nulls(count, type_)
+        offsets = progression(self.first_offset, ENTRY_BYTES, count, _allocate)
+        return _numbers(type_, offsets, count)
 
 
 class Decoder:
@@ -85,79 +85,52 @@ class Decoder:
     ) -> None:
         self._schema = schema
         self._partition = partition
-        self._filters = frozenset(filters)
+        self._filters = pa.array(filters, TYPES[columns.MSG_TYPE]) if filters else None
         self._wants_attributes = bool(filters) or not _OF_ATTRIBUTES.isdisjoint(
             schema.names
         )
-        self._kept: dict[bytes, _Attributes] = {}
 
     def decode(
-        self,
-        messages: Sequence[pb.TransferedMessage],
-        bodies: Sequence[bytes],
-        first_offset: int | None,
+        self, messages: MessageTable, first_offset: int | None
     ) -> pa.RecordBatch:
         """Return the messages as rows, in order.
 
         Args:
             messages: Of one get.
-            bodies: The stored bytes of each.
             first_offset: Of the first of them, where the others follow one by one.
 
         Raises:
             CorruptMessageError: The attributes of one cannot be read.
         """
-        rows = _Rows(
-            messages,
-            *self._split(messages, bodies),
-            [None] * len(messages)
-            if first_offset is None
-            else range(
-                first_offset, first_offset + ENTRY_BYTES * len(messages), ENTRY_BYTES
-            ),
-        )
-        if self._filters:
-            kept = self._filters
-            found = enumerate(rows.attributes or ())
-            rows = rows.only([n for n, one in found if one.msg_type in kept])
+        unreadable = messages.split(self._wants_attributes)
+        if unreadable >= 0:
+            raise self._corrupt(messages, unreadable)
+        rows = _Rows(messages, first_offset)
         arrays = [self._column(field.name, rows) for field in self._schema]
-        if not arrays:
-            return pa.RecordBatch.from_struct_array(
-                pa.StructArray.from_buffers(pa.struct([]), len(rows.values), [None])
-            )
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if self._filters is None:
+            return self._batch(arrays, len(rows))
+        types = rows.texts(columns.MSG_TYPE, messages.types)
+        is_wanted = pc.is_in(types, value_set=self._filters)
+        return self._batch(
+            [one.filter(is_wanted) for one in arrays], is_wanted.true_count
+        )
 
-    def _split(
-        self, messages: Sequence[pb.TransferedMessage], bodies: Sequence[bytes]
-    ) -> tuple[Sequence[bytes], Sequence[_Attributes] | None]:
-        """Return the values of messages, and their attributes if there are any."""
-        flags = [one.flag & HAS_ATTRIBUTES for one in messages]
-        if not any(flags):
-            return bodies, None
-        values, attributes = list(bodies), [_NONE] * len(bodies)
-        known = self._kept.get
-        for number, body in enumerate(bodies):
-            if flags[number]:
-                try:
-                    text, values[number] = split_body(body)
-                    if self._wants_attributes:
-                        attributes[number] = known(text) or self._attributes(text)
-                except ProtocolError as error:
-                    raise CorruptMessageError(
-                        error.message,
-                        partition=str(self._partition),
-                        message_id=messages[number].messageId,
-                    ) from None
-        return values, attributes
+    def _batch(self, arrays: list[pa.Array], count: int) -> pa.RecordBatch:
+        if arrays:
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_struct_array(
+            pa.StructArray.from_buffers(pa.struct([]), count, [None])
+        )
 
-    def _attributes(self, text: bytes) -> _Attributes:
-        msg_type, msg_time, others = decode_attributes(text)
-        found = _Attributes(msg_type, msg_time, (*others.keys(),), (*others.values(),))
-        if len(text) <= _MAX_KEPT_BYTES:
-            if len(self._kept) == _MAX_KEPT:
-                self._kept.clear()
-            self._kept[text] = found
-        return found
+    def _corrupt(self, messages: MessageTable, number: int) -> CorruptMessageError:
+        message = messages[number]
+        try:
+            decode_body(message.stored, message.flag)
+        except ProtocolError as error:
+            what = error.message
+        return CorruptMessageError(
+            what, partition=str(self._partition), message_id=message.message_id
+        )
 
     def _column(self, name: str, rows: _Rows) -> pa.Array:
         made = _OF_ROWS.get(name)
@@ -168,39 +141,27 @@ class Decoder:
             columns.BROKER: self._partition.broker_id,
             columns.PARTITION: self._partition.partition_id,
         }[name]
-        return pa.repeat(pa.scalar(value, TYPES[name]), len(rows.values))
+        return pa.repeat(pa.scalar(value, TYPES[name]), len(rows))
 
 
-def _array(name: str, values: Sequence[Any]) -> pa.Array:
-    return pa.array(values, TYPES[name])
+def _allocate(size: int) -> memoryview:
+    """Return ``size`` bytes of Arrow's memory."""
+    return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
-def _maps(rows: _Rows) -> pa.Array:
-    some = rows.attributes
-    if some is None:
-        none = pa.array([], pa.string())
-        ends = pa.repeat(pa.scalar(0, pa.int32()), len(rows.values) + 1)
-        return pa.MapArray.from_arrays(ends, none, none)
-    keys = [one.keys for one in some]
-    values = chain.from_iterable(one.values for one in some)
-    return pa.MapArray.from_arrays(
-        pa.array([0, *accumulate(map(len, keys))], pa.int32()),
-        pa.array([*chain.from_iterable(keys)], pa.string()),
-        pa.array([*values], pa.string()),
-    )
+def _numbers(type_: pa.DataType, numbers: Any, count: int) -> pa.Array:
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(numbers)])
 
 
 _OF_ROWS: dict[str, Callable[[_Rows], pa.Array]] = {
-    columns.VALUE: lambda rows: _array(columns.VALUE, rows.values),
-    columns.MSG_TYPE: lambda rows: rows.texts(
-        columns.MSG_TYPE, lambda one: one.msg_type
+    columns.VALUE: lambda rows: rows.bytes(
+        TYPES[columns.VALUE], rows.messages.values, len(rows)
     ),
-    columns.MSG_TIME: lambda rows: rows.texts(
-        columns.MSG_TIME, lambda one: one.msg_time
+    columns.MSG_TYPE: lambda rows: rows.texts(columns.MSG_TYPE, rows.messages.types),
+    columns.MSG_TIME: lambda rows: rows.texts(columns.MSG_TIME, rows.messages.times),
+    columns.ATTRIBUTES: _Rows.maps,
+    columns.MESSAGE_ID: lambda rows: _numbers(
+        TYPES[columns.MESSAGE_ID], rows.messages.ids, len(rows)
     ),
-    columns.ATTRIBUTES: _maps,
-    columns.MESSAGE_ID: lambda rows: _array(
-        columns.MESSAGE_ID, [one.messageId for one in rows.messages]
-    ),
-    columns.OFFSET: lambda rows: _array(columns.OFFSET, rows.offsets),
+    columns.OFFSET: _Rows.offsets,
 }

@@ -8,24 +8,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from tubemq_spark.client.connection import Call, Connection, connect
 from tubemq_spark.client.refusals import refusal
 from tubemq_spark.client.tokens import Tokens
 from tubemq_spark.errors import AuthError, ProtocolError, TubeMQError
+from tubemq_spark.loops.messages import MessageTable
 from tubemq_spark.options.client import ClientOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.wire import codes, messages
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.messages import FLUSHED, Request, Token
+from tubemq_spark.wire.gets import Got, read_got
+from tubemq_spark.wire.messages import FLUSHED, Token
 from tubemq_spark.wire.metadata import (
     Broker,
     Partition,
     decode_failure,
     encode_partition_info,
 )
+from tubemq_spark.wire.protocol import check
 
 #: Registrations that are under way at a time: a broker answers all of these in the time
 #: that it is given for one.
@@ -135,7 +137,7 @@ class Fetched(NamedTuple):
 
     code: int
     start: int | None
-    messages: Sequence[pb.TransferedMessage]
+    messages: MessageTable
     end: int
     pause_s: float = 0.0
 
@@ -143,9 +145,7 @@ class Fetched(NamedTuple):
 class _Asked(NamedTuple):
     """A get that is under way, and the commit behind it."""
 
-    get: Request[pb.GetMessageResponseB2C]
-    commit: Request[pb.CommitOffsetResponseB2C]
-    got: Call[pb.GetMessageResponseB2C]
+    got: Call[memoryview]
     committed: Call[pb.CommitOffsetResponseB2C]
 
 
@@ -186,6 +186,7 @@ class Consumer:
         self._token = token
         self._renew = renew
         self._priority = FLUSHED
+        self._pair = messages.get(*self._who), messages.commit(*self._who)
         self._asked: deque[_Asked] = deque()
 
     def register(self, offset: int, priority: int = FLUSHED) -> Registered:
@@ -219,12 +220,8 @@ class Consumer:
             return
         self.used_at = time.monotonic()
         # A commit tells where the get before it ended, which nothing else does.
-        pairs = [
-            (messages.get(*self._who), messages.commit(*self._who))
-            for _ in range(missing)
-        ]
-        calls = iter(self._connection.call_all(list(chain.from_iterable(pairs))))
-        self._asked += (_Asked(*pair, next(calls), next(calls)) for pair in pairs)
+        calls = self._connection.call_all([*self._pair] * missing)
+        self._asked += map(_Asked, calls[::2], calls[1::2])
 
     def fetch(self) -> Fetched:
         """Return what comes next. After an error, register again.
@@ -235,27 +232,36 @@ class Consumer:
         """
         self.prefetch()
         asked = self._asked.popleft()
-        got = self._connection.reply(asked.got)
+        got, brought = self._read(asked)
         committed = self._connection.reply(asked.committed)
         subject = str(self._partition)
         self._connection.check(
             got,
-            asked.get,
+            asked.got.request,
             subject=subject,
             accepting=frozenset({codes.NOT_FOUND, codes.SERVER_CONSUME_SPEED_LIMIT}),
         )
         try:
-            self._connection.check(committed, asked.commit, subject=subject)
+            self._connection.check(committed, asked.committed.request, subject=subject)
         except TubeMQError as error:
             raise error.saying(error.message, retriable=True) from None
-        brought = got.errCode == codes.SUCCESS
+        is_success = got.errCode == codes.SUCCESS
         return Fetched(
             got.errCode,
-            _offset(got.currOffset, subject) if brought else None,
-            list(got.messages),  # one object each, however often they are looked at
+            _offset(got.currOffset, subject) if is_success else None,
+            brought,
             _offset(committed.currOffset, subject),
             min(max(0, got.minLimitTime) / 1000, _MAX_PAUSE_S),
         )
+
+    def _read(self, asked: _Asked) -> Got:
+        reply = self._connection.reply(asked.got)
+        try:
+            got = read_got(reply)
+            check(got.head, asked.got.request)
+        except ProtocolError as error:
+            raise self._connection.give_up(error) from None
+        return got
 
     def beat(self) -> None:
         """Keep the registration where nothing is fetched for a while.

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Generic
 
+from spark_topics.client.buffers import BufferPool
 from spark_topics.client.transport import Transport
 from tubemq_spark.client import refusals
 from tubemq_spark.client.opening import explained, open_server, reached
@@ -27,6 +29,7 @@ from tubemq_spark.errors import (
     TransportError,
     TubeMQError,
 )
+from tubemq_spark.loops.chunks import BUFFER_BYTES
 from tubemq_spark.options.tls import TlsOptions
 from tubemq_spark.wire import codes
 from tubemq_spark.wire.messages import ReplyT, Request
@@ -40,6 +43,11 @@ _TICK_S = 0.5
 
 #: What a reply may need beyond the time that the server is given, in seconds.
 _GRACE_S = 0.5
+
+
+#: What replies are joined in.
+_buffers = BufferPool(BUFFER_BYTES)
+os.register_at_fork(after_in_child=_buffers.start_anew)
 
 
 class Call(futures.Future[ReplyT], Generic[ReplyT]):
@@ -81,7 +89,7 @@ class Connection:
         self._explain = explain
         self._transport = transport
         self._timeout_s = timeout_s
-        self._protocol = ClientProtocol()
+        self._protocol = ClientProtocol(new_buffer=_buffers.take)
         self._calls: dict[int, Call[Any]] = {}
         self._lock = threading.Lock()  # guards requests, calls and error
         self._send_lock = threading.Lock()  # frames must not interleave
@@ -201,6 +209,12 @@ class Connection:
                 server=self.server,
                 subject=subject,
             )
+
+    def give_up(self, error: ProtocolError) -> TubeMQError:
+        """End the connection over a reply that is none; return what to raise of it."""
+        told = error.about(f"From {self.server}")
+        self._fail(told)
+        return told
 
     def close(self) -> None:
         """End the connection; calls under way end in an error."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from spark_topics.client.retry import Retry
@@ -39,6 +39,7 @@ from tubemq_spark.errors import (
     ReadTimeoutError,
     TubeMQError,
 )
+from tubemq_spark.loops.messages import Message, MessageTable
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import ReadTask
@@ -46,8 +47,6 @@ from tubemq_spark.source.discovery import is_alone, priority_of
 from tubemq_spark.source.ranges import Edges, loss, report
 from tubemq_spark.source.registrar import Registrar
 from tubemq_spark.wire import codes
-from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import CHECKSUM_MASK
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
 
 #: Gets that are under way while one is looked at: enough that the broker does not wait
@@ -62,14 +61,12 @@ class Piece(NamedTuple):
     """Some messages of a range, in order.
 
     Attributes:
-        messages: At least one.
-        bodies: The stored bytes of each.
+        messages: At least one, none of them damaged.
         first_offset: Of the first, where each of the others has the next; None where
             offsets are not known.
     """
 
-    messages: Sequence[pb.TransferedMessage]
-    bodies: Sequence[bytes]
+    messages: MessageTable
     first_offset: int | None
 
 
@@ -202,9 +199,7 @@ class RangeReader:
         self._heard_at = time.monotonic()
         return piece
 
-    def _piece(
-        self, messages: Sequence[pb.TransferedMessage], end: int
-    ) -> Piece | None:
+    def _piece(self, messages: MessageTable, end: int) -> Piece | None:
         """Return what is wanted of a get that went on to ``end``.
 
         It may bring nothing at all and go on all the same: others of the store lie
@@ -216,12 +211,12 @@ class RangeReader:
         is_whole = len(messages) == spanned
         if end > self._end:
             spanned = (self._end - self._position) // ENTRY_BYTES
-            messages = messages[: spanned if is_whole else self._cut(messages, end)]
+            messages.keep(spanned if is_whole else self._cut(messages, end))
         self._look_for_holes(spanned, len(messages))
         if not messages:
             return None
-        bodies = self._checked(messages)
-        return Piece(messages, bodies, self._position if is_whole else None)
+        self._check(messages)
+        return Piece(messages, self._position if is_whole else None)
 
     def _prefetch(self, consumer: Consumer, end: int, piece: Piece | None) -> None:
         """Keep gets under way after one that ended at ``end``.
@@ -230,7 +225,7 @@ class RangeReader:
         messages are large: all are to come within the time of one call.
         """
         needed = -(-(self._end - end) // max(ENTRY_BYTES, end - self._position))
-        size_bytes = sum(map(len, piece.bodies)) if piece else 0
+        size_bytes = piece.messages.size_bytes() if piece else 0
         few = max(1, _BYTES_AHEAD // max(1, size_bytes))
         consumer.prefetch(min(needed, _GETS_AHEAD, few))
 
@@ -310,7 +305,7 @@ class RangeReader:
 
     # -- the cut -----------------------------------------------------------------------
 
-    def _cut(self, messages: Sequence[pb.TransferedMessage], end: int) -> int:
+    def _cut(self, messages: MessageTable, end: int) -> int:
         """Return how many of the messages of a get that ended at ``end`` are wanted.
 
         All that begin at the end of the range are read again, to see which they are.
@@ -321,19 +316,15 @@ class RangeReader:
         if not tail:
             return len(messages)
         # Ids are unique within a get.
-        ids = [one.messageId for one in messages]
-        try:
-            cut = ids.index(tail[0].messageId)
-        except ValueError:
-            cut = len(messages)
-        for mine, again in zip(messages[cut:], tail, strict=False):
-            if mine != again:
-                raise self._changed()
-        if len(tail) < len(messages) - cut:
+        mine = list(messages)
+        ids = [one.message_id for one in mine]
+        first = tail[0].message_id
+        cut = ids.index(first) if first in ids else len(mine)
+        if mine[cut:] != tail[: len(mine) - cut]:
             raise self._changed()
         return cut
 
-    def _read_again(self, end: int) -> list[pb.TransferedMessage]:
+    def _read_again(self, end: int) -> list[Message]:
         """Return the messages from the end of the range to ``end`` at least."""
         # What is read lies on the disk; by default brokers wait for nothing more there.
         priority = UNFLUSHED if self._options.read_unflushed else BROKER_DEFAULT
@@ -344,7 +335,7 @@ class RangeReader:
             raise self._changed() from None
         if answer.offset != self._end:
             raise self._changed()
-        tail: list[pb.TransferedMessage] = []
+        tail: list[Message] = []
         position = self._end
         deadline = time.monotonic() + self._options.read_timeout_s
         while position < end:
@@ -367,16 +358,12 @@ class RangeReader:
             retriable=True,
         )
 
-    def _checked(self, messages: Sequence[pb.TransferedMessage]) -> list[bytes]:
-        """Return the bytes of messages, of which none is damaged."""
-        bodies = [one.payLoadData for one in messages]
-        sums = [value & CHECKSUM_MASK for value in map(zlib.crc32, bodies)]
-        stored = [one.checkSum for one in messages]
-        if sums != stored:
-            at = next(i for i, value in enumerate(sums) if value != stored[i])
+    def _check(self, messages: MessageTable) -> None:
+        """See that no message is damaged."""
+        damaged = messages.first_damaged(zlib.crc32)
+        if damaged >= 0:
             raise CorruptMessageError(
                 "its checksum is wrong.",
                 partition=str(self._range.partition),
-                message_id=messages[at].messageId,
+                message_id=messages.message_id(damaged),
             )
-        return bodies

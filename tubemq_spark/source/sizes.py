@@ -83,7 +83,7 @@ class Sizes:
         on_seen: Callable[[Partition, EntrySize], None],
     ) -> Sequence[EntrySize]:
         spanned = (fetched.end - part.start) // ENTRY_BYTES
-        sizes = [EntrySize(1.0, len(one.payLoadData)) for one in fetched.messages]
+        sizes = [EntrySize(1.0, len(one.stored)) for one in fetched.messages]
         is_new = fetched.end > self._seen.get(partition, 0)
         if len(sizes) < spanned:  # others of the store lie between
             if is_new:

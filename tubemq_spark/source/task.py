@@ -12,12 +12,15 @@ from spark_topics.source.turns import read_turns
 from spark_topics.statistics import Kind, TaskStatistics
 from tubemq_spark.arrow.decode import Decoder
 from tubemq_spark.client.brokers import shared_pool
+from tubemq_spark.loops.messages import KERNEL
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.system import SYSTEM
 
-_READING = Kind("read", "decoding", logger=SYSTEM.logger("spark"))
+_READING = Kind(
+    "read", "decoding", f"; kernel: {KERNEL}", logger=SYSTEM.logger("spark")
+)
 
 
 def read_task(
@@ -62,6 +65,6 @@ class _Turn(NamedTuple):
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
         for piece in self.reader.pieces():
             batch = self.decoder.decode(*piece)
-            stats.count(batch.num_rows, sum(map(len, piece.bodies)))
+            stats.count(batch.num_rows, piece.messages.size_bytes())
             if batch.num_rows:
                 yield batch

@@ -24,13 +24,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tubemq_spark.errors import ProtocolError
+from tubemq_spark.loops.messages import CHECKSUM_MASK, HAS_ATTRIBUTES
 
-HAS_ATTRIBUTES = 1
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
-
-#: What a checksum keeps of a CRC-32: all but its highest bit.
-CHECKSUM_MASK = 0x7FFFFFFF
 
 _SIZE = struct.Struct(">i")
 _MSG_TIME_DIGITS = 12

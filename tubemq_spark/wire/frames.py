@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
+from spark_topics.loops.memory import new_bytes
 from tubemq_spark.errors import ProtocolError
+from tubemq_spark.loops.chunks import CHUNK_BYTES, ChunkJoiner
 
 TOKEN = 0xFF7FF4FE
-
-#: What a chunk holds at most where we write it.
-CHUNK_BYTES = 8192
 
 #: Chunks of a frame, as servers and the Java client limit them: (20 + 8) MiB.
 MAX_CHUNKS = 3584
@@ -48,10 +48,10 @@ class Frame(NamedTuple):
     """
 
     serial: int
-    payload: bytes | bytearray
+    payload: bytes | memoryview
 
 
-def encode_frame(serial: int, payload: bytes | bytearray) -> bytes:
+def encode_frame(serial: int, payload: bytes | memoryview) -> bytes:
     """Return a frame.
 
     Args:
@@ -67,9 +67,9 @@ def encode_frame(serial: int, payload: bytes | bytearray) -> bytes:
     if not 0 <= serial <= _MAX_SERIAL:
         raise ValueError(f"{serial} cannot be a serial number.")
     if size <= CHUNK_BYTES:
-        return _HEADER.pack(TOKEN, serial, 1) + _LENGTH.pack(size) + payload
+        return b"".join((_HEADER.pack(TOKEN, serial, 1), _LENGTH.pack(size), payload))
     cuts = range(0, size, CHUNK_BYTES)
-    parts: list[bytes | bytearray] = [_HEADER.pack(TOKEN, serial, len(cuts))]
+    parts: list[bytes | memoryview] = [_HEADER.pack(TOKEN, serial, len(cuts))]
     for begin in cuts:
         chunk = payload[begin : begin + CHUNK_BYTES]
         parts += (_LENGTH.pack(len(chunk)), chunk)
@@ -80,19 +80,23 @@ class FrameReader:
     """Splits a stream of bytes into frames.
 
     Give it bytes with `receive_data`, and call `next_frame` until it answers None. It
-    holds what has come of one frame, and no memory for what was only announced.
+    holds what has come of one frame, and for what was only announced no more memory
+    than a buffer.
 
     Args:
         max_frame_bytes: Most bytes that the chunks of a frame may hold together.
+        new_buffer: Returns a buffer of that many bytes, mostly `BUFFER_BYTES`.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        new_buffer: Callable[[int], memoryview] = new_bytes,
+    ) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._rest = b""  # of what came: the begin of a header, or of a chunk's size
-        self._serial = 0
-        self._chunks_left = 0  # of the frame being read; 0 between frames
-        self._bytes_left: int | None = None  # of its chunk; None before that's size
-        self._payload = bytearray()
+        self._rest = b""  # of what came: the begin of a header
+        self._serial = 0  # of the frame being read
+        self._chunks = ChunkJoiner(max_frame_bytes, new_buffer)
         self._frames: deque[Frame] = deque()  # that are whole
         self._failure = ""
 
@@ -123,16 +127,18 @@ class FrameReader:
 
     def _read(self, data: memoryview, at: int) -> int:
         """Read on at a place, and return how many bytes; 0 where there are too few."""
-        if not self._chunks_left:
+        chunks = self._chunks
+        if not chunks.chunks_left:
             return self._read_header(data, at)
-        if self._bytes_left is None:
-            return self._read_length(data, at)
-        step = min(self._bytes_left, len(data) - at)
-        self._payload += data[at : at + step]
-        self._bytes_left -= step
-        if not self._bytes_left:
-            self._end_chunk()
-        return step
+        end = chunks.take(data, at)
+        if end < 0:
+            return self._fail(
+                f"A frame has a chunk of {_signed(chunks.length)} bytes after "
+                f"{chunks.size} others; {self._max_frame_bytes} in all are allowed."
+            )
+        if not chunks.chunks_left:
+            self._frames.append(Frame(self._serial, chunks.joined()))
+        return end - at
 
     def _read_header(self, data: memoryview, at: int) -> int:
         if len(data) - at < _HEADER.size:
@@ -149,31 +155,9 @@ class FrameReader:
             )
         if not 0 < chunks <= MAX_CHUNKS:
             return self._fail(f"A frame has {chunks} chunks; {MAX_CHUNKS} are allowed.")
-        self._serial, self._chunks_left = serial, chunks
-        at += _HEADER.size
-        # A short frame is read in one step.
-        return _HEADER.size + (self._read_length(data, at) if chunks == 1 else 0)
-
-    def _read_length(self, data: memoryview, at: int) -> int:
-        if len(data) - at < _LENGTH.size:
-            return 0
-        (size,) = _LENGTH.unpack_from(data, at)
-        if size < 0 or len(self._payload) + size > self._max_frame_bytes:
-            return self._fail(
-                f"A frame has a chunk of {size} bytes after {len(self._payload)} "
-                f"others; {self._max_frame_bytes} in all are allowed."
-            )
-        self._bytes_left = size
-        if not size:
-            self._end_chunk()
-        return _LENGTH.size
-
-    def _end_chunk(self) -> None:
-        self._bytes_left = None
-        self._chunks_left -= 1
-        if not self._chunks_left:
-            self._frames.append(Frame(self._serial, self._payload))
-            self._payload = bytearray()
+        self._serial = serial
+        self._chunks.begin(chunks)
+        return _HEADER.size
 
     def _fail(self, what: str) -> int:
         """Read nothing any more."""
@@ -181,5 +165,9 @@ class FrameReader:
             f"{what} The stream of bytes is damaged, or what answered is not a TubeMQ "
             "server's RPC port."
         )
-        self._payload = bytearray()
+        self._chunks = ChunkJoiner(0)
         return 0
+
+
+def _signed(length: int) -> int:
+    return length if length < 2**31 else length - 2**32

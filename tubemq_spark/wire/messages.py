@@ -19,7 +19,7 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored, checksum
 from tubemq_spark.wire.rpc import Service
 
-ReplyT = TypeVar("ReplyT", bound=Message)
+ReplyT = TypeVar("ReplyT", bound="Message | memoryview")
 
 #: errCode of a reply to what was done.
 SUCCESS = 200
@@ -50,7 +50,8 @@ class Request(Generic[ReplyT]):
         method: Number of the method.
         service: Who answers it.
         body: What the method is given.
-        reply_type: What it answers.
+        reply_type: What it answers; a memoryview where its bytes are for who asked to
+            read, and the thread that receives them has others to look after.
         needs: Fields that an answer must have, where its errCode is 200.
     """
 
@@ -276,8 +277,11 @@ def heartbeat(
 
 def get(
     client_id: str, group: str, topic: str, partition_id: int
-) -> Request[pb.GetMessageResponseB2C]:
-    """Return a request for what comes next; a commit tells where it ended."""
+) -> Request[memoryview]:
+    """Return a request for what comes next; a commit tells where it ended.
+
+    `gets.read_got` reads what is answered.
+    """
     body = pb.GetMessageRequestC2B(
         clientId=client_id,
         partitionId=partition_id,
@@ -291,7 +295,7 @@ def get(
         17,
         Service.BROKER_READ,
         body,
-        pb.GetMessageResponseB2C,
+        memoryview,
         ("currOffset",),
     )
 

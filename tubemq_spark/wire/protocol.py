@@ -9,12 +9,13 @@ a reply to one that nobody waits for is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 
+from spark_topics.loops.memory import new_bytes
 from tubemq_spark.errors import ProtocolError
 from tubemq_spark.wire.frames import MAX_FRAME_BYTES, FrameReader, encode_frame
 from tubemq_spark.wire.messages import SUCCESS, Request
@@ -29,11 +30,11 @@ class Reply:
 
     Attributes:
         serial: Which one.
-        body: The reply's own message.
+        body: The reply's own message, or its bytes, by the type that was asked for.
     """
 
     serial: int
-    body: Message
+    body: Message | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,20 @@ class ClientProtocol:
     Args:
         first_serial: Where serial numbers begin; they start over after 2**31 - 1.
         max_frame_bytes: Most bytes that a reply may have.
+        new_buffer: As `FrameReader`.
 
     Attributes:
         frames: How many have come whole, be they for somebody or not.
     """
 
     def __init__(
-        self, first_serial: int = 1, max_frame_bytes: int = MAX_FRAME_BYTES
+        self,
+        first_serial: int = 1,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        new_buffer: Callable[[int], memoryview] = new_bytes,
     ) -> None:
         self.frames = 0
-        self._reader = FrameReader(max_frame_bytes)
+        self._reader = FrameReader(max_frame_bytes, new_buffer)
         self._serial = first_serial - 1
         self._waiting: dict[int, tuple[Request[Any], float]] = {}
         self._failure: ProtocolError | None = None
@@ -134,7 +139,7 @@ class ClientProtocol:
             self._failure = error
             raise
 
-    def _event(self, serial: int, payload: bytes | bytearray) -> Event | None:
+    def _event(self, serial: int, payload: bytes | memoryview) -> Event | None:
         outcome = decode_reply(payload)
         if serial not in self._waiting:
             return None
@@ -147,14 +152,20 @@ class ClientProtocol:
                 f"Method {request.method} ({request.name}) was answered by method "
                 f"{outcome.method}."
             )
-        body = parse(request.reply_type(), outcome.data)
-        _check(body, request)
+        body = memoryview(outcome.data)
+        if request.reply_type is not memoryview:
+            body = parse(request.reply_type(), body)
+            check(body, request)
         del self._waiting[serial]
         return Reply(serial, body)
 
 
-def _check(body: Any, request: Request[Any]) -> None:
-    """See that a reply has what is relied on."""
+def check(body: Any, request: Request[Any]) -> None:
+    """See that a reply has what is relied on.
+
+    Raises:
+        ProtocolError: It does not.
+    """
     if not body.HasField("errCode"):
         raise ProtocolError(f"The answer to {request.name} has no errCode.")
     if body.errCode != SUCCESS:

@@ -101,13 +101,13 @@ def encode_request(
     )
 
 
-def decode_reply(payload: bytes | bytearray) -> Result | Failure:
+def decode_reply(payload: bytes | memoryview) -> Result | Failure:
     """Read the payload of a frame that a server sent.
 
     Raises:
         ProtocolError: It is not a reply.
     """
-    if payload.startswith(_SUCCEEDED):
+    if payload[: len(_SUCCEEDED)] == _SUCCEEDED:
         return _result(payload, len(_SUCCEEDED))
     header, at = _next(payload, 0, pb.RpcConnHeader())
     if header.flag != _REPLY:
@@ -125,7 +125,7 @@ def decode_reply(payload: bytes | bytearray) -> Result | Failure:
     return _result(payload, at)
 
 
-def _result(payload: bytes | bytearray, at: int) -> Result:
+def _result(payload: bytes | memoryview, at: int) -> Result:
     found = _ordinary(payload, at)
     if found is not None:
         return found
@@ -135,7 +135,7 @@ def _result(payload: bytes | bytearray, at: int) -> Result:
     return Result(body.method, body.data)
 
 
-def _ordinary(payload: bytes | bytearray, at: int) -> Result | None:
+def _ordinary(payload: bytes | memoryview, at: int) -> Result | None:
     """Read an RspResponseBody as servers write it, and leave large data where it is.
 
     Returns:
@@ -172,7 +172,7 @@ def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
 
 
 def _next(
-    payload: bytes | bytearray, at: int, message: MessageT
+    payload: bytes | memoryview, at: int, message: MessageT
 ) -> tuple[MessageT, int]:
     size, at = _varint(payload, at, message.DESCRIPTOR.name)
     end = at + size
@@ -183,7 +183,7 @@ def _next(
     return parse(message, memoryview(payload)[at:end]), end
 
 
-def _varint(payload: bytes | bytearray, at: int, name: str) -> tuple[int, int]:
+def _varint(payload: bytes | memoryview, at: int, name: str) -> tuple[int, int]:
     value = 0
     for shift in range(_MAX_VARINT_BYTES):
         if at == len(payload):

@@ -14,6 +14,7 @@ from tubemq_spark.arrow.decode import TYPES, Decoder
 from tubemq_spark.errors import CorruptMessageError
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Body, Stored, checksum, encode_body
+from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.metadata import Partition
 
 PARTITION = Partition("demo", 7, 10001)
@@ -35,8 +36,9 @@ def decode(
     schema: pa.Schema = ALL,
     filters: Sequence[str] = (),
 ) -> pa.RecordBatch:
-    bodies = [one.payLoadData for one in some]
-    return Decoder(schema, PARTITION, filters).decode(some, bodies, first_offset)
+    reply = pb.GetMessageResponseB2C(messages=some).SerializeToString()
+    messages = read_got(memoryview(reply)).messages
+    return Decoder(schema, PARTITION, filters).decode(messages, first_offset)
 
 
 def test_every_column():

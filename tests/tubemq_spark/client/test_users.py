@@ -167,7 +167,7 @@ def test_a_task_that_begins_late_asks_a_master_for_a_token():
         server.visit = 2
         before = server.requests["consumer register"]
         found = [
-            one.payLoadData
+            one.stored
             for task in tasks
             for piece in RangeReader(server.pool, task, options).pieces()
             for one in piece.messages
@@ -185,7 +185,7 @@ def test_a_task_that_registers_again_has_the_token_of_now():
         (task,) = plan_batch(server.pool, options)
         found: list[bytes] = []
         for piece in RangeReader(server.pool, task, options).pieces():
-            found += [one.payLoadData for one in piece.messages]
+            found += [one.stored for one in piece.messages]
             server.visit += 1  # more often than any cluster
             server.forget_registrations()
         assert found == [b"%d" % number for number in range(50)]
@@ -202,7 +202,7 @@ def test_a_reader_that_rests_longer_than_a_token_holds_keeps_its_registration(
         (task,) = plan_batch(server.pool, options)
         before = server.requests["register"]
         pieces = RangeReader(server.pool, task, options).pieces()
-        found = [one.payLoadData for one in next(pieces).messages]
+        found = [one.stored for one in next(pieces).messages]
         server.visit = 2
         await_true(
             lambda: any(
@@ -211,7 +211,7 @@ def test_a_reader_that_rests_longer_than_a_token_holds_keeps_its_registration(
             ),
             "a heartbeat with the token of now",
         )
-        found += [one.payLoadData for piece in pieces for one in piece.messages]
+        found += [one.stored for piece in pieces for one in piece.messages]
         assert found == [b"%d" % number for number in range(20)]
         assert server.requests["register"] == before + 1
 

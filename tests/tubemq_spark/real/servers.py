@@ -113,7 +113,7 @@ def values_of(tube: TubeMQ, topic: str, **options: object) -> list[bytes]:
     pool = BrokerPool(chosen.client)
     try:
         return [
-            message.payLoadData
+            message.stored
             for task in plan_batch(pool, chosen)
             for piece in RangeReader(pool, task, chosen).pieces()
             for message in piece.messages

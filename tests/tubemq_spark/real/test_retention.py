@@ -97,7 +97,7 @@ def await_deletion(pool: BrokerPool, options: ReadOptions) -> int:
 
 
 def values(pieces: Iterator[Piece]) -> list[int]:
-    return [int(one.payLoadData) for piece in pieces for one in piece.messages]
+    return [int(one.stored) for piece in pieces for one in piece.messages]
 
 
 def test_a_start_that_is_gone_is_an_error_or_what_is_left(

@@ -75,7 +75,7 @@ def options_of(tube: TubeMQ, topic: str, *, unflushed: bool = False) -> ReadOpti
 
 def values_of(pool: BrokerPool, task: ReadTask, options: ReadOptions) -> list[bytes]:
     reader = RangeReader(pool, task, options)
-    return [value for piece in reader.pieces() for value in piece.bodies]
+    return [one.stored for piece in reader.pieces() for one in piece.messages]
 
 
 def test_large_messages_come_from_the_disk(
@@ -146,11 +146,11 @@ def test_planning_does_not_disturb_a_task_that_reads(tube: TubeMQ, pool: BrokerP
     (task,) = plan_batch(pool, options)
     one = RangeReader(pool, task, options)
     pieces = one.pieces()
-    got = list(next(pieces).bodies)
+    got = [one.stored for one in next(pieces).messages]
     assert len(got) < 200
     for _ in range(3):
         assert plan_batch(pool, options) == [task]
-    got += [value for piece in pieces for value in piece.bodies]
+    got += [one.stored for piece in pieces for one in piece.messages]
     assert got == values
     assert one.reconnects == 0
 
@@ -171,7 +171,7 @@ def test_a_reader_that_was_killed_does_not_hold_up_the_next(
             task.range.partition,
         ).register(0)
     reader = RangeReader(pool, task, options)
-    assert [value for piece in reader.pieces() for value in piece.bodies] == [
+    assert [one.stored for piece in reader.pieces() for one in piece.messages] == [
         b"a",
         b"b",
     ]
@@ -194,9 +194,9 @@ def test_a_reader_that_rests_keeps_its_registration(
     (task,) = plan_batch(pool, options)
     one = RangeReader(pool, task, options)
     pieces = one.pieces()
-    got = list(next(pieces).bodies)
+    got = [one.stored for one in next(pieces).messages]
     threading.Event().wait(REST_S)
-    got += [value for piece in pieces for value in piece.bodies]
+    got += [one.stored for piece in pieces for one in piece.messages]
     assert got == values
     assert one.reconnects == (0 if beats else 1)
 

@@ -157,7 +157,7 @@ def test_random_ranges_of_shared_stores_are_exact(tube: TubeMQ, topic: str):
         part = PartitionRange(partition, start, end, whole.broker, whole.is_dense)
         task = ReadTask(part, plan[partition].group, plan[partition].token)
         got = [
-            message.payLoadData
+            message.stored
             for piece in RangeReader(pool, task, options).pieces()
             for message in piece.messages
         ]
@@ -350,7 +350,7 @@ def test_a_batch_over_a_killed_broker_is_exact(
     # One more, in this process, of which is known that it was cut off.
     mine = RangeReader(pool, plan_batch(pool, options)[0], options)
     pieces = mine.pieces()
-    values = [one.payLoadData for one in next(pieces).messages]
+    values = [one.stored for one in next(pieces).messages]
     thread = threading.Thread(target=restart)
     thread.start()
     try:
@@ -366,7 +366,7 @@ def test_a_batch_over_a_killed_broker_is_exact(
     assert found.keys() == {(n, len(str(n)) + 1 + size) for n in range(count)}
 
     for piece in pieces:
-        values += [one.payLoadData for one in piece.messages]
+        values += [one.stored for one in piece.messages]
     assert mine.reconnects >= 1
     numbers = [int(value.split()[0]) for value in values]
     pool.close()

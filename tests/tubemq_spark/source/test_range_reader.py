@@ -29,6 +29,7 @@ from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
     PartitionOccupiedError,
+    ProtocolError,
     ReadTimeoutError,
     ServerError,
 )
@@ -60,7 +61,7 @@ def read(
 ) -> list[bytes]:
     """Read entries ``[start, end)`` of a store."""
     return [
-        message.payLoadData
+        message.stored
         for piece in reader(
             server, start, end, partition_id, is_dense, **options
         ).pieces()
@@ -175,16 +176,16 @@ def test_faults_repeat_and_lose_nothing(dense: ScriptedServer, method: str, faul
     if method != "register":
         dense.script(method, passing, fault)
     one = reader(dense, 2, 19)
-    got = [m.payLoadData for piece in one.pieces() for m in piece.messages]
+    got = [m.stored for piece in one.pieces() for m in piece.messages]
     assert got == numbers(2, 19)
     assert one.reconnects >= 1
 
 
 def test_a_registration_that_is_gone_is_made_again(dense: ScriptedServer):
     pieces = reader(dense, 0, 20).pieces()
-    got = [m.payLoadData for m in next(pieces).messages]
+    got = [m.stored for m in next(pieces).messages]
     dense.forget_registrations()
-    got += [m.payLoadData for piece in pieces for m in piece.messages]
+    got += [m.stored for piece in pieces for m in piece.messages]
     assert got == numbers(0, 20)
 
 
@@ -213,7 +214,7 @@ def test_the_next_gets_are_under_way_and_no_others(
         dense.append("t", 0, b"%d" % number)
     found: list[bytes] = []
     for number, piece in enumerate(reader(dense, 0, end).pieces()):
-        found += [m.payLoadData for m in piece.messages]
+        found += [m.stored for m in piece.messages]
         await_gets(dense, number + 1 + ahead[number])
     assert found == numbers(0, end)
     await_true(lambda: dense.requests["unregister"] == 1, "the end")
@@ -235,7 +236,7 @@ def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
         dense.stores["t", 0].begin = 0
         before = dense.requests["get"]
         pieces = reader(dense, 0, 80, fail_on_data_loss=fails).pieces()
-        got = [m.payLoadData for m in next(pieces).messages]
+        got = [m.stored for m in next(pieces).messages]
         # The next ones are under way by then.
         await_gets(dense, before + 5)
         dense.stores["t", 0].begin = 53
@@ -243,7 +244,7 @@ def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
             with pytest.raises(DataLossError, match="asked for"):
                 list(pieces)
         else:
-            got += [m.payLoadData for piece in pieces for m in piece.messages]
+            got += [m.stored for piece in pieces for m in piece.messages]
             assert got == numbers(0, 50) + numbers(53, 80)
 
 
@@ -305,7 +306,7 @@ def test_an_occupied_partition_is_read_in_another_slot(dense: ScriptedServer):
     next(first)
     assert read(dense, 0, 20) == numbers(0, 20)
     assert {body.groupName for body in dense.seen["register"]} == {"g", "g-1"}
-    rest = [m.payLoadData for piece in first for m in piece.messages]
+    rest = [m.stored for piece in first for m in piece.messages]
     assert rest == numbers(10, 20)
 
 
@@ -506,11 +507,11 @@ def test_how_long_rows_are_looked_at_is_nobodys_silence(dense: ScriptedServer):
     """Neither of the clocks runs that say that a broker is gone, or silent."""
     client = replace(dense.options, operation_timeout_s=0.2)
     pieces = reader(dense, 0, 20, client=client, read_timeout_s=0.2).pieces()
-    got = [m.payLoadData for m in next(pieces).messages]
+    got = [m.stored for m in next(pieces).messages]
     rest(0.3)
     dense.script("get", refuse(404), refuse(404))
     dense.cut_all()
-    got += [m.payLoadData for piece in pieces for m in piece.messages]
+    got += [m.stored for piece in pieces for m in piece.messages]
     assert got == numbers(0, 20)
 
 
@@ -537,11 +538,11 @@ def test_a_reader_that_rests_keeps_its_registration(dense: ScriptedServer):
     """With the view that it registered for: without it brokers go back to memory."""
     for unflushed, priority in ((False, 1), (True, 303)):
         pieces = reader(dense, 0, 20, read_unflushed=unflushed).pieces()
-        got = [m.payLoadData for m in next(pieces).messages]
+        got = [m.stored for m in next(pieces).messages]
         beats(dense, 3)
         (owner,) = dense.owners.values()
         assert owner.priority == priority
-        got += [m.payLoadData for piece in pieces for m in piece.messages]
+        got += [m.stored for piece in pieces for m in piece.messages]
         assert got == numbers(0, 20)
         body = dense.seen["heartbeat"][-1]
         assert list(body.partitionInfo) == [f"{BROKER_ID}:{dense.address}#t:0"]
@@ -559,14 +560,14 @@ def test_a_registration_that_a_heartbeat_finds_gone_is_made_again():
                 server.append("t", 0, b"%d" % number)
             one = reader(server, 0, 30)
             pieces = one.pieces()
-            got = [m.payLoadData for m in next(pieces).messages]
+            got = [m.stored for m in next(pieces).messages]
             server.forget_registrations()
             beats(server, 1)
             await_bad_news(one)
             if is_taken:
                 other = reader(server, 0, 30).pieces()
                 next(other)
-            got += [m.payLoadData for piece in pieces for m in piece.messages]
+            got += [m.stored for piece in pieces for m in piece.messages]
             assert got == numbers(0, 30)
             assert one.reconnects == 1
 
@@ -590,7 +591,56 @@ def test_a_heartbeat_that_finds_another_owner_ends_this_attempt(dense: ScriptedS
 def test_a_heartbeat_that_fails_is_tried_again(dense: ScriptedServer, fault: Action):
     dense.script("heartbeat", fault, fault)
     pieces = reader(dense, 0, 20).pieces()
-    got = [m.payLoadData for m in next(pieces).messages]
+    got = [m.stored for m in next(pieces).messages]
     beats(dense, 4)
-    got += [m.payLoadData for piece in pieces for m in piece.messages]
+    got += [m.stored for piece in pieces for m in piece.messages]
     assert got == numbers(0, 20)
+
+
+# -- replies that are none -------------------------------------------------------------
+
+
+class Raw:
+    """Bytes that are sent in the place of a reply."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf has it
+        """Return them."""
+        return self._data
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\x22\x05a", "A GetMessageResponseB2C cannot be read"),
+        (b"\x10\xc8\x01\x22\x01x\x28\x00", "A GetMessageResponseB2C cannot be read"),
+        (b"\x10\xc8\x01\x1a\x01\xff", "A GetMessageResponseB2C"),
+        (b"", "The answer to get has no errCode"),
+        (b"\x10\xc8\x01", "The answer to get has no currOffset"),
+    ],
+)
+def test_a_get_that_is_answered_by_something_else_ends_the_connection(
+    dense: ScriptedServer, data: bytes, what: str
+):
+    connection = dense.pool.connection(dense.address)
+    dense.script(
+        "get", lambda session, n, method, _: session.answer(n, method, Raw(data))
+    )
+    with pytest.raises(ProtocolError, match=rf"From {dense.address}: {what}"):
+        read(dense, 0, 20)
+    assert not connection.is_open
+    assert read(dense, 0, 20) == numbers(0, 20)
+
+
+def test_a_reply_in_another_way_of_writing_is_read(dense: ScriptedServer):
+    """As a later broker might, with fields that nobody knows, and in a group."""
+
+    def add(session: Session, serial: int, method: int, body: Any) -> None:
+        reply = dense.act(body).SerializeToString()
+        odd = b"\x93\x03\x08\x01\x94\x03\xfa\x07\x03new"
+        session.answer(serial, method, Raw(odd + reply))
+
+    dense.script("get", add, add)
+    assert read(dense, 0, 20) == numbers(0, 20)

@@ -392,7 +392,7 @@ def test_a_hole_is_not_explained_by_a_master_that_does_not_know_the_partition(
 def rows_of(server: ScriptedServer, task: ReadTask, **options: Any) -> list[bytes]:
     chosen = replace(ReadOptions(server.options, ("t",), group="g"), **options)
     return [
-        one.payLoadData
+        one.stored
         for piece in RangeReader(server.pool, task, chosen).pieces()
         for one in piece.messages
     ]

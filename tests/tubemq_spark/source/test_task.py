@@ -12,6 +12,7 @@ import pytest
 from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import BROKER_ID, ENTRY, ScriptedServer, cut
 from tubemq_spark.client.brokers import shared_pool
+from tubemq_spark.loops.messages import KERNEL
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask
 from tubemq_spark.source.ranges import PartitionRange
@@ -49,7 +50,7 @@ def test_a_task_says_what_it_did(
         one.getMessage() for one in caplog.records if one.name == "tubemq_spark.spark"
     ]
     assert line.startswith("t/1:0 [0, 560): 20 rows, 30 bytes read in ")
-    assert line.endswith("; 1 reconnects")
+    assert line.endswith(f"; 1 reconnects; kernel: {KERNEL}")
 
 
 def test_a_task_that_is_given_up_lets_go_of_its_partition(server: ScriptedServer):

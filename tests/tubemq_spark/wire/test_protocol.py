@@ -18,11 +18,13 @@ from tubemq_spark.wire import messages
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored
 from tubemq_spark.wire.frames import FrameReader, encode_frame
+from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.protocol import ClientProtocol, Event, Reply, Thrown
 from tubemq_spark.wire.rpc import Failure, parse
 
 SEND = messages.send("p1", "filt", 0, Stored(b"hi", 0))
 GET = messages.get("c1", "g1", "filt", 0)
+COMMIT = messages.commit("c1", "g1", "filt", 0)
 
 
 def delimited(*parts: Any) -> bytes:
@@ -129,13 +131,13 @@ def test_the_reply_of_another_method_is_an_error():
 
 def test_a_reply_without_what_is_relied_on_is_an_error():
     for body in (
-        pb.GetMessageResponseB2C(success=True),
-        pb.GetMessageResponseB2C(success=True, errCode=200),
+        pb.CommitOffsetResponseB2C(success=True),
+        pb.CommitOffsetResponseB2C(success=True, errCode=200),
     ):
         protocol = ClientProtocol()
-        protocol.request(GET, 1000, deadline=9.0)
+        protocol.request(COMMIT, 1000, deadline=9.0)
         with pytest.raises(ProtocolError, match=r"has no (errCode|currOffset)"):
-            list(protocol.receive_data(answer(1, body, method=17)))
+            list(protocol.receive_data(answer(1, body, method=18)))
 
 
 def test_a_captured_refusal_is_a_reply():
@@ -143,8 +145,8 @@ def test_a_captured_refusal_is_a_reply():
     protocol.request(GET, 1000, deadline=9.0)
     (event,) = protocol.receive_data(golden.NOTHING_TO_GET)
     assert isinstance(event, Reply)
-    body: Any = event.body
-    assert (body.errCode, body.currOffset) == (404, -1)
+    got = read_got(event.body)
+    assert (got.head.errCode, got.head.currOffset, len(got.messages)) == (404, -1, 0)
 
 
 @given(st.data())
