@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pulsar_spark.client import connect
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source import task
 from pulsar_spark.source.ranges import TopicRange
@@ -151,7 +151,7 @@ def read(frames: Sequence[bytes], rows: int, schema: pa.Schema) -> None:
     """
     options = parse_read_options({"service.url": URL, "topic": TOPIC})
     end = MessageId(LEDGER, len(frames) - 1)
-    range_ = TopicRange(TOPIC, EARLIEST, end)
+    range_ = TopicRange(TOPIC, MessageId(LEDGER, 0), end)
     pool = ConnectionPool(options.client)
 
     def open_transport(*_: object, **__: object) -> Replay:
