@@ -76,7 +76,8 @@ def test_the_broker_gave_its_topics_away(
     assert 1 <= len(lookups) < len(names)
 
 
-@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.matrix
+@pytest.mark.parametrize("kill", [False, True])
 def test_the_broker_was_restarted(
     broker: Any, planned: tuple[PulsarReader, list[Any]], kill: bool
 ) -> None:

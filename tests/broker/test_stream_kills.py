@@ -360,6 +360,7 @@ def held(
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_killed_in_the_first_batch(
     held: Held, service_url: str, admin: Admin, spark: SparkSession
 ) -> None:
@@ -484,6 +485,7 @@ def test_killed_before_the_first_batch(
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_killed_in_mid_batch(held: Held, admin: Admin, spark: SparkSession) -> None:
     """The backlog is what was not committed, and a restart reads just that."""
     query, topic = held.mid, held.mid.options["topic"]

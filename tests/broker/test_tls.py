@@ -258,6 +258,7 @@ def test_links_that_break(site: Site, topic: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_a_stream_goes_on_with_renewed_certificates(
     site: Site, topic: str, admin: Admin, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -467,6 +467,7 @@ def test_a_zombie_outlives_the_memory_of_its_abort(lab: Lab) -> None:
 # -- a broker that dies ----------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_crash(lab: Lab) -> None:
     """Open transactions survive it, to be ended or to expire; what was ended stays so.
 

@@ -67,7 +67,7 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
     [
         ("", 1, 1_500),
         pytest.param("", 2, 20_000, marks=pytest.mark.matrix),
-        ("expiry", 1, 20_000),
+        pytest.param("expiry", 1, 20_000, marks=pytest.mark.matrix),
         ("reply", 1, 7_000),
         pytest.param("twice error", 1, 90_000, marks=LONG),
         ("twice error speculation", 0, 200),
