@@ -2,7 +2,7 @@
 # Everything runs in a virtual environment that this file makes itself.
 # PYTHON=python3.12 make test    chooses the interpreter for it.
 # MINUTES=60 FRAMES=100000 SEED=7 make soak  chooses how much of it, and where chance begins.
-# PROCESSES=2 make test  chooses how many share the tests; each has its own broker and Spark.
+# PROCESSES=4 make test  chooses how many share the tests; each has its own broker and Spark.
 # PYTHONS=python3.13 make test-matrix   names the other interpreters.
 # ARGS="-k frames -x" make test-fast    passes options to pytest, and to the others.
 # ARGS=--until=$(($(date +%s) + 1200)) make soak    begins no test after 20 minutes.
@@ -13,7 +13,7 @@ ARGS ?=
 MINUTES ?= 10
 FRAMES ?= 1000000
 SEED ?= 1
-PROCESSES ?= 4
+PROCESSES ?= 3
 PYTHONS ?=
 
 BIN := $(VENV)/bin
