@@ -43,22 +43,14 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import hypothesis
 import pytest
 
+from tests.support import kernels
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from tests.mutants.mutators import Mutant
 
 ROOT = Path(__file__).parents[2]
-_KERNEL = (
-    "pulsar_spark.loops.avro",
-    "pulsar_spark.loops.avro_write",
-    "pulsar_spark.loops.deliveries",
-    "pulsar_spark.loops.messages",
-    "pulsar_spark.loops.protobuf_values",
-    "pulsar_spark.loops.sends",
-    "tubemq_spark.loops.chunks",
-    "tubemq_spark.loops.messages",
-)
 
 #: Each test is given this many times the CPU time that it takes without a mutant and
 #: with its lines counted, and some more, which is what the imports are given. Only
@@ -372,7 +364,6 @@ class _OnStage:
         """Answer until nothing more is asked."""
         items = {item.nodeid: item for item in session.items}
         if self._finder.is_of_kernel:
-            kernels = importlib.import_module("tests.support.kernels")
             for name in kernels.MODULES:
                 kernels.load("python", name)  # before any test does
         gc.collect()
@@ -486,7 +477,6 @@ def _limit_cpu(usual: float, more: float = _MORE_S) -> None:
 
 
 def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
-    kernels = importlib.import_module("tests.support.kernels")
     load_as_it_is = kernels.load
 
     @functools.cache
@@ -500,8 +490,8 @@ def _only_the_kernel_in_python(finder: _Finder, mutated: str) -> None:
             return load_mutant()
         return load_as_it_is(form, name)
 
-    kernels.FORMS = ("python",)  # type: ignore[attr-defined]
-    kernels.load = load  # type: ignore[attr-defined]
+    kernels.FORMS = ("python",)  # type: ignore[assignment]
+    kernels.load = load  # type: ignore[assignment]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -511,7 +501,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._target = target
         self._code = compile(tree, str(target.path), "exec")
         self.given: list[types.ModuleType] = []
-        self.is_of_kernel = target.name in _KERNEL
+        self.is_of_kernel = target.name in kernels.MODULES
 
     def find_spec(
         self, name: str, path: object, target: object = None

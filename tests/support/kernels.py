@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import functools
 import hashlib
@@ -20,16 +21,19 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-MODULES = (
-    "pulsar_spark.loops.avro",
-    "pulsar_spark.loops.avro_write",
-    "pulsar_spark.loops.deliveries",
-    "pulsar_spark.loops.messages",
-    "pulsar_spark.loops.protobuf_values",
-    "pulsar_spark.loops.sends",
-    "tubemq_spark.loops.chunks",
-    "tubemq_spark.loops.messages",
-)
+
+
+def _compiled_modules() -> tuple[str, ...]:
+    """What setup.py calls so; it cannot be imported without that it runs."""
+    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="MODULES")], value=value):
+                return tuple(ast.literal_eval(value))
+    raise AssertionError("setup.py does not say which modules it compiles")
+
+
+#: The modules of the kernel.
+MODULES = _compiled_modules()
 _PACKAGES = ("pulsar_spark", "spark_topics", "tubemq_spark")
 BUILT = ROOT / "build" / "kernels"
 _SUFFIX = f"{sys.implementation.cache_tag}*.so"
