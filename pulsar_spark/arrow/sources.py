@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.runs import Messages, Run
 from pulsar_spark.arrow.schema import TIMESTAMP
 from pulsar_spark.wire.entries import Entry, EntryRun
+from spark_topics.arrow.repeated import Repeated
 
 #: How Pulsar keeps times.
 PULSAR_TIME = pa.timestamp("ms", tz="UTC")
@@ -154,14 +155,11 @@ class _ConstantCollector(Collector):
 
     def __init__(self, type_: pa.DataType, value: Any):
         super().__init__(type_)
-        self._scalar = pa.scalar(value, type_)
-        self._repeated = pa.repeat(self._scalar, 0)
+        self._repeated = Repeated(pa.scalar(value, type_))
 
     def array(self, rows: int, messages: Messages) -> pa.Array:
         del messages
-        if rows > len(self._repeated):  # kept: most RecordBatches are of one size
-            self._repeated = pa.repeat(self._scalar, rows)
-        return self._repeated.slice(0, rows)
+        return self._repeated.rows(rows)
 
 
 @dataclass(frozen=True)

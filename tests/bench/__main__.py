@@ -228,7 +228,7 @@ def _hops(text: str) -> list[str]:
 
 def machine() -> dict[str, str]:
     """What this run runs on, by name."""
-    packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "lz4")
+    packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "isal", "lz4")
     return {
         "pulsar-spark": __version__,
         "kernel": kernel,

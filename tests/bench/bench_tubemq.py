@@ -11,7 +11,6 @@ import contextlib
 import tempfile
 import time
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +37,8 @@ from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.task import read_task
 from tubemq_spark.wire import messages
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import Body, checksum, encode_body
+from tubemq_spark.wire.attributes import Body, encode_body
+from tubemq_spark.wire.checksums import checksum, crc32
 from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.metadata import Partition
 
@@ -140,7 +140,7 @@ def _reply(kind: _Kind, rows: int) -> bytes:
 def _decode(data: bytes, decoder: Decoder, times: int) -> None:
     for _ in range(times):
         some = read_got(memoryview(data)).messages
-        assert some.first_damaged(zlib.crc32) < 0
+        assert some.first_damaged(crc32) < 0
         decoder.decode(some, 0)
 
 

@@ -16,6 +16,7 @@ LAYERS = {
     "wire": Layer(
         ("errors", "protobuf", "loops", "loops.memory"), ("google",), NETWORK + CLOCK
     ),
+    "wire.checksums": Layer(("loops",), ("isal",), NETWORK + CLOCK),
     "wire.tubemq_pb2": Layer((), ("google",), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(("errors", "system", "wire.metadata"), (), NETWORK + CLOCK),

@@ -24,7 +24,8 @@ from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.errors import ProtocolError
 from tubemq_spark.options.client import ClientOptions
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import Stored, checksum
+from tubemq_spark.wire.attributes import Stored
+from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.frames import FrameReader, encode_frame
 from tubemq_spark.wire.metadata import STORE_STEP
 from tubemq_spark.wire.rpc import parse

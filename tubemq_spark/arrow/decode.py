@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_topics.arrow.repeated import Repeated
 from spark_topics.arrow.types import ARROW_TYPES
 from tubemq_spark import columns
 from tubemq_spark.errors import CorruptMessageError, ProtocolError
@@ -22,6 +23,14 @@ TYPES = {name: ARROW_TYPES[read.type] for name, read in columns.READ.items()}
 
 #: Columns for which attributes have to be looked at.
 _OF_ATTRIBUTES = {columns.MSG_TYPE, columns.MSG_TIME, columns.ATTRIBUTES}
+
+#: What a column says of a message that has nothing for it.
+_NOTHING: dict[str, Any] = {
+    columns.MSG_TYPE: None,
+    columns.MSG_TIME: None,
+    columns.ATTRIBUTES: [],
+    columns.OFFSET: None,
+}
 
 
 class _Rows(NamedTuple):
@@ -43,32 +52,26 @@ class _Rows(NamedTuple):
             nulls,
         )
 
-    def texts(self, name: str, bounds: Any) -> pa.Array:
-        """Return a column of what attributes say."""
-        if not self.messages.has_attributes:
-            return pa.nulls(len(self), TYPES[name])
-        return self.bytes(TYPES[name], bounds, len(self))
-
     def maps(self) -> pa.Array:
-        """Return the column of the other attributes."""
+        """Return the column of the other attributes, where any message has some."""
         some = self.messages
-        if some.has_attributes:
-            ends = _numbers(pa.int32(), some.pair_ends, len(self) + 1)
-        else:
-            ends = pa.repeat(pa.scalar(0, pa.int32()), len(self) + 1)
         return pa.MapArray.from_arrays(
-            ends,
+            _numbers(pa.int32(), some.pair_ends, len(self) + 1),
             self.bytes(pa.string(), some.names, some.pairs),
             self.bytes(pa.string(), some.texts, some.pairs),
         )
 
     def offsets(self) -> pa.Array:
         """Return the column of the offsets, where each follows the one before."""
-        count, type_ = len(self), TYPES[columns.OFFSET]
-        if self.first_offset is None:
-            return pa.nulls(count, type_)
-        offsets = progression(self.first_offset, ENTRY_BYTES, count, _allocate)
-        return _numbers(type_, offsets, count)
+        assert self.first_offset is not None
+        offsets = progression(self.first_offset, ENTRY_BYTES, len(self), _allocate)
+        return _numbers(TYPES[columns.OFFSET], offsets, len(self))
+
+    def lacks(self, name: str) -> bool:
+        """Return whether none of them has anything in a column."""
+        if name == columns.OFFSET:
+            return self.first_offset is None
+        return name in _OF_ATTRIBUTES and not self.messages.has_attributes
 
 
 class Decoder:
@@ -85,6 +88,15 @@ class Decoder:
     ) -> None:
         self._schema = schema
         self._partition = partition
+        self._same = {
+            name: Repeated(pa.scalar(value, TYPES[name]))
+            for name, value in {
+                columns.TOPIC: partition.topic,
+                columns.BROKER: partition.broker_id,
+                columns.PARTITION: partition.partition_id,
+                **_NOTHING,
+            }.items()
+        }
         self._filters = pa.array(filters, TYPES[columns.MSG_TYPE]) if filters else None
         self._wants_attributes = bool(filters) or not _OF_ATTRIBUTES.isdisjoint(
             schema.names
@@ -109,7 +121,7 @@ class Decoder:
         arrays = [self._column(field.name, rows) for field in self._schema]
         if self._filters is None:
             return self._batch(arrays, len(rows))
-        types = rows.texts(columns.MSG_TYPE, messages.types)
+        types = self._column(columns.MSG_TYPE, rows)
         is_wanted = pc.is_in(types, value_set=self._filters)
         return self._batch(
             [one.filter(is_wanted) for one in arrays], is_wanted.true_count
@@ -133,15 +145,9 @@ class Decoder:
         )
 
     def _column(self, name: str, rows: _Rows) -> pa.Array:
-        made = _OF_ROWS.get(name)
-        if made is not None:
-            return made(rows)
-        value: Any = {
-            columns.TOPIC: self._partition.topic,
-            columns.BROKER: self._partition.broker_id,
-            columns.PARTITION: self._partition.partition_id,
-        }[name]
-        return pa.repeat(pa.scalar(value, TYPES[name]), len(rows))
+        if name not in _OF_ROWS or rows.lacks(name):
+            return self._same[name].rows(len(rows))
+        return _OF_ROWS[name](rows)
 
 
 def _allocate(size: int) -> memoryview:
@@ -157,8 +163,12 @@ _OF_ROWS: dict[str, Callable[[_Rows], pa.Array]] = {
     columns.VALUE: lambda rows: rows.bytes(
         TYPES[columns.VALUE], rows.messages.values, len(rows)
     ),
-    columns.MSG_TYPE: lambda rows: rows.texts(columns.MSG_TYPE, rows.messages.types),
-    columns.MSG_TIME: lambda rows: rows.texts(columns.MSG_TIME, rows.messages.times),
+    columns.MSG_TYPE: lambda rows: rows.bytes(
+        TYPES[columns.MSG_TYPE], rows.messages.types, len(rows)
+    ),
+    columns.MSG_TIME: lambda rows: rows.bytes(
+        TYPES[columns.MSG_TIME], rows.messages.times, len(rows)
+    ),
     columns.ATTRIBUTES: _Rows.maps,
     columns.MESSAGE_ID: lambda rows: _numbers(
         TYPES[columns.MESSAGE_ID], rows.messages.ids, len(rows)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import functools
 import time
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,6 +46,7 @@ from tubemq_spark.source.discovery import is_alone, priority_of
 from tubemq_spark.source.ranges import Edges, loss, report
 from tubemq_spark.source.registrar import Registrar
 from tubemq_spark.wire import codes
+from tubemq_spark.wire.checksums import crc32
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
 
 #: Gets that are under way while one is looked at: enough that the broker does not wait
@@ -360,7 +360,7 @@ class RangeReader:
 
     def _check(self, messages: MessageTable) -> None:
         """See that no message is damaged."""
-        damaged = messages.first_damaged(zlib.crc32)
+        damaged = messages.first_damaged(crc32)
         if damaged >= 0:
             raise CorruptMessageError(
                 "its checksum is wrong.",

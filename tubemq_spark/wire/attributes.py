@@ -19,12 +19,11 @@ Source: InLong 2.4, Message and MessageFlagUtils.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tubemq_spark.errors import ProtocolError
-from tubemq_spark.loops.messages import CHECKSUM_MASK, HAS_ATTRIBUTES
+from tubemq_spark.loops.messages import HAS_ATTRIBUTES
 
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
@@ -59,11 +58,6 @@ class Body(NamedTuple):
     msg_type: str | None = None
     msg_time: str | None = None
     attributes: Mapping[str, str] = {}
-
-
-def checksum(data: bytes) -> int:
-    """Return the checksum of stored bytes: a CRC-32 without its highest bit."""
-    return zlib.crc32(data) & CHECKSUM_MASK
 
 
 def attributes_problem(

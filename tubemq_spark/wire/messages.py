@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import Stored, checksum
+from tubemq_spark.wire.attributes import Stored
+from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.rpc import Service
 
 ReplyT = TypeVar("ReplyT", bound="Message | memoryview")

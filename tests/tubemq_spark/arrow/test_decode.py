@@ -13,7 +13,8 @@ from tubemq_spark import columns
 from tubemq_spark.arrow.decode import TYPES, Decoder
 from tubemq_spark.errors import CorruptMessageError
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import Body, Stored, checksum, encode_body
+from tubemq_spark.wire.attributes import Body, Stored, encode_body
+from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.metadata import Partition
 

@@ -17,7 +17,8 @@ from tests.support import kernels
 from tubemq_spark.errors import ProtocolError
 from tubemq_spark.loops.messages import KERNEL, MessageTable, OddReplyError
 from tubemq_spark.wire import tubemq_pb2 as pb
-from tubemq_spark.wire.attributes import checksum, decode_body
+from tubemq_spark.wire.attributes import decode_body
+from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.gets import read_got
 from tubemq_spark.wire.rpc import parse
 

@@ -11,7 +11,6 @@ from tubemq_spark.errors import ProtocolError
 from tubemq_spark.wire.attributes import (
     Body,
     Stored,
-    checksum,
     decode_body,
     encode_body,
 )
@@ -117,7 +116,3 @@ def test_garbage_is_a_body_or_an_error(data: bytes, flag: int):
         assert flag & 1
     else:
         assert data.endswith(body.value)
-
-
-def test_the_checksum_of_a_captured_message():
-    assert checksum(b"hi") == 1486039724
