@@ -86,6 +86,10 @@ SETTINGS: Mapping[str, str] = {
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # Two topics of a namespace that recover from its one reader of snapshots may both
+    # see the same last one: who does not get it waits 30 s, and its topic does not
+    # answer meanwhile.
+    "numTransactionReplayThreadPoolSize": "1",
     # On, as in production: a reader that creates topics by accident must be caught.
     "allowAutoTopicCreation": "true",
     # Nothing may vanish while a test looks away.
