@@ -11,6 +11,7 @@ from __future__ import annotations
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 
 
@@ -33,6 +34,7 @@ def reaches(
 
     Raises:
         TopicNotFoundError: It does not exist.
+        ReadTimeoutError: Nothing comes for ``poll_timeout_s``, though there is some.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
 
@@ -55,4 +57,11 @@ def reaches(
         return False
     with EntryReader(pool, topic_partition, EARLIEST, settings) as compacted:
         first = compacted.receive(settings.poll_timeout_s)
-        return first is not None and first.position <= end.position
+    if first is None:
+        raise ReadTimeoutError(
+            f"{topic_partition} delivered nothing of what compaction has kept for "
+            f"{settings.poll_timeout_s:g} s (`pollTimeoutMs`), though there are rows. "
+            "Look at the broker's log, or raise `pollTimeoutMs`.",
+            topic_partition=topic_partition,
+        )
+    return first.position <= end.position

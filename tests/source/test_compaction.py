@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.source.compaction import reaches
 from tests.support.ranged import TOPIC, place
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     numbered,
+    silence,
     then_moves,
     usual,
 )
@@ -59,6 +61,18 @@ def test_what_compaction_has_kept(
     scripted.add_topic(TOPIC, numbered(3, 1))
     scripted.script("GET_LAST_MESSAGE_ID", trimmed)
     assert reaches(pool, TOPIC, end, SETTINGS) == found
+
+
+def test_what_is_kept_does_not_come(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """A slow broker has lost nothing."""
+    scripted.add_topic(TOPIC, numbered(3, 1))
+    scripted.script("GET_LAST_MESSAGE_ID", trimmed)
+    scripted.script("FLOW", *[silence] * 10)
+    settings = reader_settings(read_compacted=True, poll_timeout_s=0.5)
+    with pytest.raises(ReadTimeoutError, match=r"0.5 s \(`pollTimeoutMs`\), though"):
+        reaches(pool, TOPIC, place(2), settings)
 
 
 def test_nothing_is_kept(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
