@@ -96,6 +96,7 @@ test-fast: $(STAMP) ## The tests that need no broker
 test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (ARGS=--save)
 	$(PYTEST) -m matrix $(filter-out --save,$(ARGS))
 	PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.matrix $(ARGS)
+	$(if $(findstring --save,$(ARGS)),$(BIN)/python -m tests.support.docs)
 	@for python in $$(PYTHONS="$(PYTHONS)" $(BIN)/python -m tests.support.pythons $(ARGS)); do \
 		venv=build/venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 		$(MAKE) test-fast PYTHON=$$python VENV=$$venv \
