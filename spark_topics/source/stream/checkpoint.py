@@ -29,6 +29,7 @@ Where a query has more to keep, that class is a dataclass with further fields, w
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -67,7 +68,8 @@ class Offset(Generic[P]):
         """Return the offset as Spark keeps it."""
         raise NotImplementedError
 
-    @property
+    # Found once: each topic partition asks, and the answer is about all of them.
+    @functools.cached_property
     def is_start_of_query(self) -> bool:
         """Whether a query starts here, or has read nothing since."""
         return self.start_after == self.last_read

@@ -106,3 +106,25 @@ def test_what_a_micro_batch_reads() -> None:
         ("c", 1, 2),
         ("d", -1, 0),
     ]
+
+
+class _Counted(dict[str, Offset]):
+    """Positions that count how often all of them are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).compared += 1
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_all_positions_are_compared_once() -> None:
+    """Not for each topic partition: of thousands that took a minute."""
+    positions = {f"t/{n}": Offset(3) for n in range(100)}
+    start = NumberOffset(positions, _Counted(positions))
+    end = NumberOffset({name: Offset(5) for name in positions})
+    assert len(batch_spans(start, end, Offset(-1))) == len(positions)
+    assert all(start.is_new(name) for name in positions)
+    assert _Counted.compared == 1
