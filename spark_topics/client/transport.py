@@ -71,6 +71,38 @@ class Transport(Protocol):
         """Free the socket, silently. Only when no other thread is inside."""
 
 
+class _Waits:
+    """A socket that never blocks, and the waits for it.
+
+    Reading and writing happen in different threads with different limits, and a socket
+    object has but one timeout: so each waits on its own.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(sock, select.POLLOUT)
+
+    def until_readable(self, timeout_s: float) -> bool:
+        """Return whether there is something to receive, or an end, within that time."""
+        return bool(self._readable.poll(timeout_s * 1000))
+
+    def send_all(self, data: bytes) -> None:
+        """Send all of it. Raises TimeoutError or another OSError."""
+        left = memoryview(data)
+        deadline = time.monotonic() + SEND_TIMEOUT_S
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except BlockingIOError:
+                rest_s = deadline - time.monotonic()
+                if rest_s <= 0 or not self._writable.poll(rest_s * 1000):
+                    raise TimeoutError("timed out") from None
+
+
 class TcpTransport:
     """A plain TCP connection.
 
@@ -86,27 +118,31 @@ class TcpTransport:
         self._peer = peer
         self._network = network
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Reading and writing happen in different threads with different limits, and
-        # a socket object has but one timeout: so the receiver waits in poll.
-        sock.settimeout(SEND_TIMEOUT_S)
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
+        self._waits = _Waits(sock)
 
     def send(self, data: bytes) -> None:
         """See `Transport`."""
         with _as_transport_error(self._peer, self._network):
-            self._socket.sendall(data)
+            self._waits.send_all(data)
 
     def receive(self, buffer: memoryview, timeout_s: float) -> int:
         """See `Transport`."""
         with _as_transport_error(self._peer, self._network):
-            if not self._readable.poll(timeout_s * 1000):
-                return 0
-            size = self._socket.recv_into(buffer)
+            size = self._receive_now(buffer)  # most often there is more
+            if size is None and self._waits.until_readable(timeout_s):
+                size = self._receive_now(buffer)
+        if size is None:
+            return 0
         if not size:
             raise _closed(self._peer, self._network)
         self.is_heard = True
         return size
+
+    def _receive_now(self, buffer: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(buffer)
+        except BlockingIOError:
+            return None
 
     def shutdown(self) -> None:
         """End both directions; other threads inside come back."""
@@ -155,14 +191,10 @@ class TlsTransport:
         )
         self._error: TransportError | None = None  # why reading has ended
         self._shake_hands(timeout_s)
-        sock.setblocking(False)
+        self._waits = _Waits(sock)
         self._ssl_lock = threading.Lock()  # held for a call of OpenSSL, never to wait
         self._send_lock = threading.Lock()  # records must go out in their order
         self._receive_lock = threading.Lock()  # they come in their order
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
-        self._writable = select.poll()
-        self._writable.register(sock, select.POLLOUT)
 
     def _shake_hands(self, timeout_s: float) -> None:
         try:
@@ -247,16 +279,8 @@ class TlsTransport:
             raise self._error
 
     def _send_sealed(self, sealed: bytes) -> None:
-        left = memoryview(sealed)
-        deadline = time.monotonic() + SEND_TIMEOUT_S
         with _as_transport_error(self._peer, self._network):
-            while left:
-                try:
-                    left = left[self._socket.send(left) :]
-                except BlockingIOError:
-                    rest_s = deadline - time.monotonic()
-                    if rest_s <= 0 or not self._writable.poll(rest_s * 1000):
-                        raise TimeoutError("timed out") from None
+            self._waits.send_all(sealed)
 
     def _send_rest(self) -> None:
         """Send what reading had to answer, such as new keys, unless a sender will."""
@@ -311,7 +335,7 @@ class TlsTransport:
         """Wait for more, and return whether there may be some."""
         with _as_transport_error(self._peer, self._network):
             rest_s = max(0.0, deadline - time.monotonic())
-            if not self._readable.poll(rest_s * 1000):
+            if not self._waits.until_readable(rest_s):
                 return False
             try:
                 buffer = _spare.pop()  # in one step: no other thread has it now

@@ -26,7 +26,7 @@ from tubemq_spark.wire.rpc import Failure, decode_reply, encode_request
 _BUFFER_BYTES = 1 << 20
 _TIMEOUT_MS = 60_000
 
-_GETS = 4
+_GETS = 8
 
 
 def drain(ranges: Sequence[PartitionRange]) -> float:

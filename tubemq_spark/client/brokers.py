@@ -215,12 +215,15 @@ class Consumer:
         return _registered(reply, subject)
 
     def prefetch(self, gets: int = 1) -> None:
-        """See that so many gets are under way, whose answers `fetch` returns."""
-        if (missing := gets - len(self._asked)) <= 0:
+        """See that about so many gets are under way, whose answers `fetch` returns.
+
+        They are sent some at a time, when half of them are left.
+        """
+        if len(self._asked) > gets // 2:
             return
         self.used_at = time.monotonic()
         # A commit tells where the get before it ended, which nothing else does.
-        calls = self._connection.call_all([*self._pair] * missing)
+        calls = self._connection.call_all([*self._pair] * (gets - len(self._asked)))
         self._asked += map(_Asked, calls[::2], calls[1::2])
 
     def fetch(self) -> Fetched:

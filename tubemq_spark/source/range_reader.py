@@ -49,9 +49,10 @@ from tubemq_spark.wire import codes
 from tubemq_spark.wire.checksums import crc32
 from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
 
-#: Gets that are under way while one is looked at: enough that the broker does not wait
-#: for us. They bring about so many bytes together, or one larger message.
-_GETS_AHEAD = 4
+#: Gets that are under way while one is looked at, or half as many: enough that the
+#: broker does not wait for us. They bring about so many bytes together, or one larger
+#: message.
+_GETS_AHEAD = 8
 _BYTES_AHEAD = 4 * 1024 * 1024
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0

@@ -415,7 +415,7 @@ class TestTls:
         monkeypatch.setattr(module, "_LAST_WORD_S", 60.0 if last else 0.01)
         transport, peer = tls_ends
         assert isinstance(transport, module.TlsTransport)
-        readable, sock = transport._readable, transport._socket
+        readable = transport._waits._readable
         waits = threading.Event()
 
         class Readable:
@@ -424,15 +424,13 @@ class TestTls:
                 return readable.poll(timeout)  # refuses a second thread
 
         class Cut:
-            recv_into, shutdown, close = sock.recv_into, sock.shutdown, sock.close
-
             def send(self, _: bytes) -> int:
                 with socket.socket(fileno=os.dup(peer.fileno())) as raw:
                     raw.sendall(last)
                 raise ConnectionResetError
 
-        monkeypatch.setattr(transport, "_readable", Readable())
-        monkeypatch.setattr(transport, "_socket", Cut())
+        monkeypatch.setattr(transport._waits, "_readable", Readable())
+        monkeypatch.setattr(transport._waits, "_socket", Cut())
         with ThreadPoolExecutor(1) as executor:
             reader = executor.submit(transport.receive, memoryview(bytearray(9)), 60)
             assert waits.wait(60)

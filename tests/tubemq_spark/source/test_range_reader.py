@@ -204,13 +204,19 @@ def await_gets(server: ScriptedServer, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("end", "ahead"),
-    [(10, [0]), (11, [1, 0]), (25, [2, 1, 0]), (60, [4, 4, 3, 2, 1, 0])],
+    [
+        (10, [0]),
+        (11, [1, 0]),
+        (25, [2, 1, 0]),
+        (60, [5, 4, 3, 2, 1, 0]),
+        (150, [8, 7, 6, 5, 8, 7, 6, 5, 4, 3, 4, 3, 2, 1, 0]),
+    ],
 )
 def test_the_next_gets_are_under_way_and_no_others(
     dense: ScriptedServer, end: int, ahead: list[int]
 ):
-    """Four while the messages of one are looked at, and none beyond the range."""
-    for number in range(20, 80):
+    """Four to eight while one is looked at, some at a time; none beyond the range."""
+    for number in range(20, 150):
         dense.append("t", 0, b"%d" % number)
     found: list[bytes] = []
     for number, piece in enumerate(reader(dense, 0, end).pieces()):
@@ -230,22 +236,22 @@ def test_one_get_is_under_way_where_messages_are_large(dense: ScriptedServer):
 
 
 def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
-    for number in range(20, 80):
+    for number in range(20, 150):
         dense.append("t", 0, b"%d" % number)
     for fails in (True, False):
         dense.stores["t", 0].begin = 0
         before = dense.requests["get"]
-        pieces = reader(dense, 0, 80, fail_on_data_loss=fails).pieces()
+        pieces = reader(dense, 0, 150, fail_on_data_loss=fails).pieces()
         got = [m.stored for m in next(pieces).messages]
         # The next ones are under way by then.
-        await_gets(dense, before + 5)
-        dense.stores["t", 0].begin = 53
+        await_gets(dense, before + 9)
+        dense.stores["t", 0].begin = 93
         if fails:
             with pytest.raises(DataLossError, match="asked for"):
                 list(pieces)
         else:
             got += [m.stored for piece in pieces for m in piece.messages]
-            assert got == numbers(0, 50) + numbers(53, 80)
+            assert got == numbers(0, 90) + numbers(93, 150)
 
 
 def test_a_log_that_was_rolled_back_is_a_loss(dense: ScriptedServer):
