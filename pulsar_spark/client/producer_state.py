@@ -55,8 +55,10 @@ from pulsar_spark.wire.protocol import SendRefused
 _MAX_DAMAGED = 3
 
 #: How long a broker must go on saying that a topic has ended before that counts, in
-#: seconds.
-_ENDING_S = 15.0
+#: seconds. Between the two things that a migration changes lies one write to the store
+#: of the metadata, so this is ample; where a topic has ended for good, a job waits for
+#: its error so long.
+_ENDING_S = 5.0
 
 #: An attachment that lasted this long, in seconds, worked: its end is a new problem,
 #: not the last one again.
@@ -355,8 +357,10 @@ class TopicProducer:
         A broker whose cluster is being migrated ends a topic a moment before it says,
         to those that attach, where it went.
         """
-        since = self.trouble.ended_at
-        is_new = since is not None and time.monotonic() - since < _ENDING_S
+        now = time.monotonic()
+        if self.trouble.ended_at is None:
+            self.trouble.ended_at = now
+        is_new = now - self.trouble.ended_at < _ENDING_S
         return error.saying(error.message, retriable=is_new)
 
     def not_attached(self) -> None:
@@ -531,8 +535,6 @@ class Attachment:
                 is_bearable = producer.trouble.damages <= _MAX_DAMAGED
                 error = error.saying(error.message, retriable=is_bearable)
             elif refusal.code == TERMINATED:
-                if producer.trouble.ended_at is None:
-                    producer.trouble.ended_at = time.monotonic()
                 error = producer.doubted_end(error)
             if error.retriable:
                 self._broke(error)

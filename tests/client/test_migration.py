@@ -120,6 +120,20 @@ class TestProducers:
         assert not stored(scripted)
         assert stored(there) == [b"a"]
 
+    @pytest.mark.parametrize("resend", [Resend.ALWAYS, Resend.IF_DEDUPLICATED])
+    def test_it_ends_before_the_first_entry(
+        self, resend: Resend, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """So it may for a job's log of commits: its error has to say where it went."""
+        ended = "TopicTerminatedError"
+        moved = migrated("pulsar://green:6650")
+        scripted.script("PRODUCER", refuse(ended), refuse(ended), moved)
+        with (
+            Producers(pool, ProducerSettings(name="p", resend=resend)) as producers,
+            pytest.raises(TopicMigratedError, match="green:6650"),
+        ):
+            producers.open([TOPIC])
+
     def test_a_topic_that_has_ended(
         self,
         scripted: ScriptedBroker,

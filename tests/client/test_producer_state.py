@@ -214,7 +214,7 @@ def test_the_end_of_a_topic(
         attachment.refused(*refusal("TopicTerminatedError"))
         attachment.refused(*refusal("TopicTerminatedError", 1))
         assert producer.state is State.BROKEN
-        clock.now += 7
+        clock.now += 2
     assert shared.fatal is None
     attach(producer).refused(*refusal("TopicTerminatedError"))
     assert "write to another topic" in str(shared.fatal)

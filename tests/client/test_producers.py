@@ -1367,7 +1367,6 @@ class TestOpening:
             ("TopicNotFound", TopicNotFoundError),
             ("ProducerFenced", BrokerError),
             ("ProducerBlockedQuotaExceededException", BrokerError),
-            ("TopicTerminatedError", BrokerError),
         ],
     )
     def test_final_refusals(
@@ -1575,12 +1574,12 @@ class TestFinalErrors:
     def test_final_while_attaching_anew(
         self, scripted: ScriptedBroker, producers: Producers
     ) -> None:
-        """A topic that is gone, terminated or forbidden meanwhile."""
+        """A topic that is gone or forbidden meanwhile."""
         scripted.script("SEND", let_go)
-        scripted.script("PRODUCER", refuse("TopicTerminatedError"))
+        scripted.script("PRODUCER", refuse("TopicNotFound"))
         send(producers, b"a")
         for _ in range(2):
-            with pytest.raises(BrokerError, match=f"{TOPIC}.*TopicTerminated"):
+            with pytest.raises(TopicNotFoundError, match=TOPIC):
                 producers.flush()
         assert scripted.requests["PRODUCER"] == 2
 

@@ -309,8 +309,8 @@ def test_other_refusals(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """What is not about schemas stays as it is."""
     one = schemas(pool, ROWS)
     one.choose([TOPIC])
-    scripted.script("PRODUCER", refuse("TopicTerminatedError"))
-    with pytest.raises(BrokerError, match="TopicTerminatedError"):
+    scripted.script("PRODUCER", refuse("ProducerFenced"))
+    with pytest.raises(BrokerError, match="ProducerFenced"):
         one.register(TOPIC, TOPIC.full_name)
 
 
