@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from spark_topics.client.reached import forget_reached
 from tests.support.admin import Admin
 from tests.support.by_file import make_scheduler, unit_of
 from tests.support.embedded_broker import (
@@ -253,6 +254,12 @@ def _external() -> ExternalBroker:
     if not ADMIN_URL:
         raise pytest.UsageError("PULSAR_SERVICE_URL needs PULSAR_ADMIN_URL beside it")
     return ExternalBroker(SERVICE_URL, ADMIN_URL, Admin(ADMIN_URL).version())
+
+
+@pytest.fixture(autouse=True)
+def _no_server_is_known() -> None:
+    """The system gives a port to one test's server, and later to another's."""
+    forget_reached()
 
 
 @pytest.fixture(scope="session")

@@ -15,20 +15,15 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.protocol import ClientProtocol
 from spark_topics.client.buffers import BufferPool
+from spark_topics.client.reached import note_reached, was_reached
 from spark_topics.client.tls import Tls, host_of, is_ip_address
 from spark_topics.client.transport import Transport, open_transport, speaks_tls
 
 #: Longest wait for an answer when looking whether a server speaks TLS, in seconds.
 _PROBE_S = 2.0
 
-#: Addresses kept of those that were connected to once, each with whether it was by TLS.
-_KEPT = 10_000
-
 _buffers = BufferPool(BUFFER_BYTES)  # in all 16 MiB
 os.register_at_fork(after_in_child=_buffers.start_anew)
-
-#: Whom a connection was opened to: if one ends at once, it is not for its kind of port.
-_reached: set[tuple[str, bool]] = set()
 
 
 def connect(
@@ -87,7 +82,7 @@ def _open(address: str, options: ClientOptions) -> Transport:
         )
     except TlsError as error:
         # One that was connected to before goes down, or comes up.
-        if error.is_unheard and (address, True) in _reached:
+        if error.is_unheard and was_reached(address, by_tls=True):
             raise error.saying(error.message, retriable=True) from None
         raise
 
@@ -130,14 +125,12 @@ def _greet(
         if (
             not uses_tls
             and not transport.is_heard
-            and (address, False) not in _reached
+            and not was_reached(address, by_tls=False)
             and speaks_tls(address, min(_PROBE_S, options.connection_timeout_s))
         ):
             raise _needs_tls(broker) from None
         raise
-    if len(_reached) >= _KEPT:
-        _reached.clear()
-    _reached.add((address, uses_tls))
+    note_reached(address, by_tls=uses_tls)
     return connection
 
 

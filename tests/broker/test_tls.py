@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from pulsar_spark.client import connect as connect_module
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import TlsError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.wire import commands
+from spark_topics.client.reached import forget_reached
 from tests.support import docs
 from tests.support.admin import Admin
 from tests.support.certificates import Authority, Pair, tls_settings
@@ -357,11 +357,9 @@ def test_a_stranger_has_no_identity(site: Site, topic: str) -> None:
         ("pulsar+ssl", "service_url", "closed the connection when TLS began"),
     ],
 )
-def test_the_other_port(
-    site: Site, monkeypatch: pytest.MonkeyPatch, scheme: str, port: str, part: str
-) -> None:
+def test_the_other_port(site: Site, scheme: str, port: str, part: str) -> None:
     """A real broker ends such a connection without a word."""
-    monkeypatch.setattr(connect_module, "_reached", set())
+    forget_reached()
     address = getattr(site.broker, port).partition("://")[2]
     given = {"service.url": f"{scheme}://{address}", "topic": "t"}
     options = parse_read_options(given).client

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import connect as connect_module
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
@@ -63,12 +62,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     made = Files(folder)
     settle(folder)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _nobody_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ports come again, with other servers."""
-    monkeypatch.setattr(connect_module, "_reached", set())
 
 
 def settle(folder: Path) -> None:

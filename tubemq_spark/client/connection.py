@@ -20,9 +20,10 @@ from concurrent import futures
 from typing import Any, Generic
 
 from spark_topics.client.buffers import BufferPool
+from spark_topics.client.reached import note_reached
 from spark_topics.client.transport import Transport
 from tubemq_spark.client import refusals
-from tubemq_spark.client.opening import explained, open_server, reached
+from tubemq_spark.client.opening import explained, open_server
 from tubemq_spark.errors import (
     CallTimeoutError,
     ProtocolError,
@@ -96,6 +97,7 @@ class Connection:
         self._error: TubeMQError | None = None
         self._silence: CallTimeoutError | None = None  # as the last thing heard
         self._heard_at = time.monotonic()  # a whole frame
+        self._begin = b""  # the first bytes that came
         self._sending_since: float | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"tubemq-{server}", daemon=True
@@ -142,7 +144,7 @@ class Connection:
             try:
                 self._transport.send(b"".join(frames))
             except TubeMQError as failure:
-                self._fail(failure)
+                self._fail(self._explained(failure))
             except BaseException:  # half a frame may be out: nothing can follow it
                 self._fail(self._interrupted())
                 raise
@@ -235,23 +237,26 @@ class Connection:
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(_READ_BYTES))
-        begin = b""
         try:
             while self._error is None:
                 size = self._transport.receive(buffer, _TICK_S)
                 if size:
-                    begin = begin or bytes(buffer[:2])
+                    self._begin = self._begin or bytes(buffer[:2])
                     self._hear(buffer[:size])
                 self._expire(time.monotonic())
         except TubeMQError as error:
-            if self._explain and not self._protocol.frames and self.is_open:
-                error = self._explain(error, begin)
-            self._fail(error)
+            self._fail(self._explained(error))
         except BaseException as error:
             self._fail(ProtocolError(f"Reading from {self.server} failed: {error!r}"))
             raise
         finally:
             self._transport.close()
+
+    def _explained(self, error: TubeMQError) -> TubeMQError:
+        """Return why this connection ends, which may be its port."""
+        if self._explain is None or self._protocol.frames or not self.is_open:
+            return error
+        return self._explain(error, self._begin)
 
     def _hear(self, data: memoryview) -> None:
         endings: list[Callable[[], None]] = []
@@ -270,7 +275,7 @@ class Connection:
             if self._protocol.frames > frames:
                 self._heard_at = time.monotonic()
                 if self._explain and not frames:
-                    reached(self.server, by_tls=False)
+                    note_reached(self.server, by_tls=False)
             # Outside of the lock: who waits may call again.
             for end in endings:
                 end()

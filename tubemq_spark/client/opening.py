@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from spark_topics.client.reached import note_reached, was_reached
 from spark_topics.client.resolving import connect_to
 from spark_topics.client.tls import Tls, host_of, is_tls_record
 from spark_topics.client.transport import Transport, open_transport, speaks_tls
@@ -27,20 +28,6 @@ _PROBE_S = 2.0
 
 #: No server has it: each says so.
 _NO_METHOD = 99
-
-#: As many addresses are kept.
-_KEPT = 10_000
-
-#: Servers that have answered as they should, and whether by TLS: what ends a connection
-#: to one of these is no wrong port.
-_reached: set[tuple[str, bool]] = set()
-
-
-def reached(server: str, *, by_tls: bool) -> None:
-    """Note that a server has answered as it should, or has agreed on TLS."""
-    if len(_reached) >= _KEPT:
-        _reached.clear()
-    _reached.add((server, by_tls))
 
 
 def open_server(server: str, timeout_s: float, tls: TlsOptions | None) -> Transport:
@@ -63,19 +50,19 @@ def open_server(server: str, timeout_s: float, tls: TlsOptions | None) -> Transp
         )
     except TlsError as error:
         # One that was connected to before goes down, or comes up.
-        if error.is_unheard and (server, True) in _reached:
+        if error.is_unheard and was_reached(server, by_tls=True):
             raise error.saying(error.message, retriable=True) from None
         raise
     except TransportError:
         probe_s = min(timeout_s, _PROBE_S)
-        if (server, True) not in _reached and _speaks_plainly(server, probe_s):
+        if not was_reached(server, by_tls=True) and _speaks_plainly(server, probe_s):
             raise TlsError(
                 f"The server {server} speaks TubeMQ without TLS at this port. "
                 f"{NETWORK.tls_port} {NETWORK.without_tls}",
                 broker=server,
             ) from None
         raise
-    reached(server, by_tls=True)
+    note_reached(server, by_tls=True)
     return transport
 
 
@@ -92,7 +79,9 @@ def explained(
     """
     if begin and not is_tls_record(begin):
         return error
-    if (server, False) in _reached or not speaks_tls(server, min(timeout_s, _PROBE_S)):
+    if was_reached(server, by_tls=False):
+        return error
+    if not speaks_tls(server, min(timeout_s, _PROBE_S)):
         return error
     return TlsError(
         f"The server {server} wants TLS at this port. Set `{ENABLE}`, or name its port "

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from spark_topics.client import settling
+from spark_topics.client.reached import note_reached
 from tests.support.certificates import Authority, Pair, days
 from tests.support.tls_front import TlsFront, server_context
 from tests.support.waiting import join
 from tests.tubemq_spark.scripted_server import LOOPBACK, ScriptedServer
-from tubemq_spark.client import opening
 from tubemq_spark.client.brokers import BrokerPool, register_all
 from tubemq_spark.client.connection import connect
 from tubemq_spark.client.masters import Masters
@@ -243,8 +243,9 @@ def test_a_store_of_java_is_to_be_converted(front: TlsFront, tmp_path: Path):
 def test_a_port_for_tls_is_told_from_one_without(
     server: ScriptedServer, front: TlsFront, authority: Authority
 ):
+    note_reached(front.address, by_tls=False)  # another server had its port once
     with Masters(options_of(front, trusting(authority))) as masters:
-        masters.readable("g", ["t"])  # one that was reached by TLS before
+        masters.readable("g", ["t"])
     server.requests.clear()
     with pytest.raises(TlsError, match=r"wants TLS at this port. Set `tls\.enable`"):
         ask(front.address, None)
@@ -305,9 +306,7 @@ def test_a_handshake_has_an_end_and_may_be_tried_again(
         assert caught.value.retriable
 
 
-def test_one_that_was_reached_may_go_down(
-    front: TlsFront, authority: Authority, monkeypatch: pytest.MonkeyPatch
-):
+def test_one_that_was_reached_may_go_down(authority: Authority):
     """Then it hangs up in the handshake: no sign of a wrong port any more."""
     tls = trusting(authority)
     with socket.create_server((LOOPBACK, 0)) as listener:
@@ -323,7 +322,7 @@ def test_one_that_was_reached_may_go_down(
         thread.start()
         for is_known in (False, True):
             if is_known:
-                opening.reached(address, by_tls=True)
+                note_reached(address, by_tls=True)
             with pytest.raises(TlsError, match="closed the connection") as caught:
                 ask(address, tls)
             assert caught.value.retriable is is_known
