@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import importlib
 import sys
 from pathlib import Path
@@ -762,6 +763,36 @@ def test_the_check_of_what_is_shared(module: str, source: str, problem: str) -> 
     found = violations(source, module, TOPICS)
     assert len(found) == bool(problem)
     assert problem in "".join(found)
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one again at the end."""
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return [str(module) for module in error.args[1]]
+    return []
+
+
+def test_no_circle() -> None:
+    """No two modules need each other, also by imports in functions and for types."""
+    known = {f"{package}.{module}": (package, module) for package, module in modules()}
+    imports = {}
+    for name, (package, module) in known.items():
+        found = set()
+        for _, target in imported(text_of(package, module), module, package):
+            above = target.rpartition(".")[0]
+            names = target, f"{target}.__init__", above, f"{above}.__init__"
+            found.update([one for one in names if one in known][:1])
+        imports[name] = found - {name}
+    assert sum(map(len, imports.values())) > len(known)
+    assert not circle(imports)
+
+
+def test_the_check_for_circles() -> None:
+    """It finds one, however long, and takes a square for none."""
+    assert not circle({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}})
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {*"abc"}
 
 
 #: What makes code, or objects of any class, of what it is given.

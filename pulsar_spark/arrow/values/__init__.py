@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from pulsar_spark.schemas.info import SchemaInfo
+
 
 class ValueRun(NamedTuple):
     """Values of consecutive messages, at least one.
@@ -88,21 +90,43 @@ class ValueSettings(NamedTuple):
 class VersionDecoder(Protocol):
     """Makes the value columns of messages that were written with one schema.
 
-    Each kind of schema has a module with two functions::
-
-        columns_of(info: SchemaInfo) -> pa.Schema
-        decoder(writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema,
-                settings: ValueSettings) -> VersionDecoder
-
-    The former says which columns a topic of this schema has unless the user asks for
-    others. The latter plans once how values of ``writer`` become the columns of
-    ``wanted``, whose names and types are of ``reader`` or what the user made of them.
-    Both raise ``InvalidSchemaError``: there are no such columns, or the one cannot be
-    read as the other.
+    Each kind of schema has a :class:`SchemaKind` that plans it.
     """
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
         """Return the columns of ``wanted``, in that order; as ``ValueDecoder`` does."""
+        ...
+
+
+class SchemaKind(Protocol):
+    """What is known of one kind of schema, most often by a module of its name."""
+
+    def columns_of(self, info: SchemaInfo) -> pa.Schema:
+        """Return the columns of a topic with this schema, unless users ask for others.
+
+        Raises:
+            InvalidSchemaError: There are none.
+        """
+        ...
+
+    def decoder(
+        self,
+        writer: SchemaInfo,
+        reader: SchemaInfo,
+        wanted: pa.Schema,
+        settings: ValueSettings,
+    ) -> VersionDecoder:
+        """Plan, once, how values of ``writer`` become the columns of ``wanted``.
+
+        Args:
+            writer: The schema that messages were written with.
+            reader: The schema of the query.
+            wanted: Names and types, of ``reader`` or what the user made of them.
+            settings: What the user says about decoding.
+
+        Raises:
+            InvalidSchemaError: The one cannot be read as the other.
+        """
         ...
 
 

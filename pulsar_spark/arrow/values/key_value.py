@@ -15,18 +15,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.values import (
-    Decoded,
-    ValueSettings,
-    VersionDecoder,
-    kinds,
-)
+from pulsar_spark.arrow.values import Decoded, ValueSettings, VersionDecoder
 from pulsar_spark.columns import VALUE
 from pulsar_spark.schemas.avro import Kind, parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
@@ -40,37 +35,83 @@ _DOES_NOT_SPLIT = (
 )
 
 
-def columns_of(info: SchemaInfo) -> pa.Schema:
-    """Return the columns ``key`` and ``value``.
+class KeyValue:
+    """The kind of schema that has a key and a value; see ``SchemaKind``.
 
-    Raises:
-        InvalidSchemaError: The schema, or one of its parts, cannot be read.
+    Args:
+        columns_of_part: Say which columns a part has, as ``SchemaKind.columns_of``.
+        part_decoder: Plan how a part is decoded, as ``SchemaKind.decoder``.
     """
-    parts = parse_key_value(info)
-    columns = []
-    for name, part in ((KEY, parts.key), (VALUE, parts.value)):
-        with _naming(name):
-            columns.append(pa.field(name, _type_of(part)))
-    return pa.schema(columns)
 
+    def __init__(
+        self,
+        columns_of_part: Callable[[SchemaInfo], pa.Schema],
+        part_decoder: Callable[
+            [SchemaInfo, SchemaInfo, pa.Schema, ValueSettings], VersionDecoder
+        ],
+    ) -> None:
+        self._columns_of_part = columns_of_part
+        self._part_decoder = part_decoder
 
-def decoder(
-    writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema, settings: ValueSettings
-) -> KeyValueDecoder:
-    """Return what makes these columns of values that were written with ``writer``.
+    def columns_of(self, info: SchemaInfo) -> pa.Schema:
+        """Return the columns ``key`` and ``value``.
 
-    Raises:
-        InvalidSchemaError: They cannot be made.
-    """
-    theirs, own = parse_key_value(writer), parse_key_value(reader)
-    both = {KEY: (theirs.key, own.key), VALUE: (theirs.value, own.value)}
-    parts = {}
-    for field in wanted:
-        if field.name not in both:
-            raise InvalidSchemaError(f"there is no field `{field.name}`")
-        with _naming(field.name):
-            parts[field.name] = _Part.of(*both[field.name], field, settings)
-    return KeyValueDecoder(parts, theirs.is_separated)
+        Raises:
+            InvalidSchemaError: The schema, or one of its parts, cannot be read.
+        """
+        parts = parse_key_value(info)
+        columns = []
+        for name, part in ((KEY, parts.key), (VALUE, parts.value)):
+            with _naming(name):
+                columns.append(pa.field(name, self._type_of(part)))
+        return pa.schema(columns)
+
+    def decoder(
+        self,
+        writer: SchemaInfo,
+        reader: SchemaInfo,
+        wanted: pa.Schema,
+        settings: ValueSettings,
+    ) -> KeyValueDecoder:
+        """Return what makes these columns of values that were written with ``writer``.
+
+        Raises:
+            InvalidSchemaError: They cannot be made.
+        """
+        theirs, own = parse_key_value(writer), parse_key_value(reader)
+        both = {KEY: (theirs.key, own.key), VALUE: (theirs.value, own.value)}
+        parts = {}
+        for field in wanted:
+            if field.name not in both:
+                raise InvalidSchemaError(f"there is no field `{field.name}`")
+            with _naming(field.name):
+                parts[field.name] = self._part(*both[field.name], field, settings)
+        return KeyValueDecoder(parts, theirs.is_separated)
+
+    def _type_of(self, info: SchemaInfo) -> pa.DataType:
+        columns = self._columns_of_part(info)
+        return pa.struct(list(columns)) if _is_record(info) else columns.field(0).type
+
+    def _part(
+        self,
+        writer: SchemaInfo,
+        reader: SchemaInfo,
+        field: pa.Field,
+        settings: ValueSettings,
+    ) -> _Part:
+        """Plan how what was written with ``writer`` becomes the column.
+
+        Raises:
+            InvalidSchemaError: It cannot.
+        """
+        is_record = _is_record(reader)
+        if is_record and not pa.types.is_struct(field.type):
+            raise InvalidSchemaError(f"a record cannot be of type {field.type}")
+        fields = list(field.type) if is_record else [pa.field(VALUE, field.type)]
+        if not all(one.nullable for one in fields):
+            raise InvalidSchemaError("a record's fields may be null")
+        made = self._part_decoder(writer, reader, pa.schema(fields), settings)
+        return _Part(field.name, field.type, made, is_record)
 
 
 @contextlib.contextmanager
@@ -89,11 +130,6 @@ def _is_record(info: SchemaInfo) -> bool:
     return info.type == SchemaType.PROTOBUF_NATIVE
 
 
-def _type_of(info: SchemaInfo) -> pa.DataType:
-    columns = kinds.columns_of(info)
-    return pa.struct(list(columns)) if _is_record(info) else columns.field(0).type
-
-
 class _Part(NamedTuple):
     """How a key, or a value, becomes a column.
 
@@ -108,28 +144,6 @@ class _Part(NamedTuple):
     type: pa.DataType
     decoder: VersionDecoder
     is_record: bool
-
-    @classmethod
-    def of(
-        cls,
-        writer: SchemaInfo,
-        reader: SchemaInfo,
-        field: pa.Field,
-        settings: ValueSettings,
-    ) -> _Part:
-        """Plan how what was written with ``writer`` becomes the column.
-
-        Raises:
-            InvalidSchemaError: It cannot.
-        """
-        is_record = _is_record(reader)
-        if is_record and not pa.types.is_struct(field.type):
-            raise InvalidSchemaError(f"a record cannot be of type {field.type}")
-        fields = list(field.type) if is_record else [pa.field(VALUE, field.type)]
-        if not all(one.nullable for one in fields):
-            raise InvalidSchemaError("a record's fields may be null")
-        made = kinds.decoder(writer, reader, pa.schema(fields), settings)
-        return cls(field.name, field.type, made, is_record)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Return the column, as the only one."""

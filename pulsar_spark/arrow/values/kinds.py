@@ -3,27 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Protocol
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values import ValueSettings, VersionDecoder
+from pulsar_spark.arrow.values import SchemaKind, ValueSettings, VersionDecoder
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-
-
-class KindModule(Protocol):
-    """A module for a kind of schema; see ``VersionDecoder``."""
-
-    def columns_of(self, info: SchemaInfo) -> pa.Schema: ...  # noqa: D102 - see above
-
-    def decoder(  # noqa: D102
-        self,
-        writer: SchemaInfo,
-        reader: SchemaInfo,
-        wanted: pa.Schema,
-        settings: ValueSettings,
-    ) -> VersionDecoder: ...
 
 
 def columns_of(info: SchemaInfo) -> pa.Schema:
@@ -62,40 +48,41 @@ def needs_keys(info: SchemaInfo, wanted: pa.Schema) -> bool:
 # Modules are imported when there is a topic that needs them.
 
 
-def _primitive() -> KindModule:
+def _primitive() -> SchemaKind:
     from pulsar_spark.arrow.values import primitive
 
     return primitive
 
 
-def _json() -> KindModule:
+def _json() -> SchemaKind:
     from pulsar_spark.arrow.values import json
 
     return json
 
 
-def _key_value() -> KindModule:
-    from pulsar_spark.arrow.values import key_value
+@functools.cache
+def _key_value() -> SchemaKind:
+    from pulsar_spark.arrow.values.key_value import KeyValue
 
-    return key_value
+    return KeyValue(columns_of, decoder)  # a part is of any kind
 
 
-def _avro() -> KindModule:
+def _avro() -> SchemaKind:
     from pulsar_spark.arrow.values import avro
 
-    module: KindModule = avro
+    module: SchemaKind = avro
     return module
 
 
-def _protobuf() -> KindModule:
+def _protobuf() -> SchemaKind:
     from pulsar_spark.arrow.values import protobuf
 
-    module: KindModule = protobuf
+    module: SchemaKind = protobuf
     return module
 
 
 #: All types but the primitive ones.
-_OTHERS: dict[SchemaType, Callable[[], KindModule]] = {
+_OTHERS: dict[SchemaType, Callable[[], SchemaKind]] = {
     SchemaType.AVRO: _avro,
     SchemaType.JSON: _json,
     SchemaType.KEY_VALUE: _key_value,
@@ -104,7 +91,7 @@ _OTHERS: dict[SchemaType, Callable[[], KindModule]] = {
 }
 
 
-def _module(info: SchemaInfo) -> KindModule:
+def _module(info: SchemaInfo) -> SchemaKind:
     try:
         kind = SchemaType(info.type)
     except ValueError:
