@@ -48,9 +48,20 @@ SHARED = {
     # What clients have in common.
     "client": Layer(("errors",), (), _NETWORK),
     "client.resolving": Layer((), (), tuple({*_NETWORK} - {"socket"})),
-    "client.transport": Layer(("errors", "network", "client.resolving", "client.tls")),
-    # The other one that knows how TLS is done.
+    "client.transport": Layer(
+        (
+            "errors",
+            "network",
+            "client.resolving",
+            "client.tls",
+            "client.tls_context",
+        )
+    ),
+    # The others that know how TLS is done.
     "client.tls": Layer(
+        ("errors", "network"), (), tuple({*_NETWORK, *_CLOCK} - {"ssl"})
+    ),
+    "client.tls_context": Layer(
         (
             "errors",
             "network",
@@ -58,6 +69,7 @@ SHARED = {
             "options.tls",
             "client.key_stores",
             "client.settling",
+            "client.tls",
         )
     ),
     "client.key_stores": Layer(
@@ -290,7 +302,7 @@ LAYERS = {
             "options",
             "client.authentication",
             "client.credentials",
-            "client.tls",
+            "client.tls_context",
         )
     ),
     "client.authentication.token_server": Layer(

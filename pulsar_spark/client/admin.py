@@ -37,7 +37,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.topics import TopicName
-from spark_topics.client import tls
+from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
 _MOST_REDIRECTS = 5
@@ -307,7 +307,7 @@ class Admin:
             urllib.request.HTTPDefaultErrorHandler(),
         ]
         if url.startswith("https:"):
-            trust = tls.context(self._options.tls)
+            trust = context(self._options.tls)
             handlers.append(urllib.request.HTTPSHandler(context=trust))
         for handler in handlers:
             opener.add_handler(handler)

@@ -16,12 +16,12 @@ from spark_topics.client.resolving import connect_to
 from spark_topics.client.tls import (
     Tls,
     cipher_refusal,
-    context,
     failure,
     is_tls_record,
     unheard,
     warning_of,
 )
+from spark_topics.client.tls_context import context
 from spark_topics.errors import TlsError, TopicsError, TransportError
 from spark_topics.network import Network
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pulsar_spark.options import TlsOptions
 from pulsar_spark.options.tls import NETWORK
-from spark_topics.client import tls as client_tls
 from spark_topics.client.tls import Tls
+from spark_topics.client.tls_context import context as context_of
 from spark_topics.client.transport import Transport, open_transport
 from tests.bench.cluster import ROOT
 from tests.bench.report import Case, cpu, in_turns
@@ -63,7 +63,7 @@ def _cases(
             measured["tcp"] = cpu(lambda: ours(transport))()
 
     def of_sockets() -> None:
-        context = client_tls.context(tls.options)
+        context = context_of(tls.options)
         with _peer(what, server) as address:
             host, _, port = address.rpartition(":")
             with (

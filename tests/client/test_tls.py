@@ -22,7 +22,7 @@ from pulsar_spark.options import ClientOptions, ServiceUrl, TlsOptions
 from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from spark_topics.client import settling
-from spark_topics.client import tls as module
+from spark_topics.client import tls_context as module
 from tests.support.certificates import Authority, Pair, days
 from tests.support.scripted_broker import (
     ScriptedBroker,

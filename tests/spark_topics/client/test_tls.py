@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from pulsar_spark.errors import TlsError
 from pulsar_spark.options import TlsOptions
 from spark_topics.client import tls as module
+from spark_topics.client import tls_context
 from spark_topics.client.tls import Tls
 from tests.support.certificates import Authority, Pair
 from tests.support.tls_front import server_context
@@ -62,7 +63,7 @@ class Client:
     def __init__(self, options: TlsOptions) -> None:
         self.tls = Tls(options, "localhost")
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._end = module.context(options).wrap_bio(
+        self._end = tls_context.context(options).wrap_bio(
             self._incoming, self._outgoing, server_hostname="localhost"
         )
 
@@ -243,18 +244,18 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     for data, hint in [(b"to be done", False), (b"\x30\x82\x04\x00", True)]:
         path.write_bytes(data)
         with pytest.raises(TlsError, match="it has no certificate in PEM") as caught:
-            module.context(TlsOptions(trust_certificates_path=str(path)))
+            tls_context.context(TlsOptions(trust_certificates_path=str(path)))
         assert ("For key stores set" in caught.value.message) == hint
 
 
 def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options come again, mostly; those of many queries do not fill the memory."""
     known: dict[Any, Any] = {}
-    monkeypatch.setattr(module, "_contexts", known)
-    monkeypatch.setattr(module, "_KEPT", 2)
+    monkeypatch.setattr(tls_context, "_contexts", known)
+    monkeypatch.setattr(tls_context, "_KEPT", 2)
     options = [TlsOptions(protocols=(one,)) for one in ("TLSv1.2", "TLSv1.3")]
-    first = [module.context(one) for one in options]
-    assert [module.context(one) for one in options] == first
+    first = [tls_context.context(one) for one in options]
+    assert [tls_context.context(one) for one in options] == first
     third = TlsOptions(allow_insecure=True)
-    assert module.context(third) is module.context(third)
+    assert tls_context.context(third) is tls_context.context(third)
     assert list(known) == [third]
