@@ -32,7 +32,7 @@ from tests.support.embedded_broker import GUARD, LOOPBACK, SHORT_LIVED
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -118,7 +118,7 @@ class Process:
             self._guard = subprocess.Popen(
                 [sys.executable, str(GUARD), "", *command],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
                 cwd=folder,
                 env=variables,
@@ -142,14 +142,19 @@ class Process:
             is_over = self._guard.poll() is not None
             if condition():
                 return True
-            assert not is_over, f"it ended before {what}: {self.log[-3000:]}"
+            assert not is_over, f"it ended before {what}: {self._last_words()}"
             return False
 
         await_true(holds, what, PATIENCE_S)
 
     def await_end(self) -> None:
         """Waits for its end, which must be a good one."""
-        assert self._guard.wait(PATIENCE_S) == 0, self.log[-3000:]
+        assert self._guard.wait(PATIENCE_S) == 0, self._last_words()
+
+    def _last_words(self) -> str:
+        """What it printed last but for where in the JVM that was, which is long."""
+        lines = [line for line in self.log.splitlines() if not line.startswith("\tat ")]
+        return "\n".join(lines)[-6000:]
 
     def kill(self) -> None:
         """Kills it, as ``kill -9``. Executors of a worker find out, and end as well."""
@@ -164,11 +169,15 @@ class StandaloneCluster:
     Args:
         folder: For all that it leaves.
         workers: How many, of one core each.
+        settings: What ``spark-defaults.conf`` has, on each node and for the driver.
     """
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(
+        self, folder: Path, workers: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._count = workers
+        self._settings = settings or {}
         self._workers: list[Process] = []
         self._stack = contextlib.ExitStack()
         self.url = ""
@@ -180,6 +189,9 @@ class StandaloneCluster:
         return self
 
     def _start(self, stack: contextlib.ExitStack) -> None:
+        self._conf.mkdir(parents=True)
+        lines = [f"{name} {value}\n" for name, value in self._settings.items()]
+        (self._conf / "spark-defaults.conf").write_text("".join(lines))
         master = stack.enter_context(self._daemon("master", "master.Master"))
         master.await_true(lambda: bool(_URL.search(master.log)), "the master's start")
         self.url = _URL.findall(master.log)[0]
@@ -199,6 +211,7 @@ class StandaloneCluster:
         ]
         variables = {
             **environment(Path(sys.executable)),
+            "SPARK_CONF_DIR": str(self._conf),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": " ".join((*SHORT_LIVED, _KEEP_TRYING)),
         }
@@ -206,6 +219,22 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def _conf(self) -> Path:
+        return self._folder / "conf"
+
+    def spark_submit(
+        self, name: str, python: Path, program: Path, *arguments: str
+    ) -> Process:
+        """Runs a program by ``spark-submit``, in a folder of this name."""
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
+        command += ["--executor-memory", "512m"]  # as the workers have
+        variables = environment(python)
+        variables["SPARK_CONF_DIR"] = str(self._conf)
+        return Process(
+            self._folder / name, [*command, str(program), *arguments], variables
+        )
 
     def worker_of(self, folder: str) -> Process:
         """The worker whose executor runs in this folder."""
