@@ -26,8 +26,9 @@ _MAX_INT64 = 2**63 - 1
 class MessageId:
     """The position of a message, or of a whole entry, in a topic partition.
 
-    Ids have no order of their own: what ``batch_index`` -1 means beside a number
-    depends on which end of a range it is. Compare `position` first.
+    Ids have no order by themselves: whether ``batch_index`` -1, the whole entry, comes
+    before or after a number depends on which end of a range it is. Compare `position`
+    first.
 
     Attributes:
         ledger_id: Ledger of the entry, -1 before the first one.
@@ -48,7 +49,7 @@ class MessageId:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The entry: ``(ledger_id, entry_id)``."""
+        """Return the entry: ``(ledger_id, entry_id)``."""
         return self.ledger_id, self.entry_id
 
     def __str__(self) -> str:
@@ -102,12 +103,12 @@ class TopicPositions:
 
     @property
     def first(self) -> MessageId:
-        """The first position that the reader may get an entry from, inclusive."""
+        """Return the first position that the reader may get an entry from."""
         return MessageId(self.before.ledger_id, self.before.entry_id + 1)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the reader would get nothing now."""
+        """Return whether the reader would get nothing now."""
         return self.last is None or self.last.position <= self.before.position
 
 

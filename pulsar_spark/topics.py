@@ -94,28 +94,28 @@ class TopicName:
 
     @property
     def full_name(self) -> str:
-        """``persistent://tenant/namespace/local_name``, as brokers print it."""
+        """Return ``persistent://tenant/namespace/local_name``, as brokers print it."""
         return f"{_SCHEME}{self.tenant}/{self.namespace}/{self.local_name}"
 
     @property
     def namespace_name(self) -> str:
-        """``tenant/namespace``."""
+        """Return ``tenant/namespace``."""
         return f"{self.tenant}/{self.namespace}"
 
     @property
     def partition_index(self) -> int | None:
-        """The number after the last ``-partition-``, None for a whole topic."""
+        """Return the number after the last ``-partition-``, None for a whole topic."""
         return _split_partition(self.local_name)[1]
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic this partition belongs to; any other name itself."""
+        """Return the partitioned topic that this is a partition of, or else itself."""
         base, index = _split_partition(self.local_name)
         return self if index is None else TopicName(self.tenant, self.namespace, base)
 
     @property
     def is_system_topic(self) -> bool:
-        """Whether Pulsar keeps its own records here instead of users' messages."""
+        """Return whether Pulsar keeps its own records here, and no users' messages."""
         local_name = self.base.local_name
         return local_name.startswith("__") or local_name.endswith(
             "__transaction_pending_ack"
@@ -162,7 +162,7 @@ class TopicsPattern:
 
     @property
     def for_brokers(self) -> str:
-        """An expression by which a broker may shorten the list of topics, or "".
+        """Return an expression by which a broker may shorten the list of topics, or "".
 
         It is one for ``tenant/namespace/local_name``, in what Java, RE2 and Python have
         in common, and matches partitions of all topics that this pattern matches, and

@@ -24,7 +24,7 @@ class ColumnType(enum.Enum):
 
     @property
     def simple_string(self) -> str:
-        """The name as Spark's ``DataType.simpleString()`` has it."""
+        """Return the name as Spark's ``DataType.simpleString()`` has it."""
         return self.value.lower().replace(" ", "")
 
 

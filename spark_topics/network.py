@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TlsNames:
-    """The options of TLS, as errors name them.
+    """The names of the options of TLS, for errors.
 
     Attributes:
         trust_certificates: File with the certificates to trust.
         certificate: File with the client's certificate.
         key: File with its private key.
-        insecure: Whether certificates are looked at.
+        insecure: Whether any certificate is accepted.
         verify_hostname: Whether a certificate must be for the host.
-        use_key_stores: What chooses stores instead of files in PEM.
+        use_key_stores: Whether stores are used instead of files in PEM.
         trust_store: Store with the certificates to trust.
         trust_store_password: Its password.
         key_store: Store with the client's certificate and key.
@@ -84,52 +84,52 @@ class TlsSettings(Hashable, Protocol):
 
     @property
     def network(self) -> Network:
-        """How errors speak."""
+        """Return how errors name servers and options."""
 
     @property
     def trust_certificates_path(self) -> str | None:
-        """File with the certificates to trust, in PEM; None for the system's."""
+        """Return the PEM file with the certificates to trust; None for the system's."""
 
     @property
     def certificate_path(self) -> str | None:
-        """File with the client's certificate, in PEM."""
+        """Return the file with the client's certificate, in PEM."""
 
     @property
     def key_path(self) -> str | None:
-        """File with its private key, in PEM."""
+        """Return the file with its private key, in PEM."""
 
     @property
     def allow_insecure(self) -> bool:
-        """Whether any server is trusted."""
+        """Return whether any server is trusted."""
 
     @property
     def verify_hostname(self) -> bool:
-        """Whether a certificate must be for the host that was asked for."""
+        """Return whether a certificate must be for the host that was asked for."""
 
     @property
     def use_key_stores(self) -> bool:
-        """Whether stores are used instead of files in PEM."""
+        """Return whether stores are used instead of files in PEM."""
 
     @property
     def trust_store_path(self) -> str | None:
-        """Store of type PKCS12 with the certificates to trust."""
+        """Return the PKCS12 store with the certificates to trust."""
 
     @property
     def trust_store_password(self) -> Secret | None:
-        """Its password."""
+        """Return its password."""
 
     @property
     def key_store_path(self) -> str | None:
-        """Store of type PKCS12 with the client's certificate and key."""
+        """Return the PKCS12 store with the client's certificate and key."""
 
     @property
     def key_store_password(self) -> Secret | None:
-        """Its password."""
+        """Return its password."""
 
     @property
     def ciphers(self) -> tuple[str, ...] | None:
-        """Suites that may be used, in upper case."""
+        """Return the suites that may be used, in upper case."""
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Versions that may be used, of ``TLSv1.2`` and ``TLSv1.3``, oldest first."""
+        """Return the versions to use, of ``TLSv1.2`` and ``TLSv1.3``, oldest first."""

@@ -47,7 +47,8 @@ def only_ends_micro_batches() -> bool:
 def show_lines(logger: logging.Logger) -> None:
     """Let a logger's lines go to the standard error, which Spark passes on.
 
-    Nothing is done where logging was set up, nor in a process that Spark did not start.
+    Do nothing where logging is set up already, or in a process that Spark did not
+    start.
     """
     if logger.hasHandlers() or logger.level != logging.NOTSET:
         return

@@ -126,7 +126,7 @@ class TaskStatistics:
 
     @property
     def elapsed_s(self) -> float:
-        """Time since the task began, in seconds."""
+        """Return the time since the task began, in seconds."""
         return time.monotonic() - self._began
 
     def end(self) -> None:

@@ -141,7 +141,7 @@ class RecordBatchBuilder:
 
     @property
     def rows(self) -> int:
-        """Rows collected and not given back yet."""
+        """Return the rows collected and not given back yet."""
         return self._rows
 
     def add(self, entry: Entry | EntryRun) -> Iterator[pa.RecordBatch]:

@@ -102,12 +102,12 @@ class EncodedRows:
 
     @property
     def offsets(self) -> memoryview:
-        """Where each message begins in ``data``, and where the last one ends."""
+        """Return where each message begins in ``data``, and where the last one ends."""
         return _offsets(self.messages)
 
     @property
     def data(self) -> memoryview:
-        """The messages back to back.
+        """Return the messages back to back.
 
         Rows ``a`` (inclusive) to ``b`` (exclusive) are
         ``data[offsets[a] : offsets[b]]``.
@@ -116,7 +116,7 @@ class EncodedRows:
 
     @cached_property
     def packed(self) -> Messages:
-        """The rows as entries take them, ``deliver_at_ms`` included."""
+        """Return the rows as entries take them, ``deliver_at_ms`` included."""
         times = self.deliver_at_ms
         if times is None or times.null_count == len(times):
             return Messages(self.data, self.offsets)

@@ -213,7 +213,7 @@ def of_messages(
 
 
 def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Values as Arrow; times are in milliseconds, as Pulsar keeps them."""
+    """Return values as Arrow; times are in milliseconds, as Pulsar keeps them."""
     if type_ == TIMESTAMP:
         return pa.array(values, PULSAR_TIME).cast(TIMESTAMP)
     return pa.array(values, type_)

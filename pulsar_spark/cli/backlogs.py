@@ -147,7 +147,7 @@ class _First(Peeker):
         self._passed = 0  # entries that the broker counts and that were read
 
     def backlog(self) -> Backlog:
-        """Return what was found out."""
+        """Return the backlog as counted so far."""
         with self._arrived:
             entries = max(0, self.entries - self._passed)
             oldest_ms = self._oldest_ms if entries else None
@@ -176,7 +176,7 @@ class _First(Peeker):
             self._oldest_ms = entry.metadata.publish_time
 
     def _was_read(self, delivery: Delivery, entry: StoredEntry) -> bool:
-        """Whether the position is that of the last message of this batch."""
+        """Return whether the position is that of the last message of this batch."""
         if (delivery.ledger_id, delivery.entry_id) != self._read.position:
             return False
         messages = max(1, entry.metadata.num_messages_in_batch)

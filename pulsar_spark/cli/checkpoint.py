@@ -120,12 +120,12 @@ class Standing:
 
     @property
     def end(self) -> StreamOffset[LastRead]:
-        """The end of the last micro-batch."""
+        """Return the end of the last micro-batch."""
         return self.last.sources[self.place]
 
     @property
     def read(self) -> dict[str, LastRead]:
-        """What is committed of each topic partition, by full name."""
+        """Return what is committed of each topic partition, by full name."""
         if self.is_committed:
             return dict(self.end.last_read)
         start = self.before.sources.get(self.place) if self.before else None
@@ -137,7 +137,7 @@ class Standing:
 
     @property
     def planned(self) -> dict[str, LastRead]:
-        """The end of what is planned and not committed, by full name."""
+        """Return the end of what is planned and not committed, by full name."""
         return {} if self.is_committed else dict(self.end.last_read)
 
 

@@ -310,7 +310,7 @@ def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jars(given: Mapping[str, str]) -> Step:
-    """Look for jars in which another source has the name of the format."""
+    """Look for jars that register another source under the name of the format."""
     found, looked = [], 0
     for path in jars_of_spark(given):
         looked += 1

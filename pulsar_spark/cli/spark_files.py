@@ -159,7 +159,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def _explained(self, name: str) -> Iterator[None]:
-        """Make an error of ours of what a file system refuses, absent files apart."""
+        """Turn errors of the file system into CheckpointError; pass on absent files."""
         try:
             yield
         except FileNotFoundError:
@@ -252,7 +252,7 @@ def _ours(lines: Iterable[str]) -> Iterable[tuple[int, StreamOffset[LastRead]]]:
 
 
 def _looks_like_ours(tree: dict[str, Any]) -> bool:
-    """Whether it is an offset of this source, or of the Scala connector's."""
+    """Return whether it is an offset of this source, or of the Scala connector's."""
     if "v" in tree:
         return "lastRead" in tree or "subscription" in tree
     return bool(tree) and all(

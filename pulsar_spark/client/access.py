@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do where a broker does not know us, or does not let us.
+"""Advice about requests that a broker refuses: the role is unknown, or not allowed.
 
 The codes and sentences are those of Pulsar 4.0.7.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar's admin REST, for the little that the binary protocol does not tell.
+"""Pulsar's admin REST, for the few facts that the binary protocol does not tell.
 
-Which subscriptions a topic has, and what is behind each, no command of the binary
-protocol lists: CONSUMER_STATS is about a consumer of one's own, and UNSUBSCRIBE takes a
-name that is known. No read and no write needs this.
+No command of the binary protocol lists the subscriptions of a topic, or the backlog of
+each: CONSUMER_STATS is about one of the client's own consumers, and UNSUBSCRIBE needs
+to be given the name. No read and no write needs this module.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What proves to brokers who connects."""
+"""Credentials: what proves to a broker who connects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CredentialProvider(Protocol):
         """
 
     def role(self) -> str:
-        """Return, at once, whom it proves; "" where that cannot be told."""
+        """Return the role that it proves, without waiting; "" where it is not known."""
 
 
 def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:

@@ -162,7 +162,7 @@ class EntryReader:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """``(ledger_id, entry_id)`` of the last entry handed on."""
+        """Return ``(ledger_id, entry_id)`` of the last entry handed on."""
         return self._last
 
     def begin(self) -> None:

@@ -2,8 +2,8 @@
 """Readers that look at a few stored entries and leave no trace.
 
 They are not durable: they acknowledge nothing, keep nothing from being trimmed, and
-brokers forget them as they are closed. The survey of ledgers, the guard of chunked
-messages, and the question whether a row is visible depend on such looks.
+brokers forget them when they are closed. They serve the survey of ledgers, the guard of
+chunked messages, and the question whether a row is visible.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Peeker(TopicConsumer):
         topic: Full name of the topic partition.
         connection: To its broker.
         start: Where it begins, inclusive.
-        arrived: Notified when no more will come; ``deliver`` is to notify it as well.
+        arrived: Notified when the reader is closed; ``deliver`` has to notify it, too.
 
     Attributes:
-        positions: What the broker said of it when it was asked last, see
-            ``ask_positions``.
+        positions: Where it stands and where its topic partition ends, as the broker
+            said last; see ``ask_positions``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def begin(peekers: ConsumerSet[P], prefix: str) -> None:
 
 
 def ask_positions(peekers: ConsumerSet[P]) -> None:
-    """Ask what each member has before it, and where its topic partition ends.
+    """Ask where each member stands, and where its topic partition ends.
 
     Members whose request fails are dropped.
     """

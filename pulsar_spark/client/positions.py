@@ -13,9 +13,9 @@ Seen on 4.0.7, for a topic whose ledger 7 (8 entries) is followed by ledger 11::
     11:0           7:7
     7:3, ledger 7 trimmed   11:-1    not before 7:3, so 7:3 is gone
 
-The place comes from the ledgers; the last message from what the broker would deliver at
-that moment. Of a topic that it is giving away it says that there is none, as it does of
-one whose entries are all aborted or in open transactions::
+The place comes from the ledgers; the last message is the last one that the broker would
+deliver at that moment. There is none, it says, while it hands the topic over to another
+broker, and where all entries are aborted or in open transactions::
 
     last     place of a reader from earliest, from latest
     -1:-1    7:-1   7:-1    nothing is stored

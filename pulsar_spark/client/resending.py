@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a connection is given at a time of what has to be sent again: pure.
+"""Limit how much of what has to be sent again is in flight at a time: pure.
 
-A connection that breaks under what is in flight would break under it the next time,
-too, before the first receipt, and so for ever. So entries without a receipt do not go
-out again all at once. A few do, and each receipt lets as much again follow as it is
-for, so that the amount under way doubles from round to round::
+If a connection breaks under the entries in flight, the next one would break under them,
+too, before the first receipt, and so for ever. So entries without a receipt are not
+sent again all at once. A few are, and each receipt widens the window by the bytes that
+it confirms, so that the amount in flight doubles from round to round::
 
     window     64 KiB          128 KiB                 256 KiB
     under way  |---- entries --->|
@@ -44,7 +44,7 @@ class Resending:
         return True
 
     def stored(self, size_bytes: int) -> None:
-        """Take in receipts, for so many bytes.
+        """Take in receipts for this many bytes.
 
         Of new entries, too, which follow those of a producer that has sent all again.
         """
@@ -52,5 +52,5 @@ class Resending:
         self._window_bytes += size_bytes
 
     def given_up(self, size_bytes: int) -> None:
-        """Take in that so many bytes get no receipt here: their producer has broken."""
+        """Take in that these bytes get no receipt here: their producer has broken."""
         self._under_way_bytes = max(0, self._under_way_bytes - size_bytes)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which schemas topics have, and had. Brokers answer from the registry of the cluster.
+"""Look up the schemas that topics have and had, in the registry of the cluster.
 
-So any broker can be asked, about a topic that is not loaded, too, and asking creates
+Any broker can be asked, also about a topic that is not loaded, and asking creates
 nothing.
 """
 

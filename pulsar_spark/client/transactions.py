@@ -3,7 +3,7 @@
 
 A cluster has some transaction coordinators. Each is a partition of one system topic,
 and is where that partition is; the upper half of a transaction's id is its number.
-Who sends in a transaction needs no coordinator, only the id.
+Sending in a transaction needs no coordinator, only the id.
 
 Source: CommandNewTxn and its neighbours in PulsarApi.proto, and 4.0.7's answers to
 them, which tests/broker/test_transactions.py holds.
@@ -60,7 +60,7 @@ class TxnStatus(enum.Enum):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent in the transaction any more."""
+        """Return whether nothing may be sent in the transaction any more."""
         return self in (TxnStatus.ENDING, TxnStatus.OVER)
 
 
@@ -131,9 +131,9 @@ class TransactionClient:
                 tc_id = (tc_id + 1) % count
 
     def add_partitions(self, txn: TxnId, topics: Sequence[str]) -> None:
-        """Tell the coordinator what will be sent to; must be over before it is.
+        """Tell the coordinator which topic partitions a transaction writes to.
 
-        May be repeated.
+        Call it before anything is sent there. It may be repeated.
 
         Args:
             txn: An open transaction.
@@ -177,16 +177,16 @@ class TransactionClient:
     def confirm(
         self, topics: Mapping[TxnId, str]
     ) -> dict[TxnId, PulsarSparkError | None]:
-        """Ask about transactions, all at once, whether they are still open.
+        """Ask whether transactions are still open, all at once.
 
         Args:
-            topics: A topic partition that each of them writes to, by full name.
+            topics: For each transaction, the full name of a topic partition of it.
 
         Returns:
-            None for each that was open when it was asked about, or an error:
-            ``TransactionNotFound`` and ``InvalidTxnStatus`` as ``add_partitions``.
+            None for each that was still open; for any other an error, with the code
+            ``TransactionNotFound`` or ``InvalidTxnStatus`` as in ``add_partitions``.
         """
-        # What is part of one may be added once more, which changes nothing.
+        # Adding a topic partition that is already part of it changes nothing.
         return self._outcomes(
             {
                 txn: commands.add_partitions_to_txn(txn, [topic])
@@ -200,7 +200,7 @@ class TransactionClient:
         Returns:
             As ``confirm``.
         """
-        # There is no question: but what adds nothing is refused where they are over.
+        # No request asks this. But adding nothing is refused where they are over.
         return self._outcomes(
             {txn: commands.add_partitions_to_txn(txn, []) for txn in txns}
         )
@@ -208,7 +208,7 @@ class TransactionClient:
     def _outcomes(
         self, requests: Mapping[TxnId, Request[Any]]
     ) -> dict[TxnId, PulsarSparkError | None]:
-        """Ask about each transaction, again where that may help; None where it did."""
+        """Send each request, again where that may help; return None for a success."""
         retry = self._retry()
         outcomes: dict[TxnId, PulsarSparkError | None] = {}
         pending = list(requests)
@@ -242,7 +242,7 @@ class TransactionClient:
         ask_all([0], self._connect, self._retry())
 
     def _coordinators(self) -> int:
-        """Return how many there are."""
+        """Return how many coordinators the cluster has."""
         if not self._count:
             counts = self._lookup.partition_counts([COORDINATORS])
             self._count = counts[COORDINATORS] or 0

@@ -46,7 +46,7 @@ class Encryptor:
 
     @property
     def overhead_bytes(self) -> int:
-        """How much larger an entry becomes, its metadata and its payload together."""
+        """Return by how much an entry grows, its metadata and its payload together."""
         return len(self._fields) + len(_NONCE_FIELD) + NONCE_BYTES + TAG_BYTES
 
     def encrypt(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:

@@ -183,7 +183,7 @@ def _load(load: Any, place: Secret, what: str) -> Any:
 
 
 def _problem(load: Any, pem: bytes) -> str:
-    """Return why a key cannot be loaded, without what the library says of it."""
+    """Return why a key cannot be loaded; never quote the library's message."""
     is_private = b"PRIVATE KEY" in pem
     if is_private and b"ENCRYPTED" in pem:
         return "it has a password"

@@ -69,23 +69,24 @@ class UnfitValueError(ValueError):
 
 
 class Part:
-    """What one column, or a part of one, adds to values.
+    """A column, or a part of one, in the form in which values are written from it.
 
     Args:
         kind: How it is written, see above.
         where: The path of names to it, for errors.
         null_branch: Number of the branch for NULL; -1 where NULL is impossible.
         value_branch: Number of the branch for all else; -1 where there is no union.
-        size: Bytes of a FIXED; what a BYTES must have, -1 for any. Of a LONG: 0 where
-            UNFIT stands for what cannot be written, -1 where it is a number.
+        size: Bytes of a FIXED; the size that a BYTES must have, -1 for any. Of a LONG:
+            0 where UNFIT marks a number that cannot be written, -1 where UNFIT is a
+            number like any other.
         children: Fields of a record; the item of an array; key and item of a map.
         validity: Bits that say which rows are not NULL; none where all are.
-        first_bit: The first row's among them, and among the bits of a BOOLEAN.
-        numbers: Of a LONG, from the first row on.
+        first_bit: Index of the first row's bit there, and in the bits of a BOOLEAN.
+        numbers: The numbers of a LONG, from the first row on.
         offsets: Where each row of a BYTES, an ARRAY or a MAP begins in its data or its
             items, from the first row on, and where the last one ends.
-        data: The data of a BYTES, the bits of a BOOLEAN; all else from the first row
-            on; a CONSTANT.
+        data: The whole data of a BYTES or the bits of a BOOLEAN; of other kinds, the
+            data from the first row on; the bytes of a CONSTANT.
     """
 
     def __init__(

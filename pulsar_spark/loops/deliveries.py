@@ -518,7 +518,7 @@ class Scanner:
         return True
 
     def _varint(self, data: memoryview | bytes, end: int) -> int:
-        """Read the number at ``_position``, and move that past it.
+        """Read the varint at ``_position``, and advance past it.
 
         Returns:
             The number; -1 if there is none, or one of more than 63 bits.

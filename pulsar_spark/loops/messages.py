@@ -190,8 +190,8 @@ class BinaryColumn:
         Args:
             rows: Rows that the column has; any after them are overwritten.
             facts: ``Deliveries.facts``, whose entries are in a table.
-            first: The first entry.
-            last: The first one not to use.
+            first: The first entry to append.
+            last: The entry after the last one to append.
             partition: Field 18 of the ids, empty for none.
             numbers: The table's ``batch_indexes``.
             row: The table's first row of these entries.

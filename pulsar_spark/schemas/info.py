@@ -62,7 +62,7 @@ class SchemaInfo:
 
     @property
     def type_name(self) -> str:
-        """The type as Pulsar's tools name it."""
+        """Return the type as Pulsar's tools name it."""
         try:
             return SchemaType(self.type).name
         except ValueError:
@@ -70,7 +70,7 @@ class SchemaInfo:
 
     @property
     def name(self) -> str:
-        """What Java's client calls it; brokers do not keep that."""
+        """Return what Java's client calls it; brokers do not keep that."""
         known = self.type_name
         if known.startswith("INT") and known[3:].isdigit():
             return known
@@ -80,7 +80,7 @@ class SchemaInfo:
 
     @property
     def is_typed(self) -> bool:
-        """Whether messages have more than bytes: a deleted schema is of type NONE."""
+        """Return whether values have a type; a deleted schema is of type NONE."""
         return self.type != SchemaType.NONE
 
 

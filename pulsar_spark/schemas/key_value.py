@@ -34,8 +34,8 @@ class KeyValueInfo:
     Attributes:
         key: The key's schema.
         value: The value's.
-        is_separated: Whether keys are those of the messages; if not, a payload holds
-            both (INLINE).
+        is_separated: Whether the key is that of the message (SEPARATED); if not, the
+            payload holds both (INLINE).
     """
 
     key: SchemaInfo

@@ -104,7 +104,7 @@ class ProtobufField:
 
     @property
     def is_map(self) -> bool:
-        """Whether it is a map."""
+        """Return whether it is a map."""
         return self.message is not None and self.message.is_map_entry
 
 

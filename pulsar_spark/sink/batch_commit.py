@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commit of a batch write: the transactions of its tasks, without any log.
 
-Transactions of several tasks cannot be committed in one step. What makes it all or
-nothing as far as that goes:
+Pulsar cannot commit the transactions of several tasks in one step. Three rules come as
+close to all or nothing as that allows:
 
-1. Each transaction is asked about before any is committed. Where one is over, none is.
-2. From the first commit on there is no way back, so all are committed, however long the
-   coordinators take: as long as the transactions live.
-3. A transaction that is over by then was committed, and only the answer was lost, or it
-   had expired. Which of them it was is read off the topic, see ``visibility``.
+1. Ask about each transaction before committing any. If one is over, commit none.
+2. From the first commit on there is no way back: commit all, however long the
+   coordinators take, for as long as the transactions live.
+3. A transaction that turns out to be over by then was either committed, and the answer
+   got lost, or had expired. The topic shows which: see ``visibility``.
 """
 
 from __future__ import annotations

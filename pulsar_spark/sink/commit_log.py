@@ -16,16 +16,16 @@ others::
 
 ``prepared`` is the decision. Before it, everything of the micro-batch is aborted and
 written again; after it, it is carried through, by whoever reads the log next. It counts
-only for the driver that began last: one that was given up, and did not die, decides
-nothing any more. The query is the one whose checkpoint counts micro-batches: a new
-checkpoint begins at 0 again.
+only if its driver is the one that began last: a driver that Spark has replaced, but
+that still runs, decides nothing any more. ``query`` is the query whose checkpoint
+numbers the micro-batches: with a new checkpoint the numbers begin at 0 again.
 
-The position of its ``began`` is a driver's term: a later one has a larger one, always,
-also where the log was shortened meanwhile. ``committed`` and ``partial`` say how a
-decision ended, the one of the term ``of``. A later term knows better; so nothing that
-a driver writes long after it was given up turns anything back. Records of versions
-without terms have the one of the ``began`` before them, a decision where it is of the
-same run, and its end where it stands after it; others have the smallest one.
+A driver's term is the position of its ``began``. A later driver always has a larger
+term, even if the log was shortened in between. ``committed`` and ``partial`` say how
+the decision of the term ``of`` ended. What a later term says overrides an earlier one,
+so nothing that a replaced driver writes, however late, undoes anything. Records of
+versions without terms get the term of the ``began`` before them: a decision if it is
+of the same run, and the end of that decision; all others get the smallest term.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of an exactly-once commit, and what decides them: no broker, no clock.
 
-``recover``, ``commit`` and ``abort`` are generators. Each value they yield is something
-to be done to the log, to the markers or to transactions; they are sent its result, and
-return what is found out in the end. ``sink.exactly_once`` does these things to a
-cluster. The tests do them to a model, in any order and with any fault that there is.
+``recover``, ``commit`` and ``abort`` are generators. Each value that they yield is a
+step to take with the log, the markers or transactions; they are sent its result, and
+return the outcome in the end. ``sink.exactly_once`` takes these steps on a cluster. The
+tests take them on a model, in any order and with every kind of fault.
 
-What holds, however many drivers there are, and wherever one of them was stopped:
+This holds for any number of drivers, wherever one of them was stopped:
 
 - A decision counts where it stands between the ``began`` of its driver and any other.
   So whoever reads the log after it knows that, and carries it out.
@@ -14,8 +14,8 @@ What holds, however many drivers there are, and wherever one of them was stopped
 - The log is cut only where nothing after the cut needs what was before it: right
   before the driver's own ``began``, when all of that is settled and written down, or
   right after its own decision.
-- Markers are forgotten up to one that was there when no later driver had begun:
-  none of them is of a decision that a driver may still ask about.
+- Markers are forgotten only up to one that was there before any later driver began:
+  none of them belongs to a decision that a driver may still ask about.
 """
 
 from __future__ import annotations
@@ -315,8 +315,8 @@ def _carry_out(
 
     Returns:
         The input partitions whose rows are visible, and those whose rows are lost. If
-        the micro-batch is decided for the second time, the former may include some
-        that became visible at the first.
+        this is the second decision about the micro-batch, the visible ones may include
+        some of the first.
     """
     partitions = frozenset(decision.txns)
     over: Iterable[TxnId] = yield End(tuple(decision.txns.values()), commits=True)
@@ -329,7 +329,7 @@ def _carry_out(
 
 
 def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:
-    """Input partitions of a micro-batch whose markers can be read."""
+    """Return the input partitions of a micro-batch whose markers can be read."""
     probe = yield Probe()
     while True:
         # Nothing may be open that could hold it back: tasks of a run before may

@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Micro-batches that become visible whole and once: transactions, and a log of them.
+"""Make each micro-batch visible as a whole and once: by transactions, and their log.
 
 Each task that has rows writes them in one transaction; the driver commits
 those of the tasks that Spark counts, and aborts all others. What makes many
 transactions one is the log (see ``commit_log``):
 
-1. A task begins its transaction and says so in the log, before it sends anything in it.
-   Its last entry is a marker, in a topic that holds nothing else.
-2. The driver writes down which transactions it is going to commit, commits them, aborts
-   every other that the log names, and writes down that it is done.
-3. Before each micro-batch the driver writes down that it goes to work, and reads the
-   log. A decision that was not carried through is carried through now; what is
-   undecided is aborted.
+1. A task begins its transaction and logs it, before it sends anything in it. Its last
+   entry is a marker, in a topic that holds nothing else.
+2. The driver logs which transactions it is going to commit, commits them, aborts every
+   other one that the log names, and logs that it is done.
+3. Before each micro-batch the driver logs that it begins, and reads the log. A decision
+   that was not carried through is carried through now; what is undecided is aborted.
 
 The order of the log settles who may decide: a driver reads its decision back before it
-acts on it. If another one had gone to work before the decision came, it does not count.
-What decides all this, step by step, is in ``commit_protocol``; here it is done.
+acts on it. If another driver had begun before the decision was logged, the decision
+does not count. ``commit_protocol`` decides each step; this module takes it.
 
-A coordinator says the same of a transaction that was committed and of one that has
-expired: it knows neither any more. The markers tell them apart, because they are
-visible exactly where their transaction was committed. A micro-batch of which a part had
-expired is not lost: Spark runs it again, and tasks whose markers are there skip their
-rows.
+A coordinator gives the same answer about a committed transaction and an expired one: it
+knows neither any more. The markers tell them apart: a marker is visible exactly if its
+transaction was committed. If some transactions of a micro-batch had expired, it is not
+lost: Spark runs it again, and tasks whose markers are visible skip their rows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows by topic, by key and by what may share an entry. Arrow alone."""
+"""Group rows by topic, by key, and by what may share an entry. Pure Arrow."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Journal:
         """Return everything that is still stored, in order, and leave no trace.
 
         That may be more than ``read`` returns: what was forgotten is not removed at
-        once. Nobody who reads the journal meanwhile notices.
+        once. It does not disturb another reader of the journal.
 
         Raises:
             TopicNotFoundError: There is no such topic.

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to a topic to try it out, before any row. No consumer ever gets it.
+"""Entries that try out a topic before any row is sent. No consumer ever gets them.
 
-**Deduplication.** Nothing in the protocol says whether a broker finds duplicates. So an
-entry that says of itself that it is a marker, which brokers keep from every consumer,
-is sent twice. A broker that deduplicates drops the second, and remembers the name of
-its producer: the next time it tells without any entry.
+**Deduplication.** The protocol does not tell whether a broker deduplicates. So an entry
+that is marked like the broker's own markers, which no consumer gets, is sent twice. A
+broker that deduplicates drops the second one, and remembers the name of the producer:
+the next time it tells without any entry.
 
-**Transactions.** A broker prepares a topic for them at the first entry in a transaction
-that comes to it, and not before. Where two come at the same time, Pulsar 4.0.7 refuses
-one of them, "Transaction Buffer take first snapshot failed", lets go of all producers
-of the topic, and takes no entry in a transaction there any more until the topic is
-unloaded. One entry ahead of all others prevents that.
+**Transactions.** A broker prepares a topic for transactions when the first entry in one
+arrives, not before. If two arrive at the same time, Pulsar 4.0.7 refuses one of them,
+"Transaction Buffer take first snapshot failed", detaches all producers of the topic,
+and accepts no entry in a transaction there until the topic is unloaded. One entry ahead
+of all others prevents that.
 """
 
 from __future__ import annotations

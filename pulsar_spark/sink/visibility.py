@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an entry that was written in a transaction can be read.
+"""Find out whether an entry that was written in a transaction can be read.
 
-A coordinator says the same of a transaction that was committed and of one that was
-aborted: it knows neither any more. The topic does know. A reader that begins at an
-entry of the transaction gets it, where it was committed; where it was aborted the
-broker passes over it, which the reader's mark-delete position shows::
+A coordinator gives the same answer about a committed transaction and an aborted one: it
+knows neither any more. The topic does know. A reader that begins at an entry of the
+transaction receives it if the transaction was committed; if it was aborted, the broker
+skips it, and the reader's mark-delete position shows that::
 
     reader from 7:3, 7:3 of a transaction     mark-delete position       delivered
     open, or after another that is open       7:2                        nothing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans a batch read: asks the cluster what there is, and fixes what to read of it."""
+"""Plan a batch read: ask the cluster what there is, and fix what to read of it."""
 
 from __future__ import annotations
 

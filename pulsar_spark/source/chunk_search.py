@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for the chunks of a message whose last chunk is in a range.
+"""Look for the chunks of a message whose last chunk is in a range.
 
 All chunks have the same publish time, so a second reader begins there. If clocks
 mislead it, a third one begins at the topic's beginning::
@@ -85,7 +85,7 @@ class ChunkSearch:
         self._open_one = open_one
 
     def find(self, last: StoredEntry) -> Found:
-        """Return what there is of a message.
+        """Look for a chunked message; return what was found of it.
 
         Args:
             last: Its last chunk.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether compaction can be why the end of a range is not delivered.
+"""Tell whether compaction can explain that the end of a range is not delivered.
 
-A compacted read does not get what compaction has removed, and that may be the last row
-of its range. Without another look this could not be told from a topic that has lost its
-end, was deleted and created again, or is not known well yet to its broker.
+A compacted read does not get the rows that compaction has removed, and the last row of
+its range may be one of them. A topic that has lost its end, that was deleted and
+created again, or that its broker does not fully know yet, looks the same at first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the topic partitions that the options name, by asking the cluster."""
+"""Find the topic partitions that the options name, by asking the cluster."""
 
 from __future__ import annotations
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a broker passes over rows that a read has not come to yet.
+"""Notice rows that a broker skips before a read has come to them.
 
 The TTL of a namespace applies to readers, too. Every few minutes the broker moves each
-of them behind what is older, and goes on there. All of it may be stored still::
+reader past the messages that are older, and delivers from there on. All of them may
+still be stored::
 
     stored     7:0  7:1  7:2  7:3  7:4  7:5
     delivered  7:0  7:1                 7:5     its place: 7:4
 
-Transactions leave gaps as well, and so does whatever else brokers do not deliver. But a
-reader acknowledges nothing: its place stays before the first entry that it was sent,
-unless it was moved. Only then is a gap read once more, by another reader. So it is
-where the reader that has seen the gap is gone, and in front of a reader's first entry:
-there a broker counts what it does not deliver as acknowledged.
+Transactions leave gaps as well, and so do other entries that brokers do not deliver.
+But a reader acknowledges nothing: its place stays before the first entry that it was
+sent, unless the broker moves it. So a gap is read once more, by another reader, in
+three cases only: the reader was moved; the reader that has seen the gap is gone; or the
+gap is before a reader's first entry, where a broker counts what it does not deliver as
+acknowledged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a broker hides all the rest of a range.
+"""Find out whether a broker hides all the rest of a range.
 
 An entry filter may reject the last entries of a topic. The broker still names the last
-of them as the last message, and delivers nothing. It passes over them as over aborted
-entries, by acknowledging them itself: so the place of a consumer that takes nothing,
-and begins behind what was delivered, moves to where the hidden entries end::
+of them as the last message, and delivers nothing. It skips them as it skips aborted
+entries, by acknowledging them itself. So the place of a consumer that takes nothing,
+and begins after what was delivered, moves to the end of the hidden entries::
 
     stored     7:0   7:1   7:2 (hidden)   7:3 (hidden)
     delivered  7:0   7:1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns that reads are slow if no C compiler was there to build the kernel.
+"""Warn that reads are slow if no C compiler was there to build the kernel.
 
 pip hides what is built while it installs, so the first read says it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encrypted entries: opened, or dealt with as the options say where no key fits."""
+"""Decrypt entries; where no key fits, do with them what the options say."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at what a topic partition stores, by the place of a consumer.
+"""Find out what a topic partition stores, by the place of a new consumer.
 
-What a broker says of a topic's last message is of the messages it would deliver now: of
-a topic that it is giving away, or whose transactions it has not recovered yet, that
-nothing is stored at all. The place at which a consumer begins comes from the ledgers
-alone::
+As the last message of a topic a broker names the last one that it would deliver now. So
+it says that nothing is stored while it hands the topic over to another broker, or has
+not recovered its transactions yet. The place at which a consumer begins comes from the
+ledgers alone::
 
     begins at    its place   where 7:0 to 7:9 and 9:0 to 9:4 are stored
     earliest     7:-1        the entry before the first one
     latest       9:4         the last one
 
-Retention takes whole ledgers, the first ones: what lies between both is stored.
+Retention removes whole ledgers, the oldest first: all between the two is stored.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar's topics for Spark's readers."""
+"""What Spark's readers ask of a source, answered by Pulsar."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class PulsarSource:
 
     @property
     def limits(self) -> StreamLimits:
-        """How large micro-batches are, as the options say."""
+        """Return the limits of micro-batches, as the options say."""
         from pulsar_spark.source.stream.pulsar_cluster import stream_limits
 
         return stream_limits(self.options)
 
     @property
     def must_stop(self) -> bool:
-        """Whether a subscription is to be deleted."""
+        """Return whether a subscription is to be deleted."""
         return self.options.delete_subscription_on_stop
 
     def plan(self, pruning: Pruning | None = None) -> list[ReadTask]:
-        """Return what each task reads, all rows that there are and are not pruned."""
+        """Return what each task reads; together, all rows that are not pruned."""
         from pulsar_spark.source.batch_plan import plan_batch
 
         pool = shared_pool(self.options.client)

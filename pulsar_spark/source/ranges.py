@@ -44,13 +44,13 @@ class TopicRange:
 
     @property
     def partition(self) -> int:
-        """The partition number, -1 if the topic is not partitioned."""
+        """Return the partition number, -1 if the topic is not partitioned."""
         index = TopicName.parse(self.topic_partition).partition_index
         return -1 if index is None else index
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message can be in it."""
+        """Return whether no message can be in it."""
         return is_after(self.start, self.end)
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it means that nothing comes though a range has not ended.
+"""Find out why a reader waits: nothing comes though its range has not ended.
 
-A broker may be slow. The end of the range may be gone, or hidden. Or this reader gets
-nothing, and another one would: its topic has moved, and nobody has told it; or it was
-moved behind all that is left, as expiry does. Silence alone says nothing::
+The broker may be slow. The end of the range may be gone, or hidden. Or only this reader
+gets nothing, and a new one would get the rest: the topic has moved, and the broker did
+not say so; or expiry has moved the reader past all that is left. Silence alone does not
+tell which::
 
-    the broker says                       and then
+    the broker says                       conclusion, or next step
     nothing is left, the end is 7:5       7:9 is gone
-    nothing is stored at all              the ledgers tell: 7:9 is gone, or come back
-    there is more up to 7:9               a probe from 7:6: hidden, or come back
+    nothing is stored at all              the ledgers tell: 7:9 is gone, or reconnect
+    there is more up to 7:9               a probe from 7:6: hidden, or reconnect
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts ranges into several, so that more than one task reads a topic partition: pure.
+"""Cut ranges into several, so that more than one task reads a topic partition: pure.
 
 What is stored is dense: a ledger that ends with entry n has the entries 0 to n. So a
 range is a few runs of entries, and a cut is arithmetic once the ledgers are known::
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return self.last - self.first + 1
 
 
@@ -67,7 +67,7 @@ class LedgerSurvey:
 
     @property
     def gaps(self) -> int:
-        """How many positions there are before which ledgers may be missing."""
+        """Return how many positions may have missing ledgers before them."""
         return len(self._open)
 
     def questions(self, extra: int) -> list[Place]:

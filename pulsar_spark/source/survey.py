@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides ranges among tasks: minPartitions, maxPartitions, maxRecordsPerPartition.
+"""Divide ranges among tasks: minPartitions, maxPartitions, maxRecordsPerPartition.
 
 Asks brokers two things, in a few rounds for all topic partitions together, by readers
 that are not durable: where ledgers end, see ``split.LedgerSurvey``, and how many rows
 an entry has, estimated from a few entries of each range.
 
 Neither answer ever changes: ledgers that have a successor are closed, and the entries
-to look at are computed from the range. So a range is cut in the same way each time, as
-a micro-batch that runs again needs in order to number its rows alike. Only removal in
-between, which is data loss, changes that. The rows are the same in any case: the parts
+to look at are computed from the range. So a range is cut in the same way each time, and
+a micro-batch that runs again can number its rows alike. Only removal in between, which
+is data loss, changes that. The rows are the same in any case: the parts
 together are the range.
 
 Seen on 4.0.7, for a topic of ledger 7 (8 entries), 11 (5 entries) and 12, the answers
@@ -222,13 +222,13 @@ class _Probe(Peeker):
 
     @property
     def has_more(self) -> bool:
-        """Whether an entry that can be delivered is still to come."""
+        """Return whether an entry that can be delivered is still to come."""
         last = self.positions.last
         return last is not None and last.position >= self.question.place
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is to be waited for."""
+        """Return whether nothing more is to be waited for."""
         return self.rows is not None or not self.is_open
 
     # What follows is called by the connection's reading thread.

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether retention takes what a read has not come to yet.
+"""Notice ledgers that retention removes before a read has come to them.
 
-A reader holds nothing back. Where ledgers go that it has not read to their end, the
-broker goes on with the first one that is left, and says nothing of it::
+A reader keeps nothing from retention. If a ledger is removed that it has not read to
+its end, the broker goes on with the first ledger left, and does not say so::
 
     stored    7:0 .. 7:999   11:0 .. 11:99   12:0 .. 12:9
     read      7:0 .. 7:33                    12:0 .. 12:9     7 and 11 went meanwhile
     read      7:0 .. 7:999   11:0 .. 11:99   12:0 .. 12:9     or they went afterwards
 
-Retention takes the first ledgers first. So while the ledger that was left is stored,
-all that follows it is, and nothing was passed over. Once it is not, nobody can tell.
+Retention removes the oldest ledgers first. So while the ledger that the reader has left
+is stored, so are all that follow it, and nothing was skipped. Once it is removed, that
+cannot be told any more.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class PulsarDataSource(DataSource):
         return stream_writer(StreamWrite(options, columns), columns, schema)
 
     def _options_of_either_kind(self) -> ReadOptions:
-        """Options of a batch query or a stream: Spark does not say which it will be."""
+        """Return options of a batch or a stream: Spark does not say which comes."""
         of_table = options_of_table(self.options)
         if of_table is None:
             options: Mapping[str, str] = self.options

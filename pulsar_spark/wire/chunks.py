@@ -70,7 +70,7 @@ class ChunkAssembler:
 
     @property
     def pending(self) -> int:
-        """How many messages are open."""
+        """Return how many messages are open."""
         return len(self._open)
 
     def add(self, chunk: StoredEntry) -> StoredEntry | MissingChunks | None:

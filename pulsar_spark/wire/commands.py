@@ -111,9 +111,9 @@ def to_message_id_data(message_id: MessageId) -> pb.MessageIdData:
 
 
 def from_message_id_data(data: pb.MessageIdData) -> MessageId:
-    """Return a MessageId of the wire as ours. An empty topic's becomes -1:-1.
+    """Convert a MessageIdData to a MessageId; that of an empty topic becomes -1:-1.
 
-    Its ack_set is not part of our ids.
+    Drop its ack_set, which a MessageId does not have.
     """
     first_chunk = None
     if data.HasField("first_chunk_message_id"):

@@ -101,7 +101,7 @@ class Entry:
 
     @property
     def position(self) -> tuple[int, int]:
-        """``(ledger_id, entry_id)``."""
+        """Return ``(ledger_id, entry_id)``."""
         return self.ledger_id, self.entry_id
 
     def __len__(self) -> int:
@@ -109,12 +109,12 @@ class Entry:
 
     @property
     def batch_indexes(self) -> Sequence[int]:
-        """For each message its place in the batch as written; 0 in no batch."""
+        """Return the place of each message in its batch as written; 0 in no batch."""
         return list(self.table.batch_indexes[self.first_row : self.last_row])
 
     @property
     def payloads(self) -> list[bytes | None]:
-        """The bytes of each message, or None for a null value.
+        """Return the bytes of each message, or None for a null value.
 
         Of a table that has values.
         """
@@ -130,12 +130,12 @@ class Entry:
 
     @property
     def schema_version(self) -> bytes:
-        """Version of the schema of its values as sent; empty where none was sent."""
+        """Return its values' schema version as sent; empty where none was sent."""
         return self.metadata.schema_version
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size of the messages, their metadata included."""
+        """Return the uncompressed size of the messages, their metadata included."""
         return self.table.size_bytes(self.first_row, self.last_row)
 
     def between(self, start: MessageId, end: MessageId) -> Entry:
@@ -181,12 +181,12 @@ class EntryRun:
 
     @property
     def position(self) -> tuple[int, int]:
-        """``(ledger_id, entry_id)`` of the first of them."""
+        """Return ``(ledger_id, entry_id)`` of the first of them."""
         return self.deliveries.position(self.first)
 
     @property
     def last_row(self) -> int:
-        """The table's row after those of the entries."""
+        """Return the table's row after those of the entries."""
         return self.end_of(self.last - 1)
 
     def end_of(self, number: int) -> int:
@@ -198,7 +198,7 @@ class EntryRun:
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size of the messages, their metadata included."""
+        """Return the uncompressed size of the messages, their metadata included."""
         return self.table.size_bytes(self.first_row, self.last_row)
 
     def part(self, first: int, last: int) -> EntryRun:
@@ -226,7 +226,7 @@ class EntryRun:
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
-        """The entries that have messages, each as an object of its own.
+        """Return the entries that have messages, each as an object of its own.
 
         Slow: for what is seldom asked for.
         """
@@ -267,22 +267,22 @@ class StoredEntry:
 
     @property
     def position(self) -> tuple[int, int]:
-        """``(ledger_id, entry_id)``."""
+        """Return ``(ledger_id, entry_id)``."""
         return self.ledger_id, self.entry_id
 
     @property
     def is_marker(self) -> bool:
-        """Whether it is the broker's own note on a transaction or on replication."""
+        """Return whether it is a broker's note on a transaction or on replication."""
         return self.metadata.HasField("marker_type")
 
     @property
     def is_chunk(self) -> bool:
-        """Whether it holds only a piece of a message."""
+        """Return whether it holds only a piece of a message."""
         return self.metadata.num_chunks_from_msg > 1
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether its payload is of no use without a private key."""
+        """Return whether its payload is of no use without a private key."""
         return bool(self.metadata.encryption_keys)
 
     def decrypted(self, payload: bytes) -> StoredEntry:
@@ -302,7 +302,7 @@ class StoredEntry:
 
     @property
     def charged_messages(self) -> int:
-        """The Flow permits that the broker takes for it.
+        """Return the Flow permits that the broker takes for it.
 
         A broker believes the metadata, whatever number it has, also below 1.
         """
@@ -312,7 +312,7 @@ class StoredEntry:
 
     @property
     def likely_rows(self) -> float:
-        """How many rows it gives, by its metadata; a chunk counts 1/n.
+        """Return how many rows it gives, by its metadata; a chunk counts 1/n.
 
         At least one, and no more than its bytes can hold.
         """

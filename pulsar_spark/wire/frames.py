@@ -181,7 +181,7 @@ class FrameReader:
 
     @property
     def unread(self) -> memoryview:
-        """What is there of frames not begun yet; empty within one."""
+        """Return what is there of frames not begun yet; empty within one."""
         if self._total_size >= 0:
             return self._buffer[:0]
         return self._buffer[self._start : self._end]

@@ -47,7 +47,7 @@ class Encryption(Protocol):
 
     @property
     def overhead_bytes(self) -> int:
-        """How much larger an entry becomes, its metadata and its payload together."""
+        """Return by how much an entry grows, its metadata and its payload together."""
 
     def encrypt(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:
         """Return what metadata say of the encryption, and the encrypted payload.
@@ -87,12 +87,12 @@ class EntryEncoder:
 
     @property
     def max_entry_bytes(self) -> int:
-        """Metadata and payload of an entry: more is never sent."""
+        """Return the largest metadata and payload of an entry: more is never sent."""
         return max_entry_bytes(self.max_message_size_bytes)
 
     @property
     def overhead_bytes(self) -> int:
-        """What an entry takes besides, because it is encrypted."""
+        """Return by how much encryption makes an entry larger."""
         return 0 if self.encryption is None else self.encryption.overhead_bytes
 
     def single(

@@ -104,29 +104,29 @@ class Permits:
 
     @property
     def learnt(self) -> Learnt | None:
-        """What the next consumer of the topic may begin with, None for nothing."""
+        """Return what the topic's next consumer may begin with; None for nothing."""
         if not self._arrived:
             return None
         return Learnt(self._arrived, self._average_bytes)
 
     @property
     def balance(self) -> int:
-        """Permits at the broker; negative after an entry with more messages."""
+        """Return the permits at the broker; negative after an entry that took more."""
         return self._balance
 
     @property
     def held_messages(self) -> int:
-        """Messages that arrived and were not taken yet."""
+        """Return how many messages arrived and were not taken yet."""
         return self._held_messages
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that arrived and were not taken yet."""
+        """Return how many bytes arrived and were not taken yet."""
         return self._held_bytes
 
     @property
     def window_messages(self) -> int:
-        """Messages that may be out at a time, by what is known now; at least 1."""
+        """Return how many messages may be out at a time, as known now; at least 1."""
         window = min(self._queue_messages, self._grown)
         if self._average_bytes:
             window = min(window, int(self._window_bytes / self._average_bytes))
@@ -151,9 +151,9 @@ class Permits:
         """Account for an entry as the broker charged it.
 
         Args:
-            messages: num_messages_in_batch, whatever it is, or 1 where that is absent,
-                also for a chunk; less those that MESSAGE.ack_set says are acknowledged.
-            size_bytes: What the entry takes in memory until its messages are taken.
+            messages: num_messages_in_batch as sent, or 1 where it is absent, also for a
+                chunk; less those that MESSAGE.ack_set marks as acknowledged.
+            size_bytes: Memory that the entry occupies until its messages are taken.
         """
         self._balance = as_broker_counts(self._balance - messages)
         self._held_messages += messages

@@ -205,7 +205,7 @@ Event = (
 
 
 class State(enum.Enum):
-    """Where a connection stands, as far as its bytes go.
+    """The state of the protocol on a connection.
 
     ::
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that say the same in each row."""
+"""Columns that have the same value in each row."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pyarrow as pa
 
 
 class Repeated:
-    """A value as a column of as many rows as are wanted.
+    """A column of any length, with the same value in each row.
 
-    It is made once for the most rows so far: most RecordBatches are of one size, and
+    The longest one so far is kept, and cut: most RecordBatches are of one size, and
     Arrow takes longer to make a short column than to cut a longer one.
 
     Args:
-        value: What each row says.
+        value: The value of each row.
     """
 
     def __init__(self, value: pa.Scalar) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of hosts, with a deadline: the system's resolver has none that we could set.
+"""Resolve names of hosts with a deadline, which the system's resolver does not have.
 
-Whoever asks waits for a thread that asks the system. Nothing ends a call that hangs, so
-who asks for the same name meanwhile waits for the same thread, and there are only so
-many of them.
+A thread asks the system, and the caller waits for it until the deadline. A call that
+hangs cannot be ended. So all callers that ask for the same name meanwhile wait for the
+same thread, and the number of threads is limited.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class TcpTransport:
             return None
 
     def shutdown(self) -> None:
-        """End both directions; other threads inside come back."""
+        """Shut down both directions; calls of other threads return."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -354,7 +354,7 @@ class TlsTransport:
         return True
 
     def shutdown(self) -> None:
-        """End both directions; other threads inside come back."""
+        """Shut down both directions; calls of other threads return."""
         # Say so, if nobody is in the middle of a record, and the socket has room.
         if self._send_lock.acquire(blocking=False):
             try:

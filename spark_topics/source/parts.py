@@ -28,7 +28,7 @@ class RangeSize:
 
     @property
     def rows(self) -> float:
-        """Its rows, about."""
+        """Return about how many rows it has."""
         return self.entries * self.rows_per_entry
 
     def cut(self, parts: int) -> list[RangeSize]:

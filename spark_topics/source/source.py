@@ -21,11 +21,11 @@ class Source(Protocol[R]):
 
     @property
     def limits(self) -> StreamLimits:
-        """How large the micro-batches of a stream are."""
+        """Return the limits of a stream's micro-batches."""
 
     @property
     def must_stop(self) -> bool:
-        """Whether a stream that ends without ``StreamPlanner.stop`` leaves traces."""
+        """Return whether a stream leaves traces without ``StreamPlanner.stop``."""
 
     def plan(self) -> Sequence[R]:
         """Return what the tasks of a batch read are to read. On the driver.

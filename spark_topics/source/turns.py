@@ -20,11 +20,11 @@ class Turn(Protocol):
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for servers, in seconds."""
+        """Return how long it has waited for servers, in seconds."""
 
     @property
     def reconnects(self) -> int:
-        """How often a connection had to be made again."""
+        """Return how often a connection had to be made again."""
 
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
         """Yield its rows, in order.

@@ -253,7 +253,7 @@ class Connection:
             self._transport.close()
 
     def _explained(self, error: TubeMQError) -> TubeMQError:
-        """Return why this connection ends, which may be its port."""
+        """Return why this connection ends; without any answer it may be the port."""
         if self._explain is None or self._protocol.frames or not self.is_open:
             return error
         return self._explain(error, self._begin)

@@ -215,10 +215,10 @@ def _register(
     request: messages.Request[pb.RegisterResponseM2CV2],
     subject: str,
 ) -> pb.RegisterResponseM2CV2:
-    """Register a planner.
+    """Register a planner; raise a retriable error while another one is in its way.
 
-    Another one of the group that asks about other topics at the moment is in its way,
-    and so is one that was killed, for 30 s.
+    That is one of the same group that asks about other topics at the moment, or one
+    that was killed less than 30 s ago.
     """
     try:
         return connection.ask(request, subject=subject)

@@ -9,9 +9,9 @@ the flushed end of its store has passed its offset::
                                |   and other messages get their offsets
                            flushed end
 
-The offset means this message only as long as the process lives that has given it. So a
-message counts as confirmed where the flushed end was told on the very connection on
-which it was acknowledged, and is unknown where that has broken.
+An offset stands for a message only while the process that assigned it lives. So a
+message counts as confirmed if the flushed end was told on the same connection as its
+acknowledgement. If that connection has broken, its fate is unknown.
 """
 
 from __future__ import annotations

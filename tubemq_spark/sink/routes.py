@@ -55,12 +55,12 @@ class Routes:
 
     @property
     def client_id(self) -> str:
-        """By which brokers know who writes."""
+        """Return the id by which brokers know who writes."""
         return self._producer.client_id
 
     @property
     def token(self) -> Token | None:
-        """What brokers may ask for."""
+        """Return what brokers may ask for."""
         return self._view.token
 
     def server(self, partition: Partition) -> str:
@@ -95,7 +95,11 @@ class Routes:
         return self._next(self._open(partitions) or partitions)
 
     def elsewhere(self, row: Row, partition: Partition) -> Partition:
-        """Return where a row goes that could not be sent: the same, if it must be."""
+        """Return the partition for a row that could not be sent to ``partition``.
+
+        That is ``partition`` again where the row names it or has a key, or where no
+        other broker is good.
+        """
         if row.partition is not None or row.key is not None:
             return partition
         others = self._open(self._partitions[row.topic])

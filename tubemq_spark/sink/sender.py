@@ -315,7 +315,7 @@ def _failed(error: TubeMQError) -> Call[Any]:
 
 
 def _is_lost(message: _Message) -> bool:
-    """Return whether a message has failed already, and may pass."""
+    """Return whether a message has failed, with an error that may pass."""
     call = message.call
     if call is None or not call.done():
         return False

@@ -75,9 +75,9 @@ class RangeReader:
     """Reads one range, once. For one thread.
 
     Args:
-        pool: Of connections.
+        pool: The connections.
         task: What to read.
-        options: How.
+        options: How to read.
 
     Attributes:
         reconnects: How often it registered again.
@@ -112,7 +112,7 @@ class RangeReader:
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for a broker, in seconds."""
+        """Return how long it has waited for a broker, in seconds."""
         return self._waited_s + self._registrar.waited_s
 
     def pieces(self) -> Iterator[Piece]:
@@ -286,7 +286,7 @@ class RangeReader:
 
     @functools.cached_property
     def _is_dense(self) -> bool:
-        """Whether each offset of the range is a message of the partition.
+        """Return whether each offset of the range is a message of the partition.
 
         Others may have been added to the store since the plan looked. Who writes to
         them has heard of them from a master, and wrote before the range had its end:

@@ -72,13 +72,14 @@ class Registrar:
         self._left: list[Consumer] = []  # the broker may still know them
 
     def register(self, offset: int) -> tuple[Consumer, Registered]:
-        """Become the owner.
+        """Register as the partition's reader.
 
         Args:
-            offset: Where to begin; the broker's answer says where it does.
+            offset: Where to begin; the broker answers where it really begins.
 
         Raises:
-            PartitionOccupiedError: Others read it, as many as may, and do not let go.
+            PartitionOccupiedError: Each of the groups has another reader of it, which
+                stays.
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """

@@ -63,7 +63,7 @@ class Sizes:
         Args:
             parts: What there is to read.
             found: The brokers of all of these.
-            on_seen: Called with what was not seen before.
+            on_seen: Called with the size of each message that was not seen before.
 
         Raises:
             TubeMQError: A broker does not answer, or refuses.

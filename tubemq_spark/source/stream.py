@@ -263,9 +263,9 @@ class TubeMQCluster:
         return find_edges(self._pool, found, wanted, self._options, self._group)
 
     def _known(self, wanted: Sequence[Partition]) -> Found:
-        """Return what is known of some partitions, when all of them are.
+        """Wait until each of some partitions is known; return what was found.
 
-        Those of a checkpoint may be on a broker that restarts.
+        Partitions of a checkpoint may be on a broker that is restarting.
 
         Raises:
             TransportError: The master does not name one within ``operation.timeout``.

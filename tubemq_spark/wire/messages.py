@@ -66,11 +66,11 @@ class Request(Generic[ReplyT]):
 
 @dataclass(frozen=True)
 class Token:
-    """What a server is shown to be let in.
+    """The tokens that a client shows to a server.
 
     Attributes:
-        visit: From a master; brokers ask for it where they are told to.
-        authorized: What stands for a checked password, "" for none.
+        visit: From a master; brokers ask for it if they are configured to.
+        authorized: Proof of a password that was checked, "" for none.
     """
 
     visit: int

@@ -65,7 +65,7 @@ class Partition(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """Whose index its offsets count."""
+        """Return the store whose index its offsets count."""
         return Store(self.topic, self.broker_id, self.partition_id // STORE_STEP)
 
     def __str__(self) -> str:

@@ -166,19 +166,19 @@ class Channel:
         return self._credentials.token()
 
     def forget_login(self) -> bool:
-        """Let the next call log in anew.
+        """Make the next call log in again.
 
         Returns:
-            Whether it does: a token that is given is what it is.
+            Whether it will: not if there was no login, as with a token that was given.
         """
         return self._credentials.forget()
 
     def ready(self, timeout_s: float = _READY_S) -> None:
-        """Wait until the cluster was reached, the first time.
+        """Wait until the cluster is reached for the first time.
 
         Raises:
-            TransportError: It cannot be.
-            AuthError: It lets nobody in who comes like this.
+            TransportError: It cannot be reached.
+            AuthError: It does not accept these credentials.
             ForkError: This process was forked from the one that made this.
         """
         if os.getpid() != self._pid:

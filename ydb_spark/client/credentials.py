@@ -92,10 +92,10 @@ class Credentials(ydb.Credentials):
             raise self._failed(error) from None
 
     def forget(self) -> bool:
-        """Let the next call log in anew.
+        """Make the next call log in again.
 
         Returns:
-            Whether it does: a token that is given is what it is.
+            Whether it will: not if there was no login, as with a token that was given.
         """
         with self._lock:
             is_kept = self._kept is not None

@@ -18,9 +18,9 @@ class PartitionInfo:
     Attributes:
         number: Its id.
         is_active: Whether it takes messages: not after a split or merge.
-        parents: What it came of.
-        children: What it became.
-        start: First offset that is retained; 0 where nobody asked.
+        parents: The partitions that it was split or merged from.
+        children: The partitions that it was split or merged into.
+        start: First offset that is retained; 0 where it was not asked for.
         end: Offset of the next message.
         size_bytes: Size of what is stored, estimated.
         from_bound: Where its range of keys begins; b"" for the lowest.
@@ -56,7 +56,7 @@ class TopicInfo:
     created: str = ""
 
     def is_another(self, created: str) -> bool:
-        """Whether it is another topic than one of its name, as far as is known.
+        """Return whether it is known to be another topic than one of its name.
 
         Args:
             created: What tells that one.

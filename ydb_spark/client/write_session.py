@@ -80,7 +80,7 @@ class SessionSettings:
 
     @property
     def is_deduplicated(self) -> bool:
-        """Whether the server tells by their numbers what it has."""
+        """Return whether the server tells by their numbers what it has."""
         return bool(self.producer_id) and not self.is_group
 
 

@@ -54,7 +54,7 @@ def seq_no_of(batch_id: int, row: int) -> int:
 
 
 def is_unknown(last_seq_no: int, batch_id: int) -> bool:
-    """Whether the server knows nothing of a producer that may have written before.
+    """Return whether the server has forgotten a producer that may have written before.
 
     It forgets those that have been silent for weeks, and what they wrote is stored
     again if it is repeated.

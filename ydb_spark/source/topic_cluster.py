@@ -102,10 +102,12 @@ class Range:
 
 
 class TopicCluster:
-    """See the module. Each method that asks describes the topic, once.
+    """One topic of YDB, as the planner of a stream sees it.
+
+    Each method that asks the server describes the topic once.
 
     Args:
-        channel: Where.
+        channel: The connection to the cluster.
         options: How to read.
     """
 
@@ -308,7 +310,7 @@ class TopicCluster:
             )
 
     def _is_another(self, topic: TopicInfo) -> bool:
-        """Whether the topic was dropped and made anew since the offset in hand.
+        """Return whether the topic was dropped and made anew since the offset in hand.
 
         Raises:
             DataLossError: It was, and ``failOnDataLoss`` is set.

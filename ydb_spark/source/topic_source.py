@@ -38,12 +38,12 @@ class TopicSource:
 
     @property
     def limits(self) -> StreamLimits:
-        """How large the micro-batches of a stream are."""
+        """Return the limits of a stream's micro-batches."""
         return StreamLimits(self.options.max_rows, self.options.max_bytes)
 
     @property
     def must_stop(self) -> bool:
-        """Whether a stream that ends by itself leaves traces: it does not."""
+        """Return whether a stream that ends by itself leaves traces: it does not."""
         return False
 
     def plan(self) -> Sequence[Range]:
@@ -126,12 +126,12 @@ class _Turn:
 
     @property
     def waited_s(self) -> float:
-        """How long messages were waited for, in seconds."""
+        """Return how long messages were waited for, in seconds."""
         return self._reader.waited_s
 
     @property
     def reconnects(self) -> int:
-        """How often a stream was opened again."""
+        """Return how often a stream was opened again."""
         return self._reader.reconnects
 
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:

@@ -92,7 +92,7 @@ class RangeSession:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the server has begun the partition on this stream."""
+        """Return whether the server has begun the partition on this stream."""
         return self._session is not None
 
     def begin(self) -> list[_FromClient]:

@@ -207,7 +207,7 @@ class Unacked:
         return last
 
     def requests(self) -> Iterator[_WriteRequest]:
-        """Yield what must be sent again: every message that is not answered, once."""
+        """Yield requests to send again, which hold each unanswered message once."""
         for index, (request, _) in enumerate(self._requests):
             if index or not self._answered:
                 yield request

@@ -94,9 +94,9 @@ def column_type(
 
 
 def _count(type_: AvroType, known: dict[int, int]) -> int:
-    """Return how many types are in one: more each time that a record comes again.
+    """Count the types in a type; count a record again wherever it is used again.
 
-    A record that is a part of itself counts as one there, which is refused later.
+    Where a record is a part of itself it counts as one; that is refused later.
     """
     if id(type_) not in known:
         known[id(type_)] = 1

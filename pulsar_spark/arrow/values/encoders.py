@@ -36,14 +36,15 @@ _RECORDS = (SchemaType.AVRO, SchemaType.JSON)
 
 
 def encoder_for(info: SchemaInfo | None, columns: pa.Schema) -> ValueEncoder:
-    """Return what makes values of columns by a schema.
+    """Return the encoder that turns columns into values of a schema.
 
     Args:
-        info: The schema; None for none, whose values are bytes.
-        columns: Those that make the value.
+        info: The schema; None for values that are plain bytes.
+        columns: The columns that a value is made of.
 
     Raises:
-        InvalidSchemaError: They do not fit it, or nothing can be written by it.
+        InvalidSchemaError: The columns do not fit the schema, or values of such a
+            schema cannot be written.
     """
     if info is None or not info.is_typed:
         return _raw_encoder(columns)

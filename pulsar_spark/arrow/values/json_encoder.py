@@ -177,7 +177,7 @@ def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 
 def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
-    """Return what turns a column into texts. That it fits has been looked at."""
+    """Return the function that makes texts of a column; its type was checked before."""
     type_, _ = nullable(type_)
     if type_.kind is Kind.UNION:
         at, _ = plan_branch(type_, column, where)

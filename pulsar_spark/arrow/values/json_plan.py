@@ -52,7 +52,7 @@ class FieldNode:
     where: str
 
     def read(self, token: dict[str, Any]) -> Any:
-        """Return the value of the field of an object."""
+        """Return the value of this field of a JSON object."""
         value = None if self.source is None else token.get(self.source)
         if value is not None:
             try:

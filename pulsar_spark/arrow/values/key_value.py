@@ -116,7 +116,7 @@ class KeyValue:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Name the part in errors."""
+    """Name the part, key or value, in errors about its schema."""
     try:
         yield
     except InvalidSchemaError as error:
@@ -165,7 +165,7 @@ def _struct(
 
 
 def _without(bad: Sequence[int], rows: int) -> pa.Int32Array:
-    """Return the numbers of rows, NULL for those that are bad."""
+    """Return the row numbers from 0, with NULL in place of those that are bad."""
     is_bad = bytearray(rows)
     for row in bad:
         is_bad[row] = 1
@@ -288,7 +288,7 @@ def _is_there(sizes: pa.Int32Array) -> pa.BooleanArray:
 
 
 def _in_four(payloads: pa.BinaryArray, key_sizes: pa.Int32Array) -> pa.BinaryArray:
-    """Return each payload as four: a size, the key, a size, the value; not copied."""
+    """Split each payload into four: size, key, size and value. Copy no bytes."""
     rows = len(payloads)
     _, offsets, data = payloads.buffers()
     ends = _ints(memoryview(offsets)[4 * payloads.offset :][: 4 * rows + 4])

@@ -81,10 +81,10 @@ _NUMBERS = {
 
 
 def columns_of(info: SchemaInfo) -> pa.Schema:
-    """Return the column ``value``, of the type that fits the schema's.
+    """Return the column ``value``, in the type that the schema maps to.
 
     Raises:
-        InvalidSchemaError: The schema is no primitive one.
+        InvalidSchemaError: The schema is not primitive.
     """
     return pa.schema([pa.field(VALUE, _TYPES[_kind(info)])])
 
@@ -252,7 +252,7 @@ def _array(type_: pa.DataType, data: Any) -> pa.Array:
 
 
 def _swapped(code: str, data: memoryview) -> array[int]:
-    """Return big-endian numbers in the order of this machine."""
+    """Return big-endian numbers in the byte order of this machine."""
     numbers = array(code)
     numbers.frombytes(data)
     if sys.byteorder == "little":

@@ -204,13 +204,13 @@ class Plan:
         wanted: Iterable[pa.Field],
         place: _Place,
     ) -> _Message:
-        """Plan a message.
+        """Plan how a message is read.
 
         Args:
-            writer: As it was written.
-            reader: As it is wanted.
-            wanted: Which columns of it are.
-            place: Where they go.
+            writer: Its type when it was written.
+            reader: Its type as the query reads it.
+            wanted: The columns to make of it.
+            place: Where these columns go.
         """
         names = {one.name: one for one in reader.fields}
         numbers = {one.number: one for one in writer.fields}
@@ -263,13 +263,13 @@ class Plan:
         column: pa.Field,
         place: _Place,
     ) -> tuple[Maker, _FieldPlan]:
-        """Plan a field.
+        """Plan how a field is read.
 
         Args:
-            source: As it was written.
-            field: As it is wanted.
-            column: Its column.
-            place: Where that goes.
+            source: The field when it was written.
+            field: The field as the query reads it.
+            column: The column to make of it.
+            place: Where this column goes.
         """
         if (
             source.is_map != field.is_map

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to authenticate: for each, what gives credentials to connections."""
+"""Ways to authenticate: for each, the provider that gives connections credentials."""
 
 from __future__ import annotations
 

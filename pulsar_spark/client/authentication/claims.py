@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a JSON web token says of itself (RFC 7519). Nothing is verified: brokers do."""
+"""Claims of a JSON web token (RFC 7519), unverified: verifying is the broker's part."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials that are looked up where they are, whenever they are asked for."""
+"""Tokens, passwords and certificates, read from their place for each connection.
+
+``client.connect`` sends them in CONNECT, and ``client.connection`` answers a broker
+that asks again.
+"""
 
 from __future__ import annotations
 

@@ -54,21 +54,21 @@ class _Kept:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time for another one."""
+        """Return whether it is time to ask for the next token."""
         return self.left_s <= min(_RENEWED_S, self.life_s * _RENEWED_SHARE)
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether it has just come."""
+        """Return whether the token has just arrived."""
         age_s = self.life_s - self.left_s
         return age_s < min(_FRESH_S, self.life_s * _FRESH_SHARE)
 
 
 class _Renewal(Future[_Kept]):
-    """A token that is asked for.
+    """A request for a token that is under way.
 
     Args:
-        limit_s: After so many seconds nobody waits for it any more.
+        limit_s: How long connections wait for it, in seconds.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -77,15 +77,15 @@ class _Renewal(Future[_Kept]):
 
     @property
     def left_s(self) -> float:
-        """Return how much longer to wait for it."""
+        """Return for how many more seconds to wait for the token."""
         return max(0.0, self._deadline - time.monotonic())
 
 
 class OAuth2Credentials:
-    """Tokens that a server gives, each used by all connections until it is due.
+    """Tokens of an OAuth2 server; all connections share one until it is due.
 
     Args:
-        options: Which server, and what proves to it who asks.
+        options: The server, and the client credentials to show to it.
     """
 
     method = "token"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An OAuth2 token server, over HTTP: its metadata, and its token endpoint.
 
-What proves who asks goes to that endpoint alone, over TLS unless asked otherwise, and
-no redirect is followed.
+Client credentials are sent to that endpoint alone, over TLS unless the options allow
+http://, and no redirect is followed.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ def _shown(url: str) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether a host is this machine, by whatever name that is sure."""
+    """Return whether a host is surely this machine: localhost or a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -15,22 +15,23 @@
 A position names what was read last, here an entry, or a message of it as
 ``ledger:entry:batchIndex``; reading goes on right after it.
 
-The end of a micro-batch says by itself where those partitions begin that its start does
-not know: all of them in the first one, later the new ones (``startAfter``). Spark keeps
-an end before the batch runs, but never the start of a query: after a crash in the first
-batch that would be looked up again, and ``latest`` would be another position.
+The end of a micro-batch also says where those topic partitions begin that its start
+does not name (``startAfter``): all of them in the first micro-batch, later the new
+ones. Spark stores an end before the micro-batch runs, but never the start of a query:
+after a crash in the first micro-batch the start would be looked up again, and
+``latest`` would be another position.
 
-``began`` says where the query began, for topic partitions where it is still in the
-first ledger: first chunks that a chunked message lacks are no loss there.
+``began`` says where the query began, for topic partitions in which it still reads the
+ledger it began in: there, missing first chunks of a chunked message are no loss.
 
 ``chunked`` names the topics in which chunked messages were seen, if any: there the
 driver has to look how far it may acknowledge, after a restart, too.
 
-``schema`` is the one whose columns the query began with: where a topic has it, by which
-number, and what it is, because the number may come to mean another one. ``{"type":
-"NONE"}`` is for values as bytes, as the topics had no schema. It is absent where the
-user chose bytes, and in offsets of older versions: such a query takes the schema of
-now.
+``schema`` is the schema whose columns the query began with: a topic that has it, its
+version there, and a hash of it, because the version may come to mean another schema.
+``{"type": "NONE"}`` stands for values as bytes, of topics that had no schema. The field
+is absent where the user chose bytes, and in offsets of older versions: such a query
+takes the schema of now.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure, and
 knows of positions only their order and their text.

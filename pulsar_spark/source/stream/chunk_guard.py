@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a query's acknowledgements out of chunked messages that are not finished.
+"""Keep a query from acknowledging chunks of messages that are not finished.
 
 A chunked message is a row of the micro-batch that has its last chunk. Where an earlier
 micro-batch ends between its chunks::
@@ -119,7 +119,7 @@ class ChunkGuard:
         return limits
 
     def _chosen(self, names: Iterable[str]) -> list[str]:
-        """Choose what to look at: all of topics with chunks, some of the others."""
+        """Choose what to look at: all of topics with chunks, others in turn."""
         chosen: list[str] = []
         others: list[str] = []
         for name in names:
@@ -211,7 +211,7 @@ class _Window:
 
     @property
     def has_chunks(self) -> bool:
-        """Whether there was a chunk among them."""
+        """Return whether there was a chunk among them."""
         return bool(self._pieces)
 
     def next_section(self) -> _Section | None:
@@ -255,7 +255,7 @@ class _History:
 
     @property
     def end(self) -> MessageId | None:
-        """The last end."""
+        """Return the last end."""
         return self.looks[-1][0] if self.looks else None
 
     def add(self, end: MessageId, open_messages: frozenset[str], now_s: float) -> None:
@@ -308,24 +308,24 @@ class _Reader(Peeker):
 
     @property
     def reached(self) -> tuple[int, int]:
-        """The last position that has come, or the one before the section."""
+        """Return the last position that has come, or the one before the section."""
         return self._reached
 
     @property
     def is_done(self) -> bool:
-        """Whether all of the section has come, as far as it is stored."""
+        """Return whether all of the section has come, as far as it is stored."""
         last = self.positions.last
         end = self._section.ledger_id, self._section.last
         return last is None or self._reached >= min(last.position, end)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether entries of the section are still to come."""
+        """Return whether entries of the section are still to come."""
         return self.is_open and not self.is_done
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to do, other than to wait."""
+        """Return whether there is something to do, other than to wait."""
         return self._permits <= 0 or not self.is_waiting
 
     def ask_for_entries(self) -> None:

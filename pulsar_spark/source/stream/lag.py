@@ -78,25 +78,25 @@ class StreamLag:
 
     @property
     def backlog_entries(self) -> int:
-        """Stored entries of all topic partitions that remain unread."""
+        """Return how many stored entries of all topic partitions remain unread."""
         return sum(one.backlog_entries for one in self.partitions)
 
     @property
     def backlog_bytes(self) -> int | None:
-        """What these take as stored, about; None where that was not reported."""
+        """Return what these take as stored, about; None where that was not reported."""
         sizes = [one.backlog_bytes for one in self.partitions]
         known = [size_bytes for size_bytes in sizes if size_bytes is not None]
         return sum(known) if known and len(known) == len(sizes) else None
 
     @property
     def age_s(self) -> float | None:
-        """The greatest age of all topic partitions that were looked at, in seconds."""
+        """Return the greatest age of the topic partitions looked at, in seconds."""
         ages_s = (one.age_s for one in self.partitions)
         return max((age_s for age_s in ages_s if age_s is not None), default=None)
 
     @property
     def worst(self) -> tuple[PartitionLag, ...]:
-        """Topic partitions that have a backlog, the largest first."""
+        """Return the topic partitions that have a backlog, the largest first."""
         behind = [one for one in self.partitions if one.backlog_entries > 0]
         return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
 
@@ -210,10 +210,10 @@ def _object(text: str | None) -> Mapping[str, Any]:
 
 
 def _leaves(tree: object, kind: type) -> Iterator[tuple[str, Any]]:
-    """Return full names and values of a tree by topic and partition.
+    """Yield the full name and the value of each topic partition in a tree.
 
     Raises:
-        ValueError: It is no such tree, or a value is of another kind.
+        ValueError: It is no tree by topic and partition, or a value is of another kind.
     """
     # Not above: executors import this module with the package, but never need it.
     from pulsar_spark.source.stream.checkpoint import flatten

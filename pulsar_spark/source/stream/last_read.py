@@ -60,12 +60,12 @@ class LastRead:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The entry: ``(ledger_id, entry_id)``."""
+        """Return the entry: ``(ledger_id, entry_id)``."""
         return self.ledger_id, self.entry_id
 
     @property
     def message_id(self) -> MessageId:
-        """The same as the last message of a range, inclusive."""
+        """Return it as the last message of a range, inclusive."""
         return MessageId(self.ledger_id, self.entry_id, self.batch_index)
 
     def next(self) -> MessageId:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether rows that a stream has yet to read are gone from Pulsar.
+"""Find out whether rows that a stream has yet to read are gone from Pulsar.
 
 Each visit checks two things, only where there is a doubt, by what brokers say of
 readers placed at the ends of a topic partition::

@@ -9,8 +9,8 @@ nothing is to be acknowledged, consumers that leave no trace do the same::
     visit         consumers that are not durable     until an end is recorded
     visit, ack    the subscription                   from then on, see ``recorded``
 
-For next rows that are gone see ``losses``; for acknowledgements that are held back see
-``chunk_guard``.
+Whether the next rows are gone is found out in ``losses``; how far may be acknowledged,
+in ``chunk_guard``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar's part of a stream's offsets: ledgers, ranges of message ids.
+"""Pulsar's part of a stream's offsets: ledgers, and ranges of message ids.
 
-And the checkpoints of the Scala connector, from which a query can go on. All of this is
-pure.
+It also reads checkpoints of the Scala connector, from which a query can go on. All of
+this is pure.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class StreamSchema:
         self._is_known = True
 
     def _resolved(self, pin: SchemaPin) -> QuerySchema | None:
-        """Return the schema of a pin; None where it is not known any more."""
+        """Return the pinned schema; None where the registry no longer has it."""
         if not pin.hash:
             return QuerySchema()
         for version in (version_bytes(pin.version), b""):

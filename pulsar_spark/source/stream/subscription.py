@@ -333,7 +333,7 @@ class Subscription:
         self._group.close()
 
     def confirm(self) -> None:
-        """Note that nothing was lost before the subscription existed; now it does."""
+        """Record that no row was lost before the subscription was there to keep it."""
         self._unchecked.clear()
 
     def take_back(self) -> None:

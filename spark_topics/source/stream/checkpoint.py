@@ -71,7 +71,7 @@ class Offset(Generic[P]):
     # Found once: each topic partition asks, and the answer is about all of them.
     @functools.cached_property
     def is_start_of_query(self) -> bool:
-        """Whether a query starts here, or has read nothing since."""
+        """Return whether a query starts here, or has read nothing since."""
         return self.start_after == self.last_read
 
     def is_new(self, topic_partition: str) -> bool:
@@ -127,9 +127,9 @@ class PartitionNames:
     """How names of topic partitions are written in JSON: by topic, then by partition.
 
     Attributes:
-        split: Returns the topic of a topic partition and what tells the partition from
-            the topic's others; None where the topic has no partitions.
-        join: Makes the name of these two again.
+        split: Returns the topic of a topic partition, and the name of the partition
+            within the topic; None where the topic has no partitions.
+        join: Makes these two one name again.
     """
 
     split: Callable[[str], tuple[str, str | None]]

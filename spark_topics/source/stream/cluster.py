@@ -37,7 +37,7 @@ class PartitionStatus(Generic[P]):
 
     @property
     def unread(self) -> Unread[P] | None:
-        """What is new, None where nothing is."""
+        """Return what is new, None where nothing is."""
         if self.last is None or not self.after < self.last:
             return None
         return Unread(self.after, self.last)
@@ -108,11 +108,11 @@ class Cluster(Protocol[P, OffsetT, R_co]):
 
     @property
     def system(self) -> System:
-        """In whose name to warn, and to raise."""
+        """Return the system in whose name to warn and to raise."""
 
     @property
     def earliest(self) -> P:
-        """The position before everything."""
+        """Return the position before everything."""
 
     # -- offsets -----------------------------------------------------------------------
 

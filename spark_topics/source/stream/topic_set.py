@@ -44,7 +44,7 @@ class TopicSet(Generic[P, OffsetT]):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether rows that arrive from now on are not read."""
+        """Return whether rows that arrive from now on are not read."""
         return self._target is not None
 
     def fix(self) -> None:
