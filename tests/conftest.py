@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pulsar_spark.sink import probes
 from spark_topics.client.reached import forget_reached
 from tests.support.admin import Admin
 from tests.support.by_file import make_scheduler, unit_of
@@ -260,6 +261,7 @@ def _external() -> ExternalBroker:
 def _no_server_is_known() -> None:
     """The system gives a port to one test's server, and later to another's."""
     forget_reached()
+    probes._ready.clear()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import driver as driver_module
-from pulsar_spark.sink import probes
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
 from pulsar_spark.sink.driver import (
     BatchWrite,
@@ -42,11 +41,6 @@ LOG = "persistent://public/default/spark-commits-orders"
 MARKERS = f"{LOG}-markers"
 
 W = TypeVar("W", BatchWrite, StreamWrite)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_ready", set())
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pulsar_spark.errors import (
     DeduplicationOffError,
     TransactionLostError,
 )
-from pulsar_spark.sink import probes as module
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -37,11 +36,6 @@ from tests.support.scripted_broker import (
 TOPIC = "persistent://public/default/t-partition-3"
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(3)]
 ABORT, COMMIT = TxnAction.ABORT, TxnAction.COMMIT
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ready", set())
 
 
 @pytest.fixture
