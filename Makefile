@@ -38,8 +38,8 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
-	soak coverage mutants check wheels bench bench-peer docs generate-docs demo demo-tubemq \
-	broker clean
+	soak soak-cluster soak-faults coverage mutants check wheels bench bench-peer docs \
+	generate-docs demo demo-tubemq broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \
@@ -106,12 +106,17 @@ test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (
 test-ydb: $(STAMP) ## The tests of YDB that a server can pass: YDB_ENDPOINT=grpc://host:2136/db
 	$(BIN)/python -m pytest tests/ydb_spark/server $(ARGS)
 
-# The stream on the cluster has the machine for itself; what comes after runs if it fails, too.
-soak: $(STAMP) ## A cluster under kills (MINUTES=, ARGS=--save), long faults (FRAMES=, SEED=)
-	@failed=0; \
+soak: $(STAMP) ## All that takes long by nature: the two below, one after the other
+	@failed=0; $(MAKE) soak-cluster || failed=1; $(MAKE) soak-faults || failed=1; exit $$failed
+
+# It has the machine for itself.
+soak-cluster: $(STAMP) ## A stream on a cluster under kills (MINUTES=, SEED=, ARGS=--save)
 	PULSAR_SPARK_SOAK_MINUTES=$(MINUTES) PULSAR_SPARK_SOAK_SEED=$(SEED) \
 		$(BIN)/python -m pytest -m soak --capture=no --durations=0 \
-		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) tests/soak $(ARGS) || failed=1; \
+		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) tests/soak $(ARGS)
+
+soak-faults: $(STAMP) ## Long faults, and the frames of a hostile broker (FRAMES=, SEED=)
+	@failed=0; \
 	$(BIN)/python -m pytest -m soak --durations=0 $(TUBEMQ_TESTS) $(ARGS) || failed=1; \
 	PULSAR_SPARK_FUZZ_FRAMES=$(FRAMES) PULSAR_SPARK_FUZZ_SEED=$(SEED) \
 		$(PYTEST) -m soak --durations=0 --ignore=tests/soak --ignore=$(TUBEMQ_TESTS) \

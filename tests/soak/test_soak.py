@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream from topic to topic, exactly once, while all that it rests on is killed.
 
-``MINUTES=60 SEED=7 make soak`` decides how long, and where chance begins. Three brokers
-with TLS and tokens that live for a minute; Spark's standalone cluster with two
-executors; a feeder and a watcher of the official client. At the end each row of the
-source is in the sink once, and nothing is left of the stream but its subscription.
+``MINUTES=60 SEED=7 make soak-cluster`` decides how long, and where chance begins.
+Three brokers with TLS and tokens that live for a minute; Spark's standalone cluster
+with two executors; a feeder and a watcher of the official client. At the end each row
+of the source is in the sink once, and nothing is left of the stream but its
+subscription.
 """
 
 from __future__ import annotations
