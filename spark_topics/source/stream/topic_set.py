@@ -123,6 +123,8 @@ class TopicSet(Generic[P, OffsetT]):
             return start.last_read[name]
         if read is None or read == self._unreached.get(name):
             return known
+        # What the query has read since may bring it to that very position again.
+        self._unreached.pop(name, None)
         return max(read, known)
 
     def _go_on(self, name: str, begin: P, after: P) -> None:

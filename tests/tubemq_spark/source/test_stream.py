@@ -426,6 +426,19 @@ def test_what_a_dead_broker_took_along_is_not_read_twice(server: ScriptedServer)
     assert ranges(stream, end, later) == [("t/1:0", 8 * ENTRY, 11 * ENTRY)]
 
 
+def test_a_log_that_grows_to_where_it_was_before_is_read_once(server: ScriptedServer):
+    """Row by row, also over the very offset that it had lost."""
+    end = planner(server).latest(planner(server).initial())
+    del server.stores["t", 0].entries[8:]
+    stream = planner(server, fail_on_data_loss=False)
+    found = []
+    for number in range(4):
+        server.append("t", 0, b"%d" % number)
+        before, end = end, stream.latest(end)
+        found += [(s // ENTRY, e // ENTRY) for _, s, e in ranges(stream, before, end)]
+    assert found == [(0, 9), (9, 10), (10, 11), (11, 12)]
+
+
 def test_a_micro_batch_of_empty_topics_is_none(server: ScriptedServer):
     server.stores["t", 0].entries.clear()
     stream = planner(server)

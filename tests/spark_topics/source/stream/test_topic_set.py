@@ -104,6 +104,15 @@ def test_reading_goes_on_elsewhere(asked: int) -> None:
     assert topics.begins(offset(a=6)) == {A: 6}
 
 
+def test_what_grows_again_to_where_it_never_was_is_read_once() -> None:
+    """A position that was not there may be reached later, by other rows."""
+    cluster = Moving(3, a=(0, 9))
+    topics = topics_of(cluster)
+    topics.visit(topics.begins(offset(a=5)))
+    for read in (4, 5, 6):
+        assert topics.begins(offset(a=read)) == {A: read}
+
+
 def test_one_that_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     """One warning, however often it is asked for; it comes back as a new one."""
     cluster = NumberCluster(a=(0, 5), b=(0, 5))
