@@ -121,7 +121,10 @@ class Sizes:
                 group,
                 partition,
                 filters=self._options.filters or (),
-                token=found.token,
+                token=self._pool.tokens.newest(found.token),
+                renew=lambda token: self._pool.tokens.renewed(
+                    token, self._slots[0], partition.topic
+                ),
             )
             try:
                 consumer.register(part.start, priority_of(self._options))

@@ -20,12 +20,19 @@ from tests.tubemq_spark.scripted_server import (
 from tubemq_spark.client.brokers import BrokerPool, register_all
 from tubemq_spark.client.masters import Masters, Producer
 from tubemq_spark.errors import AuthError, OptionError
-from tubemq_spark.options import ClientOptions, ReadOptions, WriteOptions
+from tubemq_spark.options import (
+    ClientOptions,
+    Offsets,
+    ReadOptions,
+    Start,
+    WriteOptions,
+)
 from tubemq_spark.options.secret import Secret
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.sink.sender import Sender
 from tubemq_spark.source.batch_plan import plan_batch
 from tubemq_spark.source.range_reader import RangeReader
+from tubemq_spark.source.stream import stream_planner
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored
 from tubemq_spark.wire.authentication import signature
@@ -227,6 +234,26 @@ def test_a_planner_with_an_old_token_asks_for_another():
             )
             assert found[partition].end == 28
         pool.close()
+
+
+def test_a_stream_that_looks_at_sizes_has_the_token_of_now():
+    """Partitions, and so the token of then, are looked up once in a long time."""
+    with TurningServer({"t": [1]}) as server:
+        for number in range(10):
+            server.append("t", 0, b"%d" % number)
+        options = ReadOptions(
+            server.options,
+            ("t",),
+            starting=Offsets(Start.EARLIEST),
+            group="g",
+            max_bytes=4,
+        )
+        stream = stream_planner(server.pool, options)
+        first = stream.initial()
+        second = stream.latest(first)
+        server.visit = 2
+        assert stream.latest(second).last_read == {"t/1:0": 8 * 28}
+        stream.stop()
 
 
 def test_a_token_that_no_broker_takes_is_asked_for_once():
