@@ -189,8 +189,12 @@ class TubeMQCluster:
         """Return all partitions that were ever seen.
 
         Those of a broker that restarts are left out by the master for a while.
+
+        Args:
+            wait: Whether to wait for these: what is found is all that is read.
         """
-        return [str(partition) for partition in sorted(self._discover().brokers)]
+        found = self._discover(wait=wait)
+        return [str(partition) for partition in sorted(found.brokers)]
 
     def is_wanted(self, name: str) -> bool:
         """See `Cluster`."""

@@ -294,6 +294,39 @@ def test_a_stream_from_the_earliest_begins_without_a_broker_that_is_down(two):
     assert ranges(stream, end, later) == [("t/2:0", 0, 28)]  # from its first row on
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_stream_of_what_there_is_now_waits_for_a_broker_that_is_down(
+    two, is_new: bool
+):
+    """As a batch does: it ends, and would have left rows that are stored."""
+    first, second = two
+    at = planner(first).initial()
+    if not is_new:
+        at = planner(first).latest(at)
+        second.append("t", 0, b"4")
+    second.readable = False
+
+    def come() -> None:
+        second.readable = True
+
+    timer = threading.Timer(0.5, come)
+    timer.start()
+    stream = planner(first)
+    stream.fix_target()
+    timer.join()
+    end = stream.latest(at)
+    assert end.last_read["t/2:0"] == (28 if is_new else 56)
+
+
+def test_a_stream_of_what_there_is_now_names_a_broker_that_stays_down(two):
+    first, second = two
+    second.readable = False
+    client = replace(first.options, operation_timeout_s=0.3)
+    stream = planner(first, client=client)
+    with pytest.raises(TransportError, match=r"t/2:0 cannot be read now"):
+        stream.fix_target()
+
+
 def test_a_broker_that_goes_is_waited_for_and_named(two):
     first, second = two
     client = replace(first.options, operation_timeout_s=0.5, connect_timeout_s=0.3)
