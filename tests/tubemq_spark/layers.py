@@ -19,7 +19,9 @@ LAYERS = {
     "wire.checksums": Layer(("loops",), ("isal",), NETWORK + CLOCK),
     "wire.tubemq_pb2": Layer((), ("google",), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
-    "options": Layer(("errors", "system", "wire.metadata"), (), NETWORK + CLOCK),
+    "options": Layer(
+        ("errors", "system", "text", "wire.metadata"), (), NETWORK + CLOCK
+    ),
     "options.tls": Layer(("options", "errors", "system", "network"), (), NETWORK),
     # The protocol on blocking sockets: of masters and brokers, names of hosts apart.
     "client": Layer(

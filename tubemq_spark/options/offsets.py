@@ -12,13 +12,13 @@ has 28 for each message, and all partitions of a store share it.
 from __future__ import annotations
 
 import enum
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_topics.errors import OptionError
+from spark_topics.text import Pairs, load_pairs, shorten
 from tubemq_spark.wire.metadata import Partition
 
 #: Bytes of an index entry.
@@ -67,19 +67,21 @@ def offsets_of(default: Start) -> Any:
         if word in ("earliest", "latest"):
             return Offsets(Start(word))
         try:
-            tree = json.loads(text)
+            tree = load_pairs(text)
         except (ValueError, RecursionError):
             tree = None
-        if not isinstance(tree, dict):
+        if not isinstance(tree, Pairs):
             raise OptionError(
                 f"{name} must be earliest, latest, or JSON such as "
                 '{"demo":{"1:0":56}}, not ' + repr(text[:100]) + "."
             )
         found: dict[Partition, int | Start] = {}
-        for topic, partitions in tree.items():
-            if not isinstance(partitions, dict):
-                raise OptionError(f"{name} has no partitions for the topic {topic!r}.")
-            for key, value in partitions.items():
+        for topic, partitions in tree:
+            if not isinstance(partitions, Pairs):
+                raise OptionError(
+                    f"{name} has no partitions for the topic {shorten(topic)}."
+                )
+            for key, value in partitions:
                 partition = _partition(topic, key, name)
                 if partition in found:
                     raise OptionError(f"{name} names the partition {partition} twice.")
@@ -93,7 +95,7 @@ def _partition(topic: str, key: str, name: str) -> Partition:
     match = PARTITION.fullmatch(key)
     if match is None:
         raise OptionError(
-            f"{name} has {key!r} for the topic {topic!r}: a partition is "
+            f"{name} has {shorten(key)} for the topic {shorten(topic)}: a partition is "
             "broker:partition, such as 1:10000."
         )
     return Partition(topic, int(match[1]), int(match[2]))
@@ -110,6 +112,6 @@ def _place(value: Any, name: str, topic: str, key: str) -> int | Start:
     ):
         return value
     raise OptionError(
-        f"{name} has {value!r} for {topic} {key}: an offset is a multiple of "
+        f"{name} has {shorten(value)} for {topic} {key}: an offset is a multiple of "
         f"{ENTRY_BYTES}, earliest or latest."
     )
