@@ -64,8 +64,18 @@ class Routes:
         return self._view.token
 
     def server(self, partition: Partition) -> str:
-        """Return ``host:port`` of the broker of a partition."""
-        return self._view.brokers[partition.broker_id]
+        """Return ``host:port`` of the broker of a partition.
+
+        Raises:
+            TransportError: The masters have not told it.
+        """
+        found = self._view.brokers.get(partition.broker_id)
+        if found is None:
+            raise TransportError(
+                f"The master tells no address of broker {partition.broker_id}.",
+                retriable=True,
+            )
+        return found
 
     def close(self) -> None:
         """Let go of the masters."""

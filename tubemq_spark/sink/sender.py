@@ -160,7 +160,11 @@ class Sender:
         """Send messages; what cannot be sent is found out when it is settled."""
         by_server: dict[str, list[_Message]] = {}
         for message in some:
-            server = self._routes.server(message.partition)
+            try:
+                server = self._routes.server(message.partition)
+            except TubeMQError as error:
+                message.call, message.connection = _failed(error), None
+                continue
             by_server.setdefault(server, []).append(message)
         for server, mine in by_server.items():
             try:

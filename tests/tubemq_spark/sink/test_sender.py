@@ -234,6 +234,19 @@ def test_a_broker_that_stops_gets_no_more(two):
     assert second.requests["send"] <= 10
 
 
+def test_rows_go_elsewhere_where_a_master_does_not_say_where_a_broker_is(
+    two, monkeypatch: pytest.MonkeyPatch
+):
+    first, _ = two
+    monkeypatch.setattr(
+        ScriptedServer, "_brokers", property(lambda one: [f"1:{one.address}"])
+    )
+    send(first, [row(b"%d" % n) for n in range(40)])
+    assert sorted(first.values("t", 0)) == values(40)
+    with pytest.raises(TransportError, match="no address of broker 2"):
+        send(first, [row(b"x", partition=(2, 0))], send_timeout_s=0.2)
+
+
 def test_rows_with_a_key_wait_for_their_broker(two):
     first, second = two
     second.script("send", *[refuse(503)] * 4)
