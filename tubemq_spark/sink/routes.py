@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from tubemq_spark import columns
 from tubemq_spark.client.masters import ClusterView, Masters, Producer
 from tubemq_spark.errors import (
     BadRowError,
@@ -215,7 +216,9 @@ def _named(
     for one in partitions:
         if one.partition_id == partition_id and broker_id in (None, one.broker_id):
             return one
+    where = f" on broker {broker_id}" if broker_id is not None else ""
     raise BadRowError(
-        f"The topic {topic} has no partition {partition_id}"
-        + (f" on broker {broker_id}." if broker_id is not None else ".")
+        f"The topic {topic} has no partition {partition_id}{where} that is open for "
+        "writing, says the master, which leaves out brokers that are down or start: "
+        f"see that it is there, or choose another {columns.PARTITION}."
     )

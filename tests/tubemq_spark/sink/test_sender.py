@@ -255,6 +255,16 @@ def test_rows_with_a_key_wait_for_their_broker(two):
     assert set(second.values("t", 0)) == {b"%d" % n for n in range(1, 20, 2)}
 
 
+def test_a_task_that_begins_without_a_broker_does_not_know_its_partitions(two):
+    """As the page says: only rows of tasks that have seen it wait for it."""
+    first, second = two
+    second.publishable = False
+    send(first, [row(b"%d" % n, key=n) for n in range(4)])
+    assert sorted(first.values("t", 0)) == values(4)
+    with pytest.raises(BadRowError, match="on broker 2 that is open for writing"):
+        send(first, [row(b"x", partition=(2, 0))])
+
+
 def test_without_any_broker_rows_wait(two):
     first, second = two
     for server in two:
