@@ -10,6 +10,7 @@ that, and sends again what a broker that died had in memory.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,12 @@ from typing import Any
 from spark_topics.client.retry import Retry
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.connection import Call, Connection
-from tubemq_spark.errors import ServerError, TransportError, TubeMQError
+from tubemq_spark.errors import (
+    CallTimeoutError,
+    ServerError,
+    TransportError,
+    TubeMQError,
+)
 from tubemq_spark.options import WriteOptions
 from tubemq_spark.sink.confirmation import Stored, Unconfirmed
 from tubemq_spark.sink.routes import Routes
@@ -32,6 +38,9 @@ _TOGETHER = 64
 
 #: What a task keeps of messages that may be in a broker's memory alone.
 _MAX_UNCONFIRMED_BYTES = 64 * 1024 * 1024
+
+#: What a broker is left to take in the time of a call at least, however slow it is.
+_LEAST_IN_FLIGHT_BYTES = 256 * 1024
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 2.0
 
@@ -63,6 +72,7 @@ class _Message:
     row: Row
     partition: Partition
     tries: int = 0
+    most_bytes: int = 0  # that were in flight when it was sent
     call: Call[pb.SendMessageResponseB2P] | None = None
     connection: Connection | None = None
 
@@ -91,6 +101,7 @@ class Sender:
         self._unsent: list[_Message] = []
         self._in_flight: deque[_Message] = deque()
         self._in_flight_bytes = 0
+        self._most_bytes = options.max_in_flight_bytes
         self._unconfirmed: Unconfirmed[_Message] = Unconfirmed()
         self._retry = Retry(
             _FIRST_PAUSE_S, _MAX_PAUSE_S, options.send_timeout_s, "send.timeout"
@@ -134,14 +145,14 @@ class Sender:
     def _is_full(self) -> bool:
         return (
             len(self._in_flight) + len(self._unsent) >= self._options.max_in_flight
-            or self._in_flight_bytes > self._options.max_in_flight_bytes
+            or self._in_flight_bytes > self._most_bytes
         )
 
     def _make_room(self) -> None:
         """Settle so many that again several can go out together."""
         most = self._options.max_in_flight
         most -= min(_TOGETHER, (most + 1) // 2)
-        most_bytes = self._options.max_in_flight_bytes // 2
+        most_bytes = self._most_bytes // 2
         while self._in_flight and (
             len(self._in_flight) > most or self._in_flight_bytes > most_bytes
         ):
@@ -160,6 +171,7 @@ class Sender:
         """Send messages; what cannot be sent is found out when it is settled."""
         by_server: dict[str, list[_Message]] = {}
         for message in some:
+            message.most_bytes = min(self._most_bytes, self._in_flight_bytes)
             try:
                 server = self._routes.server(message.partition)
             except TubeMQError as error:
@@ -239,9 +251,13 @@ class Sender:
             self._routes.look()
         elif not self._routes.has_way(first.row, first.partition):
             self._routes.search()
+        if _is_too_much(error, first):
+            least = min(self._most_bytes, _LEAST_IN_FLIGHT_BYTES)
+            half = max(least, first.most_bytes // 2)
+            self._most_bytes = min(self._most_bytes, half)
         # Those behind it have had the same fate, most likely, or will be acknowledged.
         failed = [one for one in self._in_flight if one is first or _is_lost(one)]
-        self._resend(failed)
+        self._resend(_first_of(failed, self._most_bytes))
 
     def _resend(self, some: list[_Message]) -> None:
         for one in some:
@@ -342,6 +358,23 @@ def _is_of_broker(error: TubeMQError) -> bool:
         # An exception of a server that stops has no code.
         return error.code in (0, codes.SERVICE_UNAVAILABLE)
     return isinstance(error, TransportError)
+
+
+def _is_too_much(error: TubeMQError, message: _Message) -> bool:
+    """Return whether a broker answers, and takes longer than it may for a message.
+
+    So much was sent before it. To send all again would only make that more.
+    """
+    connection = message.connection
+    is_answering = connection is not None and connection.is_open
+    return is_answering and isinstance(error, CallTimeoutError)
+
+
+def _first_of(some: list[_Message], size_bytes: int) -> list[_Message]:
+    """Return the first messages that fit, and one at least."""
+    ends = itertools.accumulate(one.size_bytes for one in some)
+    count = sum(1 for _ in itertools.takewhile(lambda end: end <= size_bytes, ends))
+    return some[: max(1, count)]
 
 
 def _groups(some: list[_Message]) -> Iterator[list[_Message]]:

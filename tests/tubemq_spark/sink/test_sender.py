@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from tests.support.waiting import await_true, join
 from tests.tubemq_spark.scripted_server import (
     Action,
     ScriptedServer,
+    Session,
     cut,
     passing,
     refuse,
@@ -163,6 +165,19 @@ def test_a_token_that_turned_over_is_renewed_once(server: ScriptedServer):
     server.script("send", *[refuse(415)] * 10)
     with pytest.raises(AuthError, match="415"):
         send(server, [row(b"v")])
+
+
+def test_a_broker_that_takes_long_is_left_less_at_a_time(server: ScriptedServer):
+    """Or it would get all of it again and again, and never have time for that."""
+
+    def take_long(session: Session, serial: int, method: int, body: Any) -> None:
+        time.sleep(0.02)
+        passing(session, serial, method, body)
+
+    server.script("send", *[take_long] * 2000)
+    rows = [row(b"%04d" % number + b"." * 20_000) for number in range(150)]
+    sent = send(server, rows, max_in_flight=500, send_timeout_s=3.0)
+    assert len(set(stored(server))) == sent.messages == 150
 
 
 def test_a_final_refusal_ends_the_write(server: ScriptedServer):
