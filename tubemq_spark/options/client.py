@@ -78,7 +78,10 @@ def topic(text: str, name: str) -> tuple[str, ...]:
     """Read the name of one topic."""
     found = topics(text, name)
     if len(found) > 1:
-        raise OptionError(f"{name} is for one topic: use topics for {len(found)}.")
+        raise OptionError(
+            f"{name} is for one topic, and names {len(found)}: reads take several by "
+            "topics, and rows that are written may name theirs in __topic."
+        )
     return found
 
 

@@ -56,7 +56,7 @@ def test_offsets_of_partitions():
         ({}, "topic is missing"),
         ({"master.rpc": "a b:1"}, "host:port of each master"),
         ({"master.rpc": "a:99999"}, "host:port of each master"),
-        ({"topic": "a,b"}, "topic is for one topic"),
+        ({"topic": "a,b"}, "reads take several by topics, and rows that are written"),
         ({"topic": "1a"}, "cannot be a topic"),
         ({"topic": "a", "topics": "b"}, "both given"),
         ({"group": "a:b"}, "letters, digits"),
