@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,11 +32,15 @@ class ReadTask:
         range: The offsets.
         group: Name of the consumer group.
         token: What the broker may ask for.
+        part: Which of the tasks of its partition it is, from 0.
+        parts: How many of these there are.
     """
 
     range: PartitionRange
     group: str
     token: Token | None
+    part: int = 0
+    parts: int = 1
 
     def __str__(self) -> str:
         one = self.range
@@ -83,9 +89,24 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
                     partition in found.dense,
                 )
             )
+    return tasks_of(split_ranges(ranges, options.min_partitions), group, found.token)
+
+
+def tasks_of(
+    ranges: Sequence[PartitionRange], group: str, token: Token | None
+) -> list[ReadTask]:
+    """Return the tasks that read ranges, some perhaps of the same partition.
+
+    Args:
+        ranges: One for each task.
+        group: Name of the consumer group.
+        token: What brokers may ask for.
+    """
+    parts = Counter(one.partition for one in ranges)
+    number = {partition: itertools.count() for partition in parts}
     return [
-        ReadTask(part, group, found.token)
-        for part in split_ranges(ranges, options.min_partitions)
+        ReadTask(one, group, token, next(number[one.partition]), parts[one.partition])
+        for one in ranges
     ]
 
 

@@ -40,9 +40,18 @@ class Found:
     token: Token | None
 
 
-def group_slots(group: str) -> list[str]:
-    """Return the groups that a name stands for."""
-    return [group, *(f"{group}-{number}" for number in range(1, SLOTS))]
+def group_slots(group: str, part: int = 0, parts: int = 1) -> list[str]:
+    """Return the groups that a name stands for.
+
+    Args:
+        group: The name.
+        part: Which of the readers of a partition asks, from 0.
+        parts: How many of these there are at the same time: each has a group of its
+            own, which comes first, and then those that are for whoever needs one.
+    """
+    slots = [group, *(f"{group}-{number}" for number in range(1, SLOTS + parts - 1))]
+    own = slots[:parts]
+    return [own.pop(part), *slots[parts:], *own]
 
 
 def priority_of(options: ReadOptions) -> int:

@@ -99,6 +99,8 @@ class RangeReader:
             priority=priority_of(options),
             filters=options.filters or (),
             token=task.token,
+            part=task.part,
+            parts=task.parts,
         )
         self._consumer: Consumer | None = None
         self._heart: Heart | None = None

@@ -43,6 +43,8 @@ class Registrar:
         priority: What counts as there.
         filters: Message types to deliver; none for all.
         token: Where the cluster wants one.
+        part: As `group_slots`, as for the next.
+        parts: How many readers the partition has.
 
     Attributes:
         waited_s: How long it waited for others to let go, in seconds.
@@ -58,6 +60,8 @@ class Registrar:
         priority: int,
         filters: Sequence[str] = (),
         token: Token | None = None,
+        part: int = 0,
+        parts: int = 1,
     ) -> None:
         self.waited_s = 0.0
         self._pool = pool
@@ -67,7 +71,7 @@ class Registrar:
         self._filters = filters
         self._token = token
         self._group = group
-        self._groups = group_slots(group)
+        self._groups = group_slots(group, part, parts)
         self._has_said_occupied = False
         self._left: list[Consumer] = []  # the broker may still know them
 

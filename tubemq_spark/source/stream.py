@@ -42,7 +42,7 @@ from tubemq_spark.options.offsets import (
     Offsets,
     Start,
 )
-from tubemq_spark.source.batch_plan import ReadTask, split_ranges
+from tubemq_spark.source.batch_plan import ReadTask, split_ranges, tasks_of
 from tubemq_spark.source.discovery import Found, find_edges, find_partitions
 from tubemq_spark.source.group_positions import GroupPositions
 from tubemq_spark.source.ranges import (
@@ -340,10 +340,8 @@ class TubeMQCluster:
                     partition in found.dense,
                 )
             )
-        return [
-            ReadTask(part, self._group, found.token)
-            for part in split_ranges(ranges, self._options.min_partitions)
-        ]
+        parts = split_ranges(ranges, self._options.min_partitions)
+        return tasks_of(parts, self._group, found.token)
 
     # -- the end -----------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from tubemq_spark.errors import (
     ServerError,
 )
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.batch_plan import ReadTask
+from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.ranges import PartitionRange
 from tubemq_spark.wire import tubemq_pb2 as pb
@@ -323,6 +323,22 @@ def test_all_slots_occupied_is_said_after_a_while(
     dense.script("register", *[refuse(410, "owned by x")] * 8)
     with pytest.raises(PartitionOccupiedError, match="owned by x"):
         read(dense, 0, 20)
+
+
+def test_all_parts_of_a_partition_are_read_at_the_same_time(
+    dense: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+):
+    """However many there are, and also while some of an earlier attempt hold on."""
+    monkeypatch.setattr("tubemq_spark.source.registrar._OCCUPIED_S", 0.0)
+    options = ReadOptions(dense.options, ("t",), group="g", min_partitions=20)
+    tasks = plan_batch(dense.pool, options)
+    again = [*tasks, *tasks[:7]]
+    readers = [RangeReader(dense.pool, task, options).pieces() for task in again]
+    found = [one.stored for pieces in readers for one in next(pieces).messages]
+    assert found == [*numbers(0, 20), *numbers(0, 7)]
+    assert len({body.groupName for body in dense.seen["register"]} - {"g-plan"}) == 27
+    for pieces in readers:
+        pieces.close()
 
 
 def test_whoever_takes_over_ends_this_attempt(dense: ScriptedServer):
