@@ -32,6 +32,7 @@ from tubemq_spark.client.brokers import BrokerPool, Consumer, Fetched, Registere
 from tubemq_spark.client.heart import Heart
 from tubemq_spark.client.masters import Masters
 from tubemq_spark.errors import (
+    CallTimeoutError,
     CorruptMessageError,
     DataLossError,
     PartitionOccupiedError,
@@ -102,6 +103,7 @@ class RangeReader:
             part=task.part,
             parts=task.parts,
         )
+        self._gets_ahead = _GETS_AHEAD
         self._consumer: Consumer | None = None
         self._heart: Heart | None = None
         self._retry = Retry(
@@ -154,6 +156,9 @@ class RangeReader:
         """Wait for another try, which begins with a registration."""
         began = time.monotonic()
         self.close()
+        if isinstance(error, CallTimeoutError):
+            # Too much was under way for the time of one call.
+            self._gets_ahead = max(1, self._gets_ahead // 2)
         self._retry.pause(error)
         self.reconnects += 1
         self._waited_s += time.monotonic() - began
@@ -230,7 +235,7 @@ class RangeReader:
         needed = -(-(self._end - end) // max(ENTRY_BYTES, end - self._position))
         size_bytes = piece.messages.size_bytes() if piece else 0
         few = max(1, _BYTES_AHEAD // max(1, size_bytes))
-        consumer.prefetch(min(needed, _GETS_AHEAD, few))
+        consumer.prefetch(min(needed, self._gets_ahead, few))
 
     def _fetch(self, consumer: Consumer) -> Fetched:
         began = time.monotonic()

@@ -25,6 +25,7 @@ from tests.tubemq_spark.scripted_server import (
     silence,
     throw,
 )
+from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
@@ -233,6 +234,27 @@ def test_one_get_is_under_way_where_messages_are_large(dense: ScriptedServer):
     for number, _ in enumerate(reader(dense, 20, 40).pieces()):
         await_gets(dense, 2)
         assert number < 2
+
+
+def test_fewer_gets_are_under_way_where_they_take_too_long(monkeypatch):
+    """Or most of them would come too late, again and again, and be asked for anew."""
+
+    def take_long(session: Session, serial: int, method: int, body: Any) -> None:
+        time.sleep(0.1)
+        passing(session, serial, method, body)
+
+    with ScriptedServer({"t": [1]}, per_get=1) as server:
+        for number in range(50):
+            server.append("t", 0, b"%d" % number)
+        server.script("get", *[take_long] * 200)
+        client = replace(server.options, rpc_timeout_s=0.1)
+        pool = BrokerPool(client)
+        monkeypatch.setattr(server, "pool", pool)
+        slow = reader(server, 0, 50, client=client)
+        found = [one.stored for piece in slow.pieces() for one in piece.messages]
+        pool.close()
+    assert found == numbers(0, 50)
+    assert slow.reconnects <= 3
 
 
 def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
