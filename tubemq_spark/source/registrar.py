@@ -43,8 +43,8 @@ class Registrar:
         priority: What counts as there.
         filters: Message types to deliver; none for all.
         token: Where the cluster wants one.
-        part: As `group_slots`, as for the next.
-        parts: How many readers the partition has.
+        part: Which of the readers of the partition this is, from 0; see `group_slots`.
+        parts: How many of them there are at the same time.
 
     Attributes:
         waited_s: How long it waited for others to let go, in seconds.
