@@ -241,7 +241,7 @@ def _none_serves(said: Mapping[str, TubeMQError]) -> TubeMQError:
             return error
     answers = "; ".join(f"{server}: {error.message}" for server, error in said.items())
     return NoMasterError(
-        f"None of the masters serves. {answers} Check `master.rpc`, and that one is up."
+        f"None of the masters serves, of those that `master.rpc` names. {answers}"
     )
 
 

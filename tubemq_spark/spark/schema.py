@@ -40,7 +40,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     writable = dict(columns.WRITE)
     required = [columns.VALUE]
     if options.partition_key is not None:
-        required.append(options.partition_key)
+        if options.partition_key not in names:
+            raise SchemaError(
+                f"The option `partitionKey` names the column `{options.partition_key}`,"
+                f" which is not there: the rows have {', '.join(names)}."
+            )
         writable.setdefault(options.partition_key, _KEY)
     if columns.BROKER in names:
         required.append(columns.PARTITION)
