@@ -302,6 +302,7 @@ LAYERS = {
             "options",
             "client.authentication",
             "client.credentials",
+            "client.resolving",
             "client.tls_context",
         )
     ),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import ipaddress
 import json
 import ssl
 import urllib.error
@@ -37,6 +36,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.topics import TopicName
+from spark_topics.client.resolving import is_here
 from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
@@ -297,7 +297,7 @@ class Admin:
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
         # No proxy that the environment names reaches this machine.
         proxies: dict[str, str] | None = None
-        if _is_here(urlsplit(url).hostname or ""):
+        if is_here(urlsplit(url).hostname or ""):
             proxies = {}
         opener = urllib.request.OpenerDirector()  # that knows no other schemes
         handlers: list[urllib.request.BaseHandler] = [
@@ -399,12 +399,3 @@ def _shown(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return foreign_text(f"{parts.scheme}://{host}{parts.path}")
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,6 +8,7 @@ same thread, and the number of threads is limited.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import threading
@@ -51,6 +52,22 @@ def connect_to(
         except OSError:
             continue
     return socket.create_connection((addresses[-1], port), left_s)
+
+
+def is_here(host: str) -> bool:
+    """Return whether a host is surely this machine: localhost or a loopback address.
+
+    Nobody is asked what a name resolves to.
+
+    Args:
+        host: Its name, or an address without brackets.
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _addresses(host: str, timeout_s: float, option: str) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import ipaddress
 import json
 import logging
 import math
@@ -24,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
-from spark_topics.client.resolving import connect_to
+from spark_topics.client.resolving import connect_to, is_here
 from spark_topics.client.tls import UNKNOWN_AUTHORITY
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -166,7 +165,7 @@ class TokenServer:
 
     def _check_tls(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme == "https" or _is_here(parts.hostname or ""):
+        if parts.scheme == "https" or is_here(parts.hostname or ""):
             return
         if not self._allow_http:
             _fail(
@@ -278,7 +277,7 @@ def _opener(
 ) -> urllib.request.OpenerDirector:
     # No proxy that the environment names reaches this machine.
     proxies: dict[str, str] | None = (
-        {} if _is_here(urlsplit(url).hostname or "") else None
+        {} if is_here(urlsplit(url).hostname or "") else None
     )
     opener = urllib.request.OpenerDirector()  # not one that knows other schemes, too
     for handler in (
@@ -359,13 +358,3 @@ def _said(url: str, what: str) -> str:
 def _shown(url: str) -> str:
     """Return a URL without what may be secret in it."""
     return foreign_text(urlunsplit(urlsplit(url)._replace(query="", fragment="")))
-
-
-def _is_here(host: str) -> bool:
-    """Return whether a host is surely this machine: localhost or a loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

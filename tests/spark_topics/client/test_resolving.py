@@ -16,7 +16,7 @@ import pytest
 from pulsar_spark.errors import TransportError
 from pulsar_spark.options.tls import NETWORK
 from spark_topics.client import resolving
-from spark_topics.client.resolving import connect_to
+from spark_topics.client.resolving import connect_to, is_here
 from spark_topics.client.transport import open_transport
 from tests.support.scripted_broker import wait_until
 
@@ -189,3 +189,22 @@ def test_a_forked_child_asks_for_itself(
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("", False),
+        ("10.0.0.1", False),
+        ("::2", False),
+        ("localhost.example", False),
+        ("host", False),
+    ],
+)
+def test_this_machine(host: str, expected: bool) -> None:
+    """It is known by what it is called, and without asking the system."""
+    assert is_here(host) is expected
