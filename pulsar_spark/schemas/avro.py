@@ -10,19 +10,17 @@ A named type that is used again, also within itself, is the same object.
 from __future__ import annotations
 
 import enum
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import InvalidSchemaError, read_json
 from spark_topics.text import shorten
 
 #: More than any topic has, and few enough for a plan.
 _MAX_TYPES = 20_000
 _MAX_DEPTH = 64
-_MAX_TEXT_BYTES = 8 * 2**20
 
 #: The most bytes of a fixed, as Java has it.
 _MAX_FIXED = 2**31 - 1
@@ -134,14 +132,7 @@ def parse_avro(text: bytes) -> AvroType:
     Raises:
         InvalidSchemaError: It is not AVRO's, nested without end, or far too large.
     """
-    if len(text) > _MAX_TEXT_BYTES:
-        raise InvalidSchemaError(f"its text has {len(text):,} bytes")
-    try:
-        tree = json.loads(text)
-    except RecursionError:
-        raise InvalidSchemaError("its text is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidSchemaError(f"its text is not JSON ({error})") from None
+    tree = read_json(text, "text")
     if isinstance(tree, Mapping) and "type" in tree and "properties" in tree:
         raise InvalidSchemaError(
             "its text is JSON Schema, as very old producers registered it"

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import enum
 import functools
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+#: Most bytes of a definition that are read: more than any topic has.
+_MAX_BYTES = 8 * 2**20
 
 
 class SchemaType(enum.IntEnum):
@@ -101,6 +105,26 @@ class InvalidSchemaError(ValueError):
     Its text names the field, and is a part of a sentence; who knows the topic and the
     version makes a ``SchemaError`` of it.
     """
+
+
+def read_json(data: bytes, name: str) -> Any:
+    """Read a definition that is JSON.
+
+    Args:
+        data: In UTF-8.
+        name: What it is to its reader, for errors: ``text`` or ``definition``.
+
+    Raises:
+        InvalidSchemaError: It is not JSON, nested without end, or far too large.
+    """
+    if len(data) > _MAX_BYTES:
+        raise InvalidSchemaError(f"its {name} has {len(data):,} bytes")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise InvalidSchemaError(f"its {name} is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidSchemaError(f"its {name} is not JSON ({error})") from None
 
 
 def version_number(version: bytes) -> int | None:

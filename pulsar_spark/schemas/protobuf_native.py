@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import enum
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +27,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import InvalidSchemaError, read_json
 from spark_topics.text import shorten
 
 #: More than any topic has, and few enough for a plan.
 _MAX_FIELDS = 20_000
 _MAX_TEXT = 1024  # of names of enums and of defaults: rows may all have it
-_MAX_TEXT_BYTES = 8 * 2**20
 
 
 class Kind(enum.IntEnum):
@@ -117,14 +115,7 @@ def parse_protobuf_native(data: bytes) -> MessageType:
     Raises:
         InvalidSchemaError: It is no such definition, or far too large.
     """
-    if len(data) > _MAX_TEXT_BYTES:
-        raise InvalidSchemaError(f"its definition has {len(data):,} bytes")
-    try:
-        tree = json.loads(data)
-    except RecursionError:
-        raise InvalidSchemaError("its definition is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidSchemaError(f"its definition is not JSON ({error})") from None
+    tree = read_json(data, "definition")
     files = _files(_text(tree, "fileDescriptorSet"))
     root = _text(tree, "rootMessageTypeName")
     return _Reader().message(_linked(files, root))

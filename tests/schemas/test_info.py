@@ -7,7 +7,14 @@ import json
 import pickle
 from types import MappingProxyType
 
-from pulsar_spark.schemas.info import SchemaInfo, SchemaType
+import pytest
+
+from pulsar_spark.schemas.info import (
+    InvalidSchemaError,
+    SchemaInfo,
+    SchemaType,
+    read_json,
+)
 
 FIELDS = [
     {"name": f"customerField{number}", "type": ["null", "string"], "default": None}
@@ -33,3 +40,25 @@ def test_it_travels_whole():
         found = pickle.loads(pickle.dumps(info))  # noqa: S301 - our own bytes
         assert found == info
         assert dict(found.properties) == dict(info.properties)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "its text is not JSON (Expecting value"),
+        (b'"\xff"', "its text is not JSON ("),
+        (b"[" * 100_000, "its text is nested too deeply"),
+        (b" " * (8 * 2**20 + 1), "its text has 8,388,609 bytes"),
+    ],
+    ids=["empty", "latin", "deep", "long"],
+)
+def test_what_is_no_json(data: bytes, said: str) -> None:
+    """It is told by the name that it has for whoever reads it."""
+    with pytest.raises(InvalidSchemaError) as caught:
+        read_json(data, "text")
+    assert str(caught.value).startswith(said)
+
+
+def test_as_long_as_may_be() -> None:
+    """One byte less is read."""
+    assert read_json(b"7".rjust(8 * 2**20), "text") == 7
