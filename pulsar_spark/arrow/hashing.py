@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pyarrow as pa
@@ -169,12 +170,7 @@ def murmur3_32_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
     for bits, factor in (16, 0x85EBCA6B), (13, 0xC2B2AE35):
         hashes = pc.multiply(_xor_shifted(hashes, bits), _uint32(factor))
     hashes = pc.bit_wise_and(_xor_shifted(hashes, 16), _uint32(0x7FFF_FFFF))
-    if largest < 4 * _WORDS + 4:
-        return hashes
-    is_long = pc.greater_equal(sizes, _int64(4 * _WORDS + 4))
-    long = keys.filter(is_long).cast(pa.large_binary()).to_pylist()
-    own = pa.array([murmur3_32(key) for key in long], _UINT32)
-    return pc.replace_with_mask(hashes, is_long, own)
+    return _with_long(hashes, keys, 4 * _WORDS + 4, murmur3_32)
 
 
 #: Of a last word, the bytes that are part of the key, by their number.
@@ -234,12 +230,7 @@ def boost_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
     hashes = pc.bit_wise_xor(hashes, _mulx_all(pc.add(last, steps)))
     hashes = _mulx_all(pc.add(hashes, steps))
     hashes = pc.bit_wise_and(hashes, _uint64(0x7FFF_FFFF)).cast(_UINT32)
-    if largest < 8 * _LONG_WORDS + 8:
-        return hashes
-    is_long = pc.greater_equal(sizes, _int64(8 * _LONG_WORDS + 8))
-    long = keys.filter(is_long).cast(pa.large_binary()).to_pylist()
-    own = pa.array([boost_hash(key) for key in long], _UINT32)
-    return pc.replace_with_mask(hashes, is_long, own)
+    return _with_long(hashes, keys, 8 * _LONG_WORDS + 8, boost_hash)
 
 
 _UINT64 = pa.uint64()
@@ -283,6 +274,21 @@ def _mulx_all(numbers: pa.UInt64Array) -> pa.UInt64Array:
 _HALF, _LOW = _uint64(32), _uint64(_MASK)
 _K = _uint64(_BOOST_K)
 _K_HIGH, _K_LOW = _uint64(_BOOST_K >> 32), _uint64(_BOOST_K & _MASK)
+
+
+def _with_long(
+    hashes: pa.UInt32Array,
+    keys: pa.LargeStringArray,
+    least: int,
+    hash_one: Callable[[bytes], int],
+) -> pa.UInt32Array:
+    """Replace the hashes of keys of so many bytes or more, each made by itself."""
+    is_long = pc.greater_equal(pc.binary_length(keys), _int64(least))
+    if not is_long.true_count:
+        return hashes
+    long = keys.filter(is_long).cast(pa.large_binary()).to_pylist()
+    own = pa.array([hash_one(key) for key in long], _UINT32)
+    return pc.replace_with_mask(hashes, is_long, own)
 
 
 def _data(keys: pa.LargeStringArray) -> memoryview:
