@@ -117,12 +117,7 @@ def _record(
         for column, (before, texts, is_nullable, path) in zip(
             columns, members, strict=True
         ):
-            if column.null_count and not is_nullable:
-                raise UnfitValueError(
-                    pc.index(column.is_null(), pa.scalar(True)).as_py(),
-                    path,
-                    "is NULL, which its schema does not have",
-                )
+            _check_null(column, path, is_nullable=is_nullable)
             parts += [before, _or_null(texts(column))]
         return pc.binary_join_element_wise(*parts, end, _NOTHING)
 
@@ -184,10 +179,8 @@ def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
         type_ = type_.branches[at]
     if _KINDS.is_struct(column):
         return _struct(type_, column, where)
-    if _KINDS.is_map(column):
-        return _map(type_, column, where)
-    if _KINDS.is_list(column) or _KINDS.is_large_list(column):
-        return _list(type_, column, where)
+    if _KINDS.is_map(column) or _KINDS.is_list(column) or _KINDS.is_large_list(column):
+        return _items(type_, column, where)
     if is_text(column):
         return _texts(type_, where)
     if is_bytes(column):
@@ -320,52 +313,47 @@ def _struct(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     return texts
 
 
-def _list(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
+def _items(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
+    """Plan a list, or a map, in which a name stands before each item."""
     assert type_.items is not None
-    items = _plan(type_.items, column.value_type, f"{where}[]")
+    is_map = _KINDS.is_map(column)
+    begin, end = "{}" if is_map else "[]"
+    where = f"{where}{begin}{end}"
+    items = _plan(type_.items, column.item_type if is_map else column.value_type, where)
     _, is_nullable = nullable(type_.items)
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
-        inner = array.flatten()
+        keys = inner = _as_list(array).flatten()
+        if is_map:
+            keys, inner = inner.field(0), inner.field(1)
+        names: list[pa.Array | pa.Scalar] = []
         with rows_of_items(_offsets(_sizes(array))):
-            _check_items(inner, f"{where}[]", is_nullable=is_nullable)
+            _check_null(inner, where, is_nullable=is_nullable)
+            if is_map:
+                names = [_strings(keys, where), pa.scalar(":", _TEXT)]
             found = _or_null(items(inner))
-        return _joined(array, found, "[", "]")
+        if names:
+            found = pc.binary_join_element_wise(*names, found, _NOTHING)
+        return _joined(array, found, begin, end)
 
     return texts
 
 
-def _map(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
-    assert type_.items is not None
-    items = _plan(type_.items, column.item_type, f"{where}{{}}")
-    _, is_nullable = nullable(type_.items)
-
-    def texts(array: pa.MapArray) -> pa.LargeStringArray:
-        pairs = _as_list(array).flatten()
-        keys, inner = pairs.field(0), pairs.field(1)
-        with rows_of_items(_offsets(_sizes(array))):
-            _check_items(inner, f"{where}{{}}", is_nullable=is_nullable)
-            names = _strings(keys, f"{where}{{}}")
-            found = _or_null(items(inner))
-        colon = pa.scalar(":", _TEXT)
-        found = pc.binary_join_element_wise(names, colon, found, _NOTHING)
-        return _joined(array, found, "{", "}")
-
-    return texts
-
-
-def _check_items(items: pa.Array, where: str, *, is_nullable: bool) -> None:
-    if items.null_count and not is_nullable:
-        row = pc.index(items.is_null(), pa.scalar(True)).as_py()
+def _check_null(array: pa.Array, where: str, *, is_nullable: bool) -> None:
+    """Raise where there is a NULL that its schema does not have."""
+    if array.null_count and not is_nullable:
+        row = pc.index(array.is_null(), pa.scalar(True)).as_py()
         raise UnfitValueError(row, where, "is NULL, which its schema does not have")
 
 
-def _as_list(array: pa.MapArray) -> pa.ListArray:
-    """Return maps as the lists of pairs that they are, on the same memory.
+def _as_list(array: pa.Array) -> pa.Array:
+    """Return lists, or maps as the lists of pairs that they are, on the same memory.
 
     A cast refuses values that have NULLs in a field without NULLs, also where these
     are below a NULL and mean nothing.
     """
+    if not _KINDS.is_map(array.type):
+        return array
     pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
     validity_and_offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
@@ -393,8 +381,7 @@ def _joined(
 
 def _sizes(array: pa.Array) -> pa.Int64Array:
     """Return how many items each list, or map, has; 0 for NULL."""
-    lists = _as_list(array) if _KINDS.is_map(array.type) else array
-    sizes = pc.list_value_length(lists).cast(pa.int64())
+    sizes = pc.list_value_length(_as_list(array)).cast(pa.int64())
     return sizes.fill_null(pa.scalar(0, pa.int64()))
 
 
