@@ -17,8 +17,8 @@ from spark_topics.client.retry import Retry
 from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.batch_ends import StreamLimits
 from spark_topics.source.stream.checkpoint import (
+    SLASHED,
     OffsetForm,
-    PartitionNames,
     Span,
     StreamOffset,
 )
@@ -75,15 +75,6 @@ def _parse(text: str) -> Position:
     return Position(text)
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    topic, _, partition = name.partition("/")
-    return topic, partition or None
-
-
-def _join(topic: str, partition: str | None) -> str:
-    return f"{topic}/{partition}" if partition else topic
-
-
 def partition_of(name: str) -> Partition:
     """Return the partition of a name such as ``demo/1:10000``.
 
@@ -100,7 +91,7 @@ def partition_of(name: str) -> Partition:
 class TubeMQOffset(StreamOffset[Position]):
     """How far a stream has read: offsets by topic and ``broker:partition``."""
 
-    form = OffsetForm(SYSTEM, PartitionNames(_split, _join), _parse)
+    form = OffsetForm(SYSTEM, SLASHED, _parse)
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:

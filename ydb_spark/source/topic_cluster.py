@@ -19,8 +19,8 @@ from spark_topics.errors import foreign_text
 from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
 from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.checkpoint import (
+    SLASHED,
     OffsetForm,
-    PartitionNames,
     Span,
     StreamOffset,
 )
@@ -49,14 +49,6 @@ class Offset(int):
         return self + 1
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    topic, _, partition = name.rpartition("/")
-    return topic, partition
-
-
-NAMES = PartitionNames(_split, lambda topic, partition: f"{topic}/{partition}")
-
-
 @dataclass(frozen=True)
 class TopicOffset(StreamOffset[Offset]):
     """How far a stream has been read, as the checkpoint has it.
@@ -66,7 +58,7 @@ class TopicOffset(StreamOffset[Offset]):
             not known.
     """
 
-    form = OffsetForm(SYSTEM, NAMES, Offset)
+    form = OffsetForm(SYSTEM, SLASHED, Offset)
 
     created: str = ""
 
@@ -127,7 +119,7 @@ class TopicCluster:
 
     def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values of partitions as JSON: by topic, then by partition."""
-        return NAMES.tree(values)
+        return SLASHED.tree(values)
 
     def read_offset(self, tree: Mapping[str, Any]) -> TopicOffset:
         """Read an offset of the checkpoint.
@@ -174,7 +166,7 @@ class TopicCluster:
 
     def is_wanted(self, name: str) -> bool:
         """Return whether the options still include it."""
-        return _split(name)[0] == self._options.topic
+        return SLASHED.split(name)[0] == self._options.topic
 
     def topic_of(self, name: str) -> str:
         """Return what its messages are alike in size with: the partition's own."""

@@ -166,6 +166,17 @@ class PartitionNames:
                 yield topic, value
 
 
+def _split_at_slash(name: str) -> tuple[str, str]:
+    topic, _, partition = name.rpartition("/")
+    return topic, partition
+
+
+#: Names such as ``orders/0``, in which only the topic may have further slashes.
+SLASHED = PartitionNames(
+    _split_at_slash, lambda topic, partition: f"{topic}/{partition}"
+)
+
+
 def _natural(parts: Iterable[str | None]) -> list[list[tuple[int, str]]]:
     """Return a key by which 2 comes before 10."""
     return [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_topics.source.stream.checkpoint import batch_spans
+from spark_topics.source.stream.checkpoint import SLASHED, batch_spans
 from tests.spark_topics.numbers import NAMES, CheckpointError, NumberOffset, Offset
 
 NAME = st.builds(
@@ -48,6 +48,14 @@ def test_names_are_in_natural_order() -> None:
     assert list(tree) == ["t2", "t10", "u", "u/0"]
     assert list(tree["t2"]) == ["1:0", "1:9", "1:10", "2", "10"]
     assert dict(NAMES.flatten(tree)) == dict.fromkeys(names, 0)
+
+
+def test_names_with_slashes() -> None:
+    """What follows the last one is the partition."""
+    values = {"orders/0": 1, "a/b/0": 2, "a/b/1": 3, "c/1:10": 4}
+    tree = {"a/b": {"0": 2, "1": 3}, "c": {"1:10": 4}, "orders": {"0": 1}}
+    assert SLASHED.tree(values) == tree
+    assert dict(SLASHED.flatten(tree)) == values
 
 
 @pytest.mark.parametrize(
