@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from pulsar_spark.client.access import AUTHENTICATION, AUTHORIZATION, cure
-from pulsar_spark.client.authentication.constant import (
+from pulsar_spark.client.authentication.stored import (
     LoginCredentials,
     TokenCredentials,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from pulsar_spark.client.authentication.constant import (
+from pulsar_spark.client.authentication.stored import (
     CertificateCredentials,
     LoginCredentials,
     TokenCredentials,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens, passwords and certificates, read from their place for each connection.
+"""Credentials that are stored where the options say: tokens, passwords, certificates.
 
+A value, a file or a variable is read anew for each connection, and nobody is asked.
 ``client.connect`` sends them in CONNECT, and ``client.connection`` answers a broker
 that asks again.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `pulsar_spark.client.authentication.constant`."""
+"""Tests of `pulsar_spark.client.authentication.stored`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_spark.client.authentication.claims import (
     lifetime_s,
     subject,
 )
-from pulsar_spark.client.authentication.constant import (
+from pulsar_spark.client.authentication.stored import (
     LoginCredentials,
     TokenCredentials,
 )
