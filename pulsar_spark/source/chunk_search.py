@@ -129,38 +129,54 @@ class ChunkSearch:
             found.begin = positions.first.position
             if positions.before.position >= last.position:
                 return found
-            while reader.position is None or reader.position < last.position:
+            while not found.is_closed and (
+                reader.position is None or reader.position < last.position
+            ):
                 try:
-                    stored = reader.receive(settings.poll_timeout_s)
+                    stored = self._receive(reader, last)
                 except CorruptEntryError as error:
                     # Nobody knows whether it is one of the chunks: the message tells.
                     found.damaged = found.damaged or error
-                    continue
-                if stored is None:
-                    raise ReadTimeoutError(
-                        f"{self._topic_partition} delivered nothing for "
-                        f"{settings.poll_timeout_s:g} s (`pollTimeoutMs`) while the "
-                        "earlier chunks of the message that ends at "
-                        f"{MessageId(*last.position)} were looked for.",
-                        topic_partition=self._topic_partition,
-                    )
-                if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
-                    producer = stored.metadata.producer_name
-                    found.has_others |= producer == last.metadata.producer_name
-                    continue
-                is_first = stored.metadata.chunk_id == 0
-                found.has_first |= is_first
-                opened = self._open_one(stored)
-                if opened is None or not opened.is_chunk:
-                    found.is_closed = True
-                    return found
-                whole = chunks.add(opened)
-                if isinstance(whole, StoredEntry):
-                    # A resend may store the last chunk once more: that is no message.
-                    is_it = whole.position == last.position
-                    found.whole = whole if is_it else None
-                    found.was_whole = True
-                elif is_first:
-                    found.was_whole = False
-                    found.damaged = None  # that was before the message
+                else:
+                    self._take(stored, last, chunks, found)
         return found
+
+    def _receive(self, reader: EntryReader, last: StoredEntry) -> StoredEntry:
+        """Return the next entry, or raise where none comes in time."""
+        stored = reader.receive(self._settings.poll_timeout_s)
+        if stored is None:
+            raise ReadTimeoutError(
+                f"{self._topic_partition} delivered nothing for "
+                f"{self._settings.poll_timeout_s:g} s (`pollTimeoutMs`) while the "
+                "earlier chunks of the message that ends at "
+                f"{MessageId(*last.position)} were looked for.",
+                topic_partition=self._topic_partition,
+            )
+        return stored
+
+    def _take(
+        self,
+        stored: StoredEntry,
+        last: StoredEntry,
+        chunks: ChunkAssembler,
+        found: Found,
+    ) -> None:
+        """Note what an entry tells of the message that ends with ``last``."""
+        if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
+            producer = stored.metadata.producer_name
+            found.has_others |= producer == last.metadata.producer_name
+            return
+        is_first = stored.metadata.chunk_id == 0
+        found.has_first |= is_first
+        opened = self._open_one(stored)
+        if opened is None or not opened.is_chunk:
+            found.is_closed = True
+            return
+        whole = chunks.add(opened)
+        if isinstance(whole, StoredEntry):
+            # A resend may store the last chunk once more: that is no message.
+            found.whole = whole if whole.position == last.position else None
+            found.was_whole = True
+        elif is_first:
+            found.was_whole = False
+            found.damaged = None  # that was before the message
