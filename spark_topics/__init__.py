@@ -21,9 +21,9 @@ Nothing here knows a messaging system. A package for one stands on this one, bes
    ``source.stream.checkpoint.StreamOffset``. It gets discovery, limits,
    ``availableNow``, checkpoints, progress and reports of data loss.
 7. Writes: a ``sink.write.BatchWrite`` and a ``StreamWrite``.
-8. A ``DataSource`` that reads options, checks columns (``spark.schema``), and returns
-   ``spark.reader.BatchReader``, ``spark.writer.BatchWriter`` and, by Spark's version,
-   what ``spark.choice`` gives for streams.
+8. A ``spark.datasource.TopicDataSource`` that reads options, checks columns
+   (``spark.schema``), and returns its writes, ``spark.reader.BatchReader`` and, by
+   Spark's version, what ``spark.choice`` gives for streams.
 
 All of it in one small file: ``tests/spark_topics/spark/number_source.py``. And for
 every task lines of statistics (``statistics``), on one line each whatever topics are

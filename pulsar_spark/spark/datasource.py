@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql import datasource
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -23,12 +20,15 @@ from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
 from spark_topics.options.of_table import options_of_table
-from spark_topics.spark.modes import require_append
+from spark_topics.spark.datasource import TopicDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
+
     from pulsar_spark.options import ReadOptions
+    from pulsar_spark.sink.driver import BatchWrite, StreamWrite
     from pulsar_spark.source.query_schema import QuerySchema
 
 logger = logging.getLogger("pulsar_spark.spark")
@@ -39,7 +39,7 @@ _NAME = "pulsar"
 _OWN_NAME = "pulsar-py"
 
 
-class PulsarDataSource(DataSource):
+class PulsarDataSource(TopicDataSource):
     """Apache Pulsar topics.
 
     ``spark.read.format("pulsar").option("service.url", "pulsar://host:6650")
@@ -47,6 +47,8 @@ class PulsarDataSource(DataSource):
     ``value`` as BINARY without one, and the metadata columns that ``metadataColumns``
     names. docs/options.md lists all options.
     """
+
+    system = PULSAR
 
     @classmethod
     def name(cls) -> str:
@@ -130,51 +132,23 @@ class PulsarDataSource(DataSource):
         source = PulsarSource(options, columns, self._found)
         return stream_reader(source, columns, PULSAR, limits)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch query.
-
-        Args:
-            schema: The columns of the rows.
-            overwrite: What ``mode("overwrite")`` asks for; topics only grow.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            PulsarSparkError: The topic does not exist, or cannot be written to.
-        """
+    def batch_write(self, schema: StructType) -> tuple[BatchWrite, pa.Schema]:
+        """See `TopicDataSource`."""
         from pulsar_spark.sink.driver import BatchWrite
         from pulsar_spark.spark.schema import write_columns
-        from spark_topics.spark.writer import BatchWriter
 
-        require_append(PULSAR, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, streaming=False)
         columns = write_columns(schema, options)
-        writer = BatchWriter(BatchWrite(options, columns), columns)
-        writer.prepare()
-        return writer
+        return BatchWrite(options, columns), columns
 
-    def streamWriter(
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
-        """Return the writer of a streaming query.
-
-        Args:
-            schema: The columns of the rows.
-            overwrite: What ``outputMode("complete")`` asks for; topics only grow.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            PulsarSparkError: The topic does not exist, or cannot be written to.
-        """
-        require_append(PULSAR, overwrite=overwrite, streaming=True)
-        options = parse_write_options(self.options, streaming=True)
+    def stream_write(self, schema: StructType) -> tuple[StreamWrite, pa.Schema]:
+        """See `TopicDataSource`."""
         from pulsar_spark.sink.driver import StreamWrite
         from pulsar_spark.spark.schema import write_columns
-        from spark_topics.spark.choice import stream_writer
 
+        options = parse_write_options(self.options, streaming=True)
         columns = write_columns(schema, options)
-        return stream_writer(StreamWrite(options, columns), columns, schema)
+        return StreamWrite(options, columns), columns
 
     def _options_of_either_kind(self) -> ReadOptions:
         """Return options of a batch or a stream: Spark does not say which comes."""

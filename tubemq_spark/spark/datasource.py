@@ -3,28 +3,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from spark_topics.options.spec import Scope
-from spark_topics.spark.modes import require_append
+from spark_topics.spark.datasource import TopicDataSource
 from tubemq_spark.options import parse_read_options, parse_write_options
 from tubemq_spark.system import SYSTEM
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-class TubeMQDataSource(DataSource):
+    from tubemq_spark.sink.write import TubeMQWrite
+
+
+class TubeMQDataSource(TopicDataSource):
     """Apache InLong TubeMQ topics.
 
     ``spark.read.format("tubemq").option("master.rpc", "host:8715")
     .option("topic", "demo").load()`` gives ``value`` as BINARY and the columns of the
     message around it. docs/tubemq.md lists all options.
     """
+
+    system = SYSTEM
 
     @classmethod
     def name(cls) -> str:
@@ -74,39 +80,17 @@ class TubeMQDataSource(DataSource):
             },
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch query.
+    def batch_write(self, schema: StructType) -> tuple[TubeMQWrite, pa.Schema]:
+        """See `TopicDataSource`."""
+        return self._write(schema, Scope.BATCH_WRITE)
 
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            TubeMQError: The topic cannot be written to.
-        """
-        from spark_topics.spark.writer import BatchWriter
+    def stream_write(self, schema: StructType) -> tuple[TubeMQWrite, pa.Schema]:
+        """See `TopicDataSource`."""
+        return self._write(schema, Scope.STREAM_WRITE)
+
+    def _write(self, schema: StructType, scope: Scope) -> tuple[TubeMQWrite, pa.Schema]:
         from tubemq_spark.sink.write import TubeMQWrite
         from tubemq_spark.spark.schema import write_columns
 
-        require_append(SYSTEM, overwrite=overwrite, streaming=False)
-        options = parse_write_options(self.options, Scope.BATCH_WRITE)
-        writer = BatchWriter(TubeMQWrite(options), write_columns(schema, options))
-        writer.prepare()
-        return writer
-
-    def streamWriter(
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
-        """Return the writer of a streaming query.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            TubeMQError: The topic cannot be written to.
-        """
-        from spark_topics.spark.choice import stream_writer
-        from tubemq_spark.sink.write import TubeMQWrite
-        from tubemq_spark.spark.schema import write_columns
-
-        require_append(SYSTEM, overwrite=overwrite, streaming=True)
-        options = parse_write_options(self.options, Scope.STREAM_WRITE)
-        columns = write_columns(schema, options)
-        return stream_writer(TubeMQWrite(options), columns, schema)
+        options = parse_write_options(self.options, scope)
+        return TubeMQWrite(options), write_columns(schema, options)

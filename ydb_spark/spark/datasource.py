@@ -7,34 +7,38 @@ is registered: that one may fork.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
-from spark_topics.spark.modes import require_append
+from spark_topics.spark.datasource import TopicDataSource
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
 from ydb_spark.columns import READ_COLUMNS, READ_ONLY, WRITE_COLUMNS
 from ydb_spark.errors import SchemaError
 from ydb_spark.system import SYSTEM
+
+if TYPE_CHECKING:
+    from ydb_spark.sink.driver import BatchWrite, StreamWrite
 
 #: The column that is written only where it chooses the partition.
 _GROUP = "message_group_id"
 _READ_GROUP = {_GROUP: READ_COLUMNS[_GROUP]}
 
 
-class YdbTopicDataSource(DataSource):
+class YdbTopicDataSource(TopicDataSource):
     """Topics of YDB.
 
     ``spark.read.format("ydb_topic").option("url", "grpcs://host:2135/database")
     .option("topic", "my-topic").load()`` gives the messages of a topic;
     docs/ydb-topics.md lists options and columns.
     """
+
+    system = SYSTEM
 
     @classmethod
     def name(cls) -> str:
@@ -87,53 +91,25 @@ class YdbTopicDataSource(DataSource):
         }
         return stream_reader(TopicSource(options), columns, SYSTEM, limits)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch query.
-
-        Args:
-            schema: The columns of the rows.
-            overwrite: What ``mode("overwrite")`` asks for; topics only grow.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            YdbError: The topic does not exist, or does not take what is to be written.
-        """
-        from spark_topics.spark.writer import BatchWriter
+    def batch_write(self, schema: StructType) -> tuple[BatchWrite, pa.Schema]:
+        """See `TopicDataSource`."""
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.write import parse_write_options
         from ydb_spark.sink.driver import BatchWrite
 
-        require_append(SYSTEM, overwrite=overwrite, streaming=False)
         options = parse_write_options(self.options, KNOWN, streaming=False)
         columns = _write_columns(schema, options.partitioning.required_column)
-        writer = BatchWriter(BatchWrite(options), columns)
-        writer.prepare()
-        return writer
+        return BatchWrite(options), columns
 
-    def streamWriter(
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
-        """Return the writer of a streaming query.
-
-        Args:
-            schema: The columns of the rows.
-            overwrite: What ``outputMode("complete")`` asks for; topics only grow.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or the mode is not append.
-            SchemaError: There are columns that cannot be written.
-            YdbError: The topic does not exist, or does not take what is to be written.
-        """
-        from spark_topics.spark.choice import stream_writer
+    def stream_write(self, schema: StructType) -> tuple[StreamWrite, pa.Schema]:
+        """See `TopicDataSource`."""
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.write import parse_write_options
         from ydb_spark.sink.driver import StreamWrite
 
-        require_append(SYSTEM, overwrite=overwrite, streaming=True)
         options = parse_write_options(self.options, KNOWN, streaming=True)
         columns = _write_columns(schema, options.partitioning.required_column)
-        return stream_writer(StreamWrite(options), columns, schema)
+        return StreamWrite(options), columns
 
 
 def _write_columns(schema: StructType, required: str | None) -> pa.Schema:

@@ -21,11 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -48,10 +45,10 @@ from spark_topics.source.stream.cluster import (
 )
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.turns import read_turns
-from spark_topics.spark.choice import stream_reader, stream_writer
+from spark_topics.spark.choice import stream_reader
+from spark_topics.spark.datasource import TopicDataSource
 from spark_topics.spark.reader import BatchReader
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
-from spark_topics.spark.writer import BatchWriter
 from spark_topics.statistics import Kind, TaskStatistics
 from tests.spark_topics.numbers import NAMES, NUMBERS, NumberOffset, Offset
 
@@ -374,8 +371,10 @@ class NumberStreamWrite(NumberWrite):
         """Nothing was stored."""
 
 
-class NumberDataSource(DataSource):
+class NumberDataSource(TopicDataSource):
     """``format("numbers")``."""
+
+    system = NUMBERS
 
     @classmethod
     def name(cls) -> str:
@@ -398,20 +397,15 @@ class NumberDataSource(DataSource):
         limits = {"maxRowsPerTrigger": options.max_rows}
         return stream_reader(NumberSource(options), columns, NUMBERS, limits)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def batch_write(self, schema: StructType) -> tuple[NumberWrite, pa.Schema]:
         """Of a batch query."""
         options = options_of(self.options, Scope.BATCH_WRITE)
-        columns = self._columns(schema)
-        writer = BatchWriter(NumberWrite(options), columns)
-        writer.prepare()
-        return writer
+        return NumberWrite(options), self._columns(schema)
 
-    def streamWriter(
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
+    def stream_write(self, schema: StructType) -> tuple[NumberStreamWrite, pa.Schema]:
         """Of a stream."""
         options = options_of(self.options, Scope.STREAM_WRITE)
-        return stream_writer(NumberStreamWrite(options), self._columns(schema), schema)
+        return NumberStreamWrite(options), self._columns(schema)
 
     def _columns(self, schema: StructType) -> pa.Schema:
         others = {name: read for name, read in READ.items() if name not in WRITE}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data source of topics: what is alike in all of them about writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from spark_topics.spark.modes import require_append
+from spark_topics.system import System
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_topics.sink.write import BatchWrite, StreamWrite
+
+
+class TopicDataSource(DataSource):
+    """A data source to which rows can be added, and nothing else.
+
+    Attributes:
+        system: Whose topics these are.
+    """
+
+    system: ClassVar[System]
+
+    def batch_write(self, schema: StructType) -> tuple[BatchWrite[Any], pa.Schema]:
+        """Return how a batch query writes, and the columns that are written.
+
+        Args:
+            schema: The columns of the rows.
+
+        Raises:
+            OptionError: An option is unknown or wrong.
+            SchemaError: There are columns that cannot be written.
+        """
+        raise NotImplementedError
+
+    def stream_write(self, schema: StructType) -> tuple[StreamWrite[Any], pa.Schema]:
+        """Return the same of a streaming query."""
+        raise NotImplementedError
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: What ``mode("overwrite")`` asks for; topics only grow.
+
+        Raises:
+            OptionError: The mode is not append, or as `batch_write` does.
+            SchemaError: As `batch_write` does.
+            TopicsError: As ``BatchWrite.prepare`` does.
+        """
+        from spark_topics.spark.writer import BatchWriter
+
+        require_append(self.system, overwrite=overwrite, streaming=False)
+        writer = BatchWriter(*self.batch_write(schema))
+        writer.prepare()
+        return writer
+
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: What ``outputMode("complete")`` asks for; topics only grow.
+
+        Raises:
+            OptionError: The mode is not append, or as `stream_write` does.
+            SchemaError: As `stream_write` does.
+            TopicsError: As ``StreamWrite.prepare`` does.
+        """
+        from spark_topics.spark.choice import stream_writer
+
+        require_append(self.system, overwrite=overwrite, streaming=True)
+        return stream_writer(*self.stream_write(schema), schema)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from tests.spark_topics.numbers import OptionError
+from tests.spark_topics.spark.number_source import NumberDataSource
+
+SCHEMA = StructType([StructField("number", LongType())])
+
+
+def test_rows_are_only_added(tmp_path: Path) -> None:
+    """No data source of topics has to ask: what would replace rows is refused."""
+    source = NumberDataSource({"folder": str(tmp_path)})
+    with pytest.raises(OptionError, match="use mode"):
+        source.writer(SCHEMA, True)
+    with pytest.raises(OptionError, match="use outputMode"):
+        source.streamWriter(SCHEMA, True)
+
+
+def test_that_is_asked_first() -> None:
+    """Whatever else is wrong: an option is missing here, which is told then."""
+    source = NumberDataSource({})
+    for make in source.writer, source.streamWriter:
+        with pytest.raises(OptionError, match="cannot be replaced"):
+            make(SCHEMA, True)
+        with pytest.raises(OptionError, match="folder is required"):
+            make(SCHEMA, False)
