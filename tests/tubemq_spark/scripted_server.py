@@ -27,6 +27,7 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored
 from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.frames import FrameReader, encode_frame
+from tubemq_spark.wire.messages import FLUSHED
 from tubemq_spark.wire.metadata import STORE_STEP
 from tubemq_spark.wire.rpc import parse
 
@@ -239,6 +240,8 @@ class ScriptedServer:
         readable: Whether the master says that its broker can be read.
         publishable: Whether the master names any topic to producers.
         deaf: Connections on which nothing is answered any more.
+        most_in_memory: Bytes of the largest message that is read from memory, which
+            has all that is not flushed; None: memory is not read.
         pool: Connections to it.
     """
 
@@ -269,6 +272,7 @@ class ScriptedServer:
         self.broker_id = broker_id
         self._others = others
         self.deaf: set[Session] = set()
+        self.most_in_memory: int | None = None
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -529,7 +533,10 @@ class ScriptedServer:
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
         owner.position = start = max(owner.position, store.begin)
         left = len(store.entries) - start
-        if start >= store.end or left <= 0:
+        most: int | None = None
+        if start >= store.end and owner.priority != FLUSHED:
+            most = self.most_in_memory
+        if left <= 0 or (start >= store.end and most is None):
             return _refused(pb.GetMessageResponseB2C, 404)
         count = min(left, self._per_get)
         if self._half:
@@ -541,6 +548,7 @@ class ScriptedServer:
             for entry in store.entries[start : start + count]
             if entry.partition_id == body.partitionId
             and (not owner.filters or java_hash(entry.msg_type) in hashes)
+            and (most is None or len(entry.message.payLoadData) <= most)
         ]
         return pb.GetMessageResponseB2C(
             success=True,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from spark_topics.client.retry import Retry
@@ -48,7 +48,7 @@ from tubemq_spark.source.ranges import Edges, loss, report
 from tubemq_spark.source.registrar import Registrar
 from tubemq_spark.wire import codes
 from tubemq_spark.wire.checksums import crc32
-from tubemq_spark.wire.messages import BROKER_DEFAULT, UNFLUSHED
+from tubemq_spark.wire.messages import BROKER_DEFAULT, FLUSHED, UNFLUSHED
 
 #: Gets that are under way while one is looked at, or half as many: enough that the
 #: broker does not wait for us. They bring about so many bytes together, or one larger
@@ -57,6 +57,12 @@ _GETS_AHEAD = 8
 _BYTES_AHEAD = 4 * 1024 * 1024
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
+
+
+#: The largest stored message, in bytes, that a broker surely reads from its memory: it
+#: passes over those of more than its largest message and 10 KiB, as 2.4.0 does, and no
+#: broker has a smaller limit than 1 MiB.
+MOST_IN_MEMORY = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -320,11 +326,11 @@ class RangeReader:
         """
         if not messages:
             return 0
-        tail = self._read_again(end)
+        mine = list(messages)
+        tail = self._read_again(end, self._priority_of_cut(mine))
         if not tail:
             return len(messages)
         # Ids are unique within a get.
-        mine = list(messages)
         ids = [one.message_id for one in mine]
         first = tail[0].message_id
         cut = ids.index(first) if first in ids else len(mine)
@@ -332,10 +338,17 @@ class RangeReader:
             raise self._changed()
         return cut
 
-    def _read_again(self, end: int) -> list[Message]:
-        """Return the messages from the end of the range to ``end`` at least."""
+    def _priority_of_cut(self, messages: Sequence[Message]) -> int:
+        """Return from where the messages of a get are read again."""
+        if self._options.read_unflushed:
+            return UNFLUSHED
+        if any(len(one.stored) > MOST_IN_MEMORY for one in messages):
+            return FLUSHED  # memory may pass over it: wait until the disk counts it
         # What is read lies on the disk; by default brokers wait for nothing more there.
-        priority = UNFLUSHED if self._options.read_unflushed else BROKER_DEFAULT
+        return BROKER_DEFAULT
+
+    def _read_again(self, end: int, priority: int) -> list[Message]:
+        """Return the messages from the end of the range to ``end`` at least."""
         consumer = self._registered()
         try:
             answer = consumer.register(self._end, priority)

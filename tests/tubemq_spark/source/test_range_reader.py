@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +37,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
-from tubemq_spark.source.range_reader import RangeReader
+from tubemq_spark.source.range_reader import MOST_IN_MEMORY, RangeReader
 from tubemq_spark.source.ranges import PartitionRange
 from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.metadata import Partition
@@ -403,6 +404,22 @@ def test_a_cut_is_exact_wherever_it_is(end: int):
             server.append("t", 0 if number in ours else 1, b"%d" % number)
         got = read(server, 0, end, partition_id=0, is_dense=False)
         assert got == [b"%d" % n for n in sorted(ours) if n < end]
+
+
+def test_a_cut_before_a_message_that_memory_leaves_out():
+    """A broker's memory passes over what is large: where the cut is, its disk says."""
+    large = bytes(MOST_IN_MEMORY + 1)
+    with ScriptedServer({"t": [2]}) as server:
+        for number in range(6):
+            server.append("t", number % 2, large if number == 4 else b"%d" % number)
+        store = server.stores["t", 0]
+        store.flushed = 4  # and the file has more already
+        server.most_in_memory = MOST_IN_MEMORY
+        flush = threading.Timer(0.2, setattr, (store, "flushed", None))
+        flush.start()
+        assert read(server, 0, 4, is_dense=False, read_timeout_s=60.0) == [b"0", b"2"]
+        flush.join()
+        assert read(server, 4, 6, is_dense=False) == [large]
 
 
 @pytest.mark.parametrize("per_get", [1, 2, 7, 100])
