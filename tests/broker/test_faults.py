@@ -101,6 +101,7 @@ class Reading:
 
     Attributes:
         taken: How many rows came so far.
+        begun: Of how many partitions some came.
         readers: One for each partition.
     """
 
@@ -114,6 +115,7 @@ class Reading:
             for range_ in ranges_of(plan_batch(self._pool, options))
         ]
         self.taken = 0
+        self.begun = 0
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(PARTITIONS)
         self._results = [self._executor.submit(self._read, r) for r in self.readers]
@@ -128,6 +130,7 @@ class Reading:
                 expected += 1
             with self._lock:
                 self.taken += len(entry)
+                self.begun += expected == len(entry)
         return expected
 
     @property
@@ -230,7 +233,7 @@ class TestInProcess:
         link.slow(BYTES_PER_S)
         alive = {"pulsar.client.keepAliveIntervalSeconds": "1"}
         with Reading(link.url, rows, alive) as reading:
-            wait_until(lambda: reading.taken > ROWS // 10)
+            wait_until(lambda: reading.begun == PARTITIONS)  # on the connection
             accepted = link.counters.accepted
             link.stall()
             # It cannot know of the end of the stall before it has given up.
