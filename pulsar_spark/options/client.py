@@ -14,6 +14,12 @@ from pulsar_spark.options.authentication import (
     Credential,
     authentication_options,
 )
+from pulsar_spark.options.failover import (
+    NAME,
+    Failover,
+    check_failover,
+    parse_failover,
+)
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
 from pulsar_spark.options.tls import TlsOptions, tls_options
 from spark_topics.options.given import Given
@@ -167,6 +173,18 @@ class ClientOptions:
         Scope.CLIENT,
         "Advertised listener whose addresses brokers are asked for.",
     )
+    #: Clusters to go to when that of `service_url` is down, None for none. Once one of
+    #: them was chosen, it is `service_url`, and those behind it are left here.
+    failover: Failover | None = option(
+        NAME,
+        None,
+        parse_failover,
+        Scope.CLIENT,
+        "Other clusters for when that of `service.url` is down, for batch reads and for"
+        " writes with `none` or `at-least-once`: a JSON object such as"
+        ' `{"secondary": ["pulsar://b:6650"], "failoverDelayMs": 10000}`. See'
+        " [Another cluster](limits.md#another-cluster-when-one-is-down).",
+    )
     tls: TlsOptions = field(default_factory=TlsOptions)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
 
@@ -178,7 +196,8 @@ class ClientOptions:
         connects comes in by what it is, never readably, nor by what a file has now: a
         token that is renewed does not make another pool.
         """
-        others = ("stats_interval_s", "authentication")  # only tasks ask for the first
+        # Only tasks ask for the first, and a pool is of one cluster.
+        others = ("stats_interval_s", "failover", "authentication")
         values = [getattr(self, f.name) for f in fields(self) if f.name not in others]
         return self.authentication.identity, *values
 
@@ -210,6 +229,8 @@ def client_options(given: Given) -> ClientOptions:
             "pulsar.client.initialBackoffIntervalNanos must not be above"
             " pulsar.client.maxBackoffIntervalNanos."
         )
+    if service_url is not None:
+        check_failover(given, service_url, client.failover)
     return client
 
 

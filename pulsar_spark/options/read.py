@@ -12,6 +12,7 @@ from pulsar_spark.columns import (
     VALUE,
 )
 from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import names
 from pulsar_spark.options.client import (
     SUBSCRIPTION_PREFIX,
@@ -20,6 +21,7 @@ from pulsar_spark.options.client import (
     client_options,
 )
 from pulsar_spark.options.encryption import DecryptionOptions
+from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.options.offsets import (
     Edge,
     OffsetsSpec,
@@ -556,6 +558,7 @@ def read_options(given: Given) -> ReadOptions:
     _check_subscription(given, read)
     _check_trigger(given, read)
     _check_partitions(given, read)
+    _check_failover(given, read)
     if read.schema_version is not None and read.allow_different_topic_schemas:
         given.problems.append(
             "schemaVersion and allowDifferentTopicSchemas cannot be used together:"
@@ -668,3 +671,31 @@ def _check_partitions(given: Given, read: ReadOptions) -> None:
     fewest, most = read.min_partitions, read.max_partitions
     if fewest is not None and most is not None and fewest > most:
         given.problems.append("maxPartitions must not be below minPartitions.")
+
+
+def _check_failover(given: Given, read: ReadOptions) -> None:
+    """Refuse what would be said of one cluster, and asked of another."""
+    if FAILOVER not in given:
+        return
+    # Spark does not say what it asks the columns for, see _check_subscription.
+    starts_late = read.starting_offsets.default is Edge.LATEST
+    if given.use is Scope.STREAM or read.start_at_subscription or starts_late:
+        given.problems.append(
+            f"{FAILOVER} is not for streams that read: positions in their checkpoints"
+            " mean nothing on another cluster. Leave it out; when the cluster is lost,"
+            " start the query with the other service.url and a new checkpoint."
+        )
+    for name, offsets in (
+        ("startingOffsets", read.starting_offsets),
+        ("endingOffsets", read.ending_offsets),
+    ):
+        if any(isinstance(at, MessageId) for at in offsets.topics.values()):
+            given.problems.append(
+                f"{name} cannot have message ids with {FAILOVER}: they mean nothing on"
+                " another cluster. Use earliest, latest or times, or leave it out."
+            )
+    if read.schema_version not in (None, LATEST_SCHEMA):
+        given.problems.append(
+            f"schemaVersion cannot be a number with {FAILOVER}: each cluster numbers"
+            " the versions itself. Leave one of them out."
+        )

@@ -129,13 +129,6 @@ UNSUPPORTED: tuple[OptionSpec[Any], ...] = (
         " socks5ProxyAddress socks5ProxyUsername socks5ProxyPassword",
         below=_CLIENT,
     ),
-    *_refused(
-        Scope.CLIENT,
-        "serviceUrlProvider",
-        below=_CLIENT,
-        hint="Positions, transactions and what is known of duplicates mean nothing on"
-        " another cluster: end the query, and start it with the other service.url.",
-    ),
     *_ignored(
         Scope.CLIENT,
         "numIoThreads numListenerThreads connectionsPerBroker useTcpNoDelay"

@@ -15,6 +15,7 @@ from pulsar_spark.options.client import (
     client_options,
 )
 from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
+from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.topics import TopicName
 from spark_topics.options.given import Given
 from spark_topics.options.of_spark import QUERY_NAME
@@ -407,6 +408,17 @@ def _check_idempotence(given: Given, write: WriteOptions) -> None:
     ):
         if name in given:
             given.problems.append(f"{name} cannot be set with {by}: {why}.")
+    if FAILOVER in given:
+        known = (
+            "duplicates"
+            if write.guarantee is DeliveryGuarantee.IDEMPOTENT
+            else "transactions"
+        )
+        given.problems.append(
+            f"{FAILOVER} cannot be set with {by}: another cluster knows nothing of the"
+            f" {known} of this one, and would have rows twice. Leave it out, or use"
+            " deliveryGuarantee=at-least-once."
+        )
     if write.guarantee is not DeliveryGuarantee.IDEMPOTENT:
         return
     if write.key_based_batching:

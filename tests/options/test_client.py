@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from pulsar_spark.options import ClientOptions, ServiceUrl
+from pulsar_spark.options.failover import Failover
 
 URL = ServiceUrl("pulsar", ("a:6650", "b:6651"))
 OPTIONS = ClientOptions(URL)
@@ -42,6 +43,8 @@ def test_what_connections_depend_on_is_in_the_key(change: dict[str, object]) -> 
 
 
 def test_the_rest_is_not_in_the_key() -> None:
-    """How often a task reports makes no other connection."""
-    assert replace(OPTIONS, stats_interval_s=1.0).pool_key == OPTIONS.pool_key
-    assert len(OPTIONS.pool_key) == len(fields(ClientOptions)) - 1
+    """How often a task reports, and where else it may go, make no other connection."""
+    others = Failover((ServiceUrl("pulsar", ("c:6650",)),))
+    for change in ({"stats_interval_s": 1.0}, {"failover": others}):
+        assert replace(OPTIONS, **change).pool_key == OPTIONS.pool_key
+    assert len(OPTIONS.pool_key) == len(fields(ClientOptions)) - 2

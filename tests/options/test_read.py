@@ -202,6 +202,8 @@ ROWS = GIVEN | STREAM_GIVEN | CLIENT_GIVEN
 TLS = {spec.name for spec in specs_of(TlsOptions)}
 #: In tests/options/test_encryption.py.
 OF_ENCRYPTION = {"encryption.privateKeys", "pulsar.reader.cryptoFailureAction"}
+#: In tests/options/test_failover.py, because not every use takes it.
+FAILOVER = {"pulsar.client.serviceUrlProvider"}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -228,7 +230,7 @@ def test_every_honoured_option_is_tested_here() -> None:
     """An option added to the table is added to these tests."""
     others = {"service.url", "topic", "topics", "topicsPattern", *AUTHENTICATION, *TLS}
     honoured = {s.name for s in OPTIONS if s.available and s.scope & Scope.READ}
-    assert honoured == others | set(ROWS) | OF_ENCRYPTION
+    assert honoured == others | set(ROWS) | OF_ENCRYPTION | FAILOVER
     streams = {spec.name for spec in OPTIONS if spec.scope is Scope.STREAM}
     assert streams == set(STREAM_GIVEN)
 

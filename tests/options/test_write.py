@@ -35,7 +35,7 @@ from pulsar_spark.options.encryption import EncryptionOptions
 from pulsar_spark.topics import TopicName
 from spark_topics.options import given as module
 from spark_topics.options.spec import specs_of
-from tests.options.test_read import CLIENT_GIVEN, TLS, problems_of
+from tests.options.test_read import CLIENT_GIVEN, FAILOVER, TLS, problems_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
 BASE = {"service.url": "pulsar://localhost:6650"}
@@ -242,7 +242,7 @@ def test_every_honoured_option_is_tested_here() -> None:
     authentication = {spec.name for spec in specs_of(AuthenticationOptions)}
     others = {"service.url", "queryName", *authentication}
     honoured = {s.name for s in OPTIONS if s.available and s.scope & Scope.WRITE}
-    assert honoured == others | set(ROWS) | TLS | OF_ENCRYPTION
+    assert honoured == others | set(ROWS) | TLS | OF_ENCRYPTION | FAILOVER
     streams = {s.name for s in OPTIONS if s.scope is Scope.STREAM_WRITE}
     assert streams == {"commitTopic", "checkpointLocation", "queryName"}
     assert not [s.name for s in OPTIONS if s.scope is Scope.BATCH_WRITE]
