@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from pulsar_spark.client.authentication import credential_provider, forget_parent
@@ -299,6 +299,26 @@ class ConnectionPool:
     def service_address(self) -> str:
         """Return ``host:port`` of the service URL's host in use."""
         return self._hosts[self._service]
+
+    @property
+    def service_hosts(self) -> list[str]:
+        """Return the hosts of the service URL, that in use first."""
+        return self._hosts[self._service :] + self._hosts[: self._service]
+
+    def probe(self, host: str, timeout_s: float) -> None:
+        """Connect to a host, whatever connections there are, and let go of it.
+
+        Args:
+            host: ``host:port``.
+            timeout_s: Longest wait for the connection, and again for its handshake, in
+                seconds; at most what the options say.
+
+        Raises:
+            PulsarSparkError: As `connect` does.
+        """
+        limit_s = min(timeout_s, self.options.connection_timeout_s)
+        options = replace(self.options, connection_timeout_s=limit_s)
+        connect(host, options, credentials=self._credentials).close()
 
     def service(self) -> Connection:
         """Return a connection to the first host of the service URL that answers.

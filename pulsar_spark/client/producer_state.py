@@ -96,7 +96,7 @@ class Trouble:
 
 
 class Chunks:
-    """Whether a broker that says it had a chunk can be believed.
+    """Whether a broker that says it had a chunk can be believed, and if more follow.
 
     The chunks of a row have one number. A broker (4.0.7) that finds duplicates goes by
     the last of them; but one that loads the topic between two counts those that it
@@ -107,6 +107,9 @@ class Chunks:
     A topic that is loaded has a new ledger. So the broker is believed if what is sent
     again goes to the ledger that the last receipt before had named. Which chunk it says
     it had is not known: this receipt comes ahead of those of entries to be stored.
+
+    Attributes:
+        are_left: Whether the last receipt was for a chunk, with more of them to come.
     """
 
     def __init__(self) -> None:
@@ -116,6 +119,7 @@ class Chunks:
         self._is_same = False
         self._is_another = False
         self._was_had = False
+        self.are_left = False
 
     def attach(self, pending: Sequence[SendFrame], last: Receipt | None) -> None:
         """Take in that what has no receipt will be sent again."""
@@ -129,6 +133,7 @@ class Chunks:
 
     def take(self, frame: SendFrame, receipt: Receipt) -> None:
         """Take in the next receipt."""
+        self.are_left = not frame.rows
         if not frame.rows:
             self._number = frame.sequence_id
         if receipt.entry_id < 0:
@@ -189,6 +194,7 @@ class TopicProducer:
         last_sequence_id: The highest that the broker knew of under this name when the
             producer attached first; -1 for none, or where it does not deduplicate.
         max_message_size_bytes: The broker's limit for an entry.
+        last_stored_id: The highest that a receipt has come for, or else as above.
         stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
         duplicate_rows: Rows that the broker had already, and dropped.
         chunks: What is known of chunks that the broker says it had.
@@ -202,6 +208,7 @@ class TopicProducer:
             id.
         epoch: How often it has attached.
         topic_epoch: What a broker that gives exclusive access wants to see again.
+        cluster: Hosts of the cluster where it attached last; None before that.
         queued_at: Since when it waits for exclusive access; None if it does not.
     """
 
@@ -219,6 +226,7 @@ class TopicProducer:
         self.producer_id = new_producer_id()
         self.name = name
         self.last_sequence_id = -1
+        self.last_stored_id = -1
         self.max_message_size_bytes = 0
         self.stored_rows = 0
         self.stored_bytes = 0
@@ -233,6 +241,7 @@ class TopicProducer:
         self.damaged: dict[int, BrokerError] = {}
         self.epoch = 0
         self.topic_epoch: int | None = None
+        self.cluster: tuple[str, ...] | None = None
         self.queued_at: float | None = None
         self._shared = shared
         self._new_encryption = new_encryption
@@ -257,6 +266,14 @@ class TopicProducer:
     def pending_rows(self) -> int:
         """Rows of the entries without a receipt."""
         return sum(frame.rows for frame in self._in_flight)
+
+    @property
+    def sent_ids(self) -> tuple[int, int]:
+        """The first sequence id without a receipt, and the last one that was sent."""
+        frames = list(self._in_flight)
+        if not frames:
+            return self.last_stored_id + 1, self.last_stored_id
+        return frames[0].sequence_id, frames[-1].highest_sequence_id
 
     @property
     def has_in_flight(self) -> bool:
@@ -340,6 +357,7 @@ class TopicProducer:
             attachment.heard_at = time.monotonic()
             if not self.epoch:
                 self.last_sequence_id = success.last_sequence_id
+                self.last_stored_id = success.last_sequence_id
                 if self.schema is not None:
                     self.schema_version = success.schema_version
             self.epoch += 1
@@ -500,6 +518,7 @@ class Attachment:
             if self.resending is not None:
                 self.resending.stored(size_bytes)
             producer.chunks.take(frame, receipt)
+            producer.last_stored_id = frame.highest_sequence_id
             if receipt.entry_id < 0:
                 producer.duplicate_rows += frame.rows
             else:

@@ -3,9 +3,10 @@
 
 What was sent is kept until its receipt comes. When a connection breaks, or a topic
 moves, its producer attaches again and sends what is left, the same bytes in the same
-order, a little at first: see ``resending``. All of that happens in the task's own
-thread, inside of the calls below; reading threads only note what became of an entry.
-The states of a producer are drawn in ``producer_state``.
+order, a little at first: see ``resending``. That may be at another cluster: where a
+topic was migrated, or its cluster is out of reach, see ``failover``. All of that
+happens in the task's own thread, inside of the calls below; reading threads only note
+what became of an entry. The states of a producer are drawn in ``producer_state``.
 
 Bytes in flight are bounded for all producers of a task together, by
 ``pulsar.client.memoryLimitBytes``.
@@ -31,10 +32,17 @@ from types import TracebackType
 from typing import Any
 
 from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.producer_refusals import TERMINATED, explained
-from pulsar_spark.client.producer_state import Attachment, Shared, TopicProducer
+from pulsar_spark.client.producer_state import (
+    Attachment,
+    Shared,
+    State,
+    TopicProducer,
+    Trouble,
+)
 from pulsar_spark.client.requests import fan_out, gather, send_all
 from pulsar_spark.client.resending import Resending
 from pulsar_spark.client.schemas import schema_message
@@ -84,6 +92,10 @@ _TURN_S = 600.0
 #: (4.0.7) say nothing to those in the old one.
 _PLACE_S = 60.0
 
+
+#: How old the last answer of a cluster may be where producers attach again and again,
+#: in seconds.
+_FRESH_S = 1.0
 
 #: Some entries of one producer, in order.
 _Entries = tuple[TopicProducer, Sequence[SendFrame]]
@@ -146,20 +158,26 @@ class Producers:
         pool: The cluster's connections. Producers with exclusive access need a pool of
             their own: a broker that fences one cuts the whole connection.
         settings: How to attach and send.
+        clusters: The cluster of these connections, and those to go to where it is out
+            of reach; by default none.
 
     Attributes:
         reconnects: How often a producer had to attach again.
         waited_s: How long it waited for receipts, or to attach again, in seconds.
     """
 
-    def __init__(self, pool: ConnectionPool, settings: ProducerSettings) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        settings: ProducerSettings,
+        clusters: Clusters | None = None,
+    ) -> None:
+        self._clusters = Clusters.of(pool) if clusters is None else clusters
         self._options = pool.options
         self._settings = settings
-        self._lookup = TopicLookup(pool)
         self._shared = Shared()
         self._producers: dict[str, TopicProducer] = {}
-        # Hosts of another cluster, by topic.
+        # Hosts of another cluster, by topic; wherever the others are.
         self._migrated: dict[str, tuple[str, ...]] = {}
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
@@ -180,6 +198,10 @@ class Producers:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def _pool(self) -> ConnectionPool:
+        return self._clusters.pool
 
     @property
     def all(self) -> Iterable[TopicProducer]:
@@ -451,9 +473,12 @@ class Producers:
         by_topic = {producer.topic: producer for producer in broken}
         self._settings.before_resend()
         on_connections: dict[Connection, list[TopicProducer]] = {}
+        before = {producer: producer.cluster for producer in broken}
         for topic, answer in self._attach(broken, self._retry).items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
+                if before[producer] not in (None, producer.cluster):
+                    self._check_move(producer, answer)
                 _check_version(producer, answer.schema_version)
                 self._check_damaged(producer, answer.last_sequence_id)
                 self._check_doubt(producer, answer.last_sequence_id, broken[producer])
@@ -470,7 +495,7 @@ class Producers:
                 producer.resend(resending)
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
-        timeout_s = self._options.operation_timeout_s
+        timeout_s = self._clusters.longest_wait_s
         for connection, answer in self._ask_to_close(producers, timeout_s):
             if isinstance(answer, TransportError):
                 # Then nothing of what was sent there may come true unnoticed.
@@ -489,6 +514,43 @@ class Producers:
                 requests[producer.topic] = commands.close_producer(producer.producer_id)
         answers = fan_out(connections, requests, timeout_s)
         return [(connections[topic], answer) for topic, answer in answers.items()]
+
+    def _check_move(
+        self, producer: TopicProducer, success: pb.CommandProducerSuccess
+    ) -> None:
+        """Raise where what is left to send to a topic partition cannot go elsewhere."""
+        topic = producer.topic
+        if self._settings.resend is Resend.NEVER:
+            return
+        if producer.chunks.are_left:
+            raise InDoubtError(
+                f"{topic} goes on at another cluster in the middle of a row in chunks, "
+                "which would be whole in neither. The task has to run again: allow "
+                "that by `spark.task.maxFailures`.",
+                topic_partition=topic,
+                rows=1,
+            )
+        is_typed = producer.schema is not None
+        if is_typed and success.schema_version != producer.schema_version:
+            raise SchemaError(
+                f"{topic} goes on at another cluster, where the schema of these rows "
+                "has another version than the one that they say. The task has to run "
+                "again: allow that by `spark.task.maxFailures`."
+            )
+        producer.damaged = {}  # the other cluster has nothing after these
+        first, last = producer.sent_ids
+        known = success.last_sequence_id
+        # Under a name that brokers made up, it may have some of these as copies.
+        if known > last or (known >= first and self._settings.name):
+            raise InDoubtError(
+                f"{topic} goes on at another cluster, which has had rows of a producer "
+                f"{producer.name} already, and would drop these as duplicates. Leave "
+                "`pulsar.producer.producerName` out, and let each cluster have another "
+                "`clusterName`. The task has to run again: allow that by "
+                "`spark.task.maxFailures`.",
+                topic_partition=topic,
+                rows=producer.pending_rows,
+            )
 
     def _check_damaged(self, producer: TopicProducer, last_sequence_id: int) -> None:
         """Raise for an entry that a broker which deduplicates will never take.
@@ -581,15 +643,7 @@ class Producers:
         meanwhile, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
-        brokers = self._lookup.brokers(
-            by_topic,
-            {
-                topic: self._pool.any_of(hosts)
-                for topic, hosts in self._migrated.items()
-                if topic in by_topic
-            },
-        )
-        connections = self._pool.get_all(brokers)
+        connections = self._pool.get_all(self._brokers(by_topic, retry))
         requests = {
             topic: self._request(by_topic[topic], connection)
             for topic, connection in connections.items()
@@ -612,12 +666,58 @@ class Producers:
             producer, connection = by_topic[topic], connections[topic]
             if not isinstance(answer, PulsarSparkError):
                 producer.attached(answer)
+                producer.cluster = self._cluster(topic)
             elif isinstance(connection, Connection):
                 answers[topic] = self._not_attached(producer, connection, answer)
                 is_waiting = self._settings.waits and has_exclusive_producer(answer)
                 if is_waiting and self._turn_s([producer]) > 0:
                     retry.restart()
         return answers
+
+    def _brokers(
+        self, by_topic: Mapping[str, TopicProducer], retry: Retry
+    ) -> Mapping[str, BrokerAddress | PulsarSparkError]:
+        """Return who serves each topic partition now, or why nobody is found."""
+        migrated = {
+            topic: self._pool.any_of(self._migrated[topic])
+            for topic in by_topic
+            if topic in self._migrated
+        }
+        found: dict[str, BrokerAddress | PulsarSparkError] = {}
+        others = [topic for topic in by_topic if topic not in migrated]
+        if others:
+            try:
+                self._settle([by_topic[topic] for topic in others], retry)
+            except TransportError as error:
+                if not error.retriable:
+                    raise
+                found = dict.fromkeys(others, error)
+        asked = [topic for topic in by_topic if topic not in found]
+        return found | TopicLookup(self._pool).brokers(asked, migrated)
+
+    def _settle(self, producers: Iterable[TopicProducer], retry: Retry) -> None:
+        """Go to the next cluster where this one is out of reach, and begin anew there.
+
+        Those that others are attached to are within reach.
+        """
+        if self._clusters.is_alone:
+            return
+        attached = [
+            self._pool.last_broker(topic)
+            for topic, producer in self._producers.items()
+            if producer.state is State.ATTACHED and topic not in self._migrated
+        ]
+        hosts = sorted({one.physical for one in attached if one is not None})
+        if self._clusters.settle(hosts, max_age_s=_FRESH_S):
+            with self._shared.changed:
+                for producer in producers:
+                    producer.trouble = Trouble()
+            retry.restart()
+
+    def _cluster(self, topic: str) -> tuple[str, ...]:
+        """Return the hosts of the cluster where a topic partition is now."""
+        here = self._clusters.options.service_url.hosts
+        return self._migrated.get(topic, here)
 
     def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
         """Return how long all of these may still wait for their turn, in seconds."""
@@ -650,6 +750,8 @@ class Producers:
     ) -> Request[pb.CommandProducerSuccess]:
         settings = self._settings
         old = producer.connection
+        if producer.cluster != self._cluster(producer.topic):
+            producer.topic_epoch = None  # if there is one, it is of another cluster
         attachment = producer.attach(connection)
         if old is not None:
             old.detach_producer(producer.producer_id)
@@ -709,7 +811,6 @@ class Producers:
                 topic,
                 there,
             )
-        producer.topic_epoch = None  # it was of here
         return AskAgainError(f"{topic} moves on to another cluster, {there}.")
 
 
