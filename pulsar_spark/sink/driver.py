@@ -17,6 +17,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
@@ -44,6 +45,11 @@ from pulsar_spark.txn import TxnId
 from spark_topics.sink.write import Task
 
 logger = logging.getLogger("pulsar_spark.sink")
+
+#: What it means where a write does not begin at the cluster of ``service.url``.
+_BEGINS_THERE = (
+    "Rows go there. If that lasts, set `service.url` to it: each batch asks that first."
+)
 
 #: The only column that rows of bytes need.
 _BYTES = pa.schema([(VALUE, pa.binary())])
@@ -89,22 +95,29 @@ class _Write:
     def prepare(self) -> None:
         """Check that the write can be done, once, before any task. On the driver.
 
-        A topic that does not exist may be created by this.
+        A topic that does not exist may be created by this. Where there are several
+        clusters, the first that answers is chosen, for the tasks as well.
 
         Raises:
             SchemaError: The rows do not fit the topic's schema, and no version of it.
             PulsarSparkError: The topic does not exist, or cannot be written to as
                 wanted.
         """
-        options = self._options
         self._encryptors()  # a key that cannot be used ends this before any task
+        clusters = Clusters(self._options.client, shared_pool, says=_BEGINS_THERE)
+        clusters.settle()
+        clusters.ask(self._prepare_at)
+        self._options = replace(self._options, client=clusters.options)
+
+    def _prepare_at(self, pool: ConnectionPool) -> None:
+        options = self._options
         if options.topic is not None:
             self._targets = find_targets(
-                TopicLookup(self._pool),
+                TopicLookup(pool),
                 [options.topic],
                 auto_creation=options.topic_auto_creation,
             )
-            schemas = TopicSchemas(self._pool, options, self._columns)
+            schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
             schemas.register(options.topic, self._targets[options.topic][0])
             self._schemas = schemas.chosen

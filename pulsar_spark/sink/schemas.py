@@ -69,6 +69,7 @@ class TopicSchemas:
         columns: All columns of the rows.
 
     Attributes:
+        pool: The same; those to another cluster may come in their place.
         chosen: The schema of rows for each topic that was asked for, and that of
             ``schemaTopic``; None for none.
     """
@@ -76,7 +77,7 @@ class TopicSchemas:
     def __init__(
         self, pool: ConnectionPool, options: WriteOptions, columns: pa.Schema
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._options = options
         self._names = columns.names
         self._columns = value_columns(columns)
@@ -95,7 +96,7 @@ class TopicSchemas:
         if self._options.schema_type == "bytes":
             found: Mapping[str, SchemaInfo | None] = dict.fromkeys(by_base)
         else:
-            found = SchemaLookup(self._pool).latest(by_base)
+            found = SchemaLookup(self.pool).latest(by_base)
         for topic in topics:
             registered = found[topic.base.full_name]
             if registered is not None and not registered.is_typed:
@@ -163,7 +164,7 @@ class TopicSchemas:
         assert topic is not None
         if topic not in self.chosen:
             name = topic.base.full_name
-            self.chosen[topic] = SchemaLookup(self._pool).latest([name])[name]
+            self.chosen[topic] = SchemaLookup(self.pool).latest([name])[name]
         info = self.chosen[topic]
         if info is None or not info.is_typed:
             raise SchemaError(
@@ -228,7 +229,7 @@ class TopicSchemas:
                 follows_migration=True,
                 new_encryption=encryptors(self._options.encryption, warn_once),
             )
-            with Producers(self._pool, settings) as producers:
+            with Producers(self.pool, settings) as producers:
                 producers.open([topic_partition], info)
         except BrokerError as error:
             raise self.explained(topic, error) from error.__cause__

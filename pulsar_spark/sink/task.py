@@ -21,6 +21,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.routing import Router, partition_runs
 from pulsar_spark.arrow.values import ValueEncoder
+from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.producers import (
@@ -34,14 +35,16 @@ from pulsar_spark.errors import (
     BadRowError,
     BrokerError,
     MessageTooLargeError,
+    OptionError,
     PulsarSparkError,
+    TopicNotFoundError,
     TransactionLostError,
 )
 from pulsar_spark.lines import logger as lines
 from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.options import DeliveryGuarantee, WriteOptions
+from pulsar_spark.options import ClientOptions, DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.grouping import (
     groups_by_key,
@@ -75,6 +78,12 @@ _RESEND = {
     DeliveryGuarantee.IDEMPOTENT: Resend.ALWAYS,  # the broker drops what it has
     DeliveryGuarantee.EXACTLY_ONCE: Resend.IF_DEDUPLICATED,
 }
+
+#: What it means where a task goes to another cluster.
+_GOES_THERE = (
+    "Rows without a receipt go there, and those that follow; what was on its way may be"
+    " in both."
+)
 
 #: Those that promise nothing that another cluster would have to know of.
 _FOLLOWING = frozenset({DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE})
@@ -147,10 +156,11 @@ class TaskWriter:
         self._known_schemas = dict(schemas or {})
         self._schemas: TopicSchemas | None = None
         self._known = dict(targets)
-        self._pool = _pool(options)
-        self._lookup = TopicLookup(self._pool)
+        self._clusters = Clusters(
+            options.client, _new_pool(options), says=_GOES_THERE, arrive=self._arrive
+        )
         self._settings = _settings(options, task, transaction)
-        self._producers = Producers(self._pool, self._settings)
+        self._producers = Producers(self._clusters.pool, self._settings, self._clusters)
         self._topics: dict[TopicName, _Topic] = {}
         self._targets: dict[str, Target] = {}  # by name of the topic partition
         self._unsent: list[tuple[TopicProducer, list[SendFrame]]] = []
@@ -189,8 +199,9 @@ class TaskWriter:
         finally:
             self._statistics.end()
             self._producers.close()
-            if self._pool is not shared_pool(self._options.client):
-                self._pool.close()
+            for pool in self._clusters.pools:
+                if pool is not shared_pool(pool.options):
+                    pool.close()
 
     def _explained(self, error: BrokerError) -> PulsarSparkError:
         """Return the reason of a refusal: the transaction is over, or what it says."""
@@ -252,6 +263,7 @@ class TaskWriter:
         if self._options.key_encoding == "bytes":
             batch = with_keys_as_bytes(batch)
         if self._encoder is None:
+            self._clusters.settle()
             self._encoder = RowEncoder(batch.schema, self._value_encoder(batch.schema))
         rows = self._encoder.encode(batch, self._rows)
         # Rows go out by topic partition, and none after one that no entry can hold may
@@ -264,12 +276,12 @@ class TaskWriter:
         self._send_rest()
 
     def _value_encoder(self, columns: pa.Schema) -> ValueEncoder:
-        self._schemas = TopicSchemas(self._pool, self._options, columns)
+        self._schemas = TopicSchemas(self._clusters.pool, self._options, columns)
         self._schemas.chosen.update(self._known_schemas)
         if self._options.topic is None:
             return ByTopicEncoder(self._schemas, columns, self._find)
         if self._options.topic not in self._known_schemas:
-            self._schemas.choose([self._options.topic])
+            self._choose_schemas([self._options.topic])
         return self._schemas.encoder(self._options.topic)
 
     def _add_rows(self, rows: EncodedRows) -> None:
@@ -295,10 +307,11 @@ class TaskWriter:
 
     @cached_property
     def _max_entry_bytes(self) -> int:
-        retry = self._pool.retry(self._options.client.operation_timeout_s)
+        clusters = self._clusters
+        retry = clusters.pool.retry(self._options.client.operation_timeout_s)
         while True:
             try:
-                service = self._pool.service()
+                service = clusters.ask(lambda pool: pool.service())
             except PulsarSparkError as error:
                 retry.pause(error)
             else:
@@ -309,13 +322,11 @@ class TaskWriter:
         new = [topic for topic in topics if topic not in self._topics]
         absent = [topic for topic in new if topic not in self._known]
         if absent:
-            self._known |= find_targets(
-                self._lookup, absent, auto_creation=self._options.topic_auto_creation
-            )
+            self._known |= self._clusters.ask(partial(self._find_targets, absent))
         assert self._schemas is not None
         unknown = [topic for topic in new if topic not in self._schemas.chosen]
         if unknown:
-            self._schemas.choose(unknown)
+            self._choose_schemas(unknown)
         for topic in new:
             self._topics[topic] = _Topic(
                 self._known[topic],
@@ -323,6 +334,47 @@ class TaskWriter:
                 self._task,
                 self._schemas.chosen[topic],
             )
+
+    def _find_targets(
+        self, topics: Iterable[TopicName], pool: ConnectionPool
+    ) -> dict[TopicName, list[str]]:
+        return find_targets(
+            TopicLookup(pool),
+            topics,
+            auto_creation=self._options.topic_auto_creation,
+        )
+
+    def _choose_schemas(self, topics: list[TopicName]) -> None:
+        schemas = self._schemas
+        assert schemas is not None
+
+        def choose(pool: ConnectionPool) -> None:
+            schemas.pool = pool
+            schemas.choose(topics)
+
+        self._clusters.ask(choose)
+
+    def _arrive(self, pool: ConnectionPool) -> None:
+        """Check, before rows go to another cluster, that their topics are there alike.
+
+        Rows were divided among the topic partitions of the cluster before.
+        """
+        url = pool.options.service_url
+        try:
+            there = self._find_targets(self._known, pool)
+        except TopicNotFoundError as error:
+            raise error.saying(
+                f"At {url}, because the cluster before it cannot be reached:"
+                f" {error.message}"
+            ) from None
+        for topic, names in self._known.items():
+            if list(there[topic]) != list(names):
+                raise OptionError(
+                    f"{topic.base.full_name} has another number of partitions at"
+                    f" {url} than at the cluster before it, which"
+                    " cannot be reached, so the rows on their way cannot go there. Let"
+                    " all clusters have the same topics."
+                )
 
     def _add_to_topic(
         self, topic: _Topic, rows: EncodedRows, numbers: Sequence[int]
@@ -462,11 +514,11 @@ class _Topic:
         )
 
 
-def _pool(options: WriteOptions) -> ConnectionPool:
+def _new_pool(options: WriteOptions) -> Callable[[ClientOptions], ConnectionPool]:
     if _ACCESS_MODES[options.access_mode] is ProducerAccessMode.SHARED:
-        return shared_pool(options.client)
+        return shared_pool
     # A producer that is fenced learns it when the broker cuts its connection.
-    return ConnectionPool(options.client)
+    return ConnectionPool
 
 
 def _settings(
