@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.client.failover import Clusters
+from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.pruning import Pruning
 from pulsar_spark.source.read_task import ReadTask
@@ -22,6 +23,27 @@ if TYPE_CHECKING:
     from pulsar_spark.source.stream.last_read import LastRead
     from spark_topics.source.stream.batch_ends import StreamLimits
     from spark_topics.source.stream.planner import StreamPlanner
+
+
+_IS_A_COPY = (
+    "Topics are copied there with a delay: rows that were stored last may be missing."
+)
+
+
+def load_schema(options: ReadOptions) -> QuerySchema:
+    """Return the schema of the topics, of the first cluster that answers.
+
+    Raises:
+        PulsarSparkError: As ``source.query_schema.find_schema`` does.
+    """
+    from pulsar_spark.source.query_schema import find_schema
+
+    clusters = Clusters(options.client, shared_pool, says=_IS_A_COPY)
+    clusters.settle()
+    found = clusters.ask(lambda pool: find_schema(pool, options))
+    if clusters.is_alone:
+        return found
+    return found._replace(service_url=clusters.options.service_url)
 
 
 @dataclass(frozen=True)
@@ -54,10 +76,35 @@ class PulsarSource:
         return self.options.delete_subscription_on_stop
 
     def plan(self, pruning: Pruning | None = None) -> list[ReadTask]:
-        """Return what each task reads; together, all rows that are not pruned."""
+        """Return what each task reads; together, all rows that are not pruned.
+
+        It is of the first cluster that answers, and so are all tasks.
+        """
+        clusters = Clusters(self.options.client, shared_pool, says=_IS_A_COPY)
+        clusters.settle()
+        if clusters.is_alone:
+            return self._plan(clusters.pool, pruning, self.found)
+
+        def plan(pool: ConnectionPool) -> list[ReadTask]:
+            url = clusters.options.service_url
+            found = self.found
+            # Versions are numbered by each cluster: of another one only the columns
+            # count, as if the user had chosen them.
+            if found is not None and found.service_url != url:
+                found = None
+            tasks = self._plan(pool, pruning, found)
+            return [replace(task, service_url=url) for task in tasks]
+
+        return clusters.ask(plan)
+
+    def _plan(
+        self,
+        pool: ConnectionPool,
+        pruning: Pruning | None,
+        found: QuerySchema | None,
+    ) -> list[ReadTask]:
         from pulsar_spark.source.batch_plan import plan_batch
 
-        pool = shared_pool(self.options.client)
         tasks = plan_batch(pool, self.options, pruning)
         if self.columns is None:
             return tasks
@@ -65,10 +112,10 @@ class PulsarSource:
 
         # What is wrong with the topics themselves is said before.
         schema = reader_schema(
-            settled_schema(pool, self.options, self.found),
+            settled_schema(pool, self.options, found),
             self.columns,
             self.options,
-            is_given=self.found is None,
+            is_given=found is None,
         )
         return [replace(task, schema=schema) for task in tasks]
 
@@ -90,5 +137,9 @@ class PulsarSource:
         """Yield the rows of a task; a stream's subscription protects them."""
         from pulsar_spark.source.task import read_task
 
-        is_protected = streaming and self.options.ack_on_commit
-        return read_task(task, self.options, schema, is_protected=is_protected)
+        options = self.options
+        if task is not None and task.service_url is not None:
+            client = replace(options.client, service_url=task.service_url)
+            options = replace(options, client=client)
+        is_protected = streaming and options.ack_on_commit
+        return read_task(task, options, schema, is_protected=is_protected)

@@ -26,7 +26,7 @@ from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE, spelling
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.lines import warn_once
-from pulsar_spark.options import ReadOptions
+from pulsar_spark.options import ReadOptions, ServiceUrl
 from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
 from pulsar_spark.schemas.info import (
@@ -53,10 +53,12 @@ class QuerySchema(NamedTuple):
     Attributes:
         topic: Full name of a topic that has it; "" for none.
         info: The schema; None where values are bytes: there is none, or it was deleted.
+        service_url: The cluster where they have it; None for that of the options.
     """
 
     topic: str = ""
     info: SchemaInfo | None = None
+    service_url: ServiceUrl | None = None
 
     def __str__(self) -> str:
         if self.info is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.options import ServiceUrl
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.ranges import TopicRange
 
@@ -22,6 +23,7 @@ class ReadTask:
             time at which it runs.
         schema: The schema whose columns the query has; None where it has the values as
             bytes.
+        service_url: The cluster where they are; None for that of the options.
     """
 
     ranges: tuple[TopicRange, ...]
@@ -29,6 +31,7 @@ class ReadTask:
         default_factory=dict, compare=False, repr=False
     )
     schema: SchemaInfo | None = None
+    service_url: ServiceUrl | None = None
 
     def __str__(self) -> str:
         first, others = self.ranges[0].topic_partition, len(self.ranges) - 1

@@ -72,12 +72,12 @@ class PulsarDataSource(TopicDataSource):
             SchemaError: The topics have different schemas, or one without columns.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        from pulsar_spark.client.pool import shared_pool
-        from pulsar_spark.source.query_schema import find_schema, value_columns_of
+        from pulsar_spark.source.pulsar_source import load_schema
+        from pulsar_spark.source.query_schema import value_columns_of
         from pulsar_spark.spark.schema import schema_of_values
 
         options = self._options_of_either_kind()
-        self._found = find_schema(shared_pool(options.client), options)
+        self._found = load_schema(options)
         return schema_of_values(value_columns_of(self._found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -86,7 +86,7 @@ class TestFinding:
             ({"schemaVersion": "1"}, latest),
         ]:
             found = find_schema(pool, options_of(**given))
-            assert found == (TOPIC, expected), given
+            assert found == QuerySchema(TOPIC, expected), given
         assert str(found) == f"version 1 of the schema of {TOPIC}, AVRO"
 
     def test_none_at_all(self, scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -121,7 +121,7 @@ class TestFinding:
         scripted.add_schema(other, SchemaType.AVRO, record(ID, name="Other", doc="?"))
         found = scripted.add_schema(one, SchemaType.AVRO, record(ID))
         options = options_of(topics="t1,t0,unheard-of")
-        assert find_schema(pool, options) == (one, found)
+        assert find_schema(pool, options) == QuerySchema(one, found)
 
     def test_topics_that_match_a_pattern(
         self, scripted: ScriptedBroker, pool: ConnectionPool
@@ -204,8 +204,8 @@ class TestSettling:
         options = options_of(waitingForNonExistedTopic="true")
         loaded = find_schema(pool, options)
         new = scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, NAME))
-        assert settled_schema(pool, options, loaded) == (TOPIC, old)
-        assert settled_schema(pool, options, None) == (TOPIC, new)
+        assert settled_schema(pool, options, loaded) == QuerySchema(TOPIC, old)
+        assert settled_schema(pool, options, None) == QuerySchema(TOPIC, new)
 
 
 class TestColumns:
