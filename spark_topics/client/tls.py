@@ -49,8 +49,13 @@ def cipher_refusal(agreed: ssl.SSLObject, tls: Tls, broker: str) -> TlsError | N
 
 
 def host_of(address: str) -> str:
-    """Return the host of ``host:port`` as certificates name it."""
-    return address.rpartition(":")[0].strip("[]").partition("%")[0]
+    """Return the host of ``host:port`` as certificates name it.
+
+    The dot at the end of a name, which keeps resolvers from trying others, is in no
+    certificate, and never told to servers (RFC 6066, section 3).
+    """
+    host = address.rpartition(":")[0].strip("[]").partition("%")[0]
+    return host.removesuffix(".")
 
 
 def is_ip_address(host: str) -> bool:

@@ -730,6 +730,14 @@ class TestSniProxy:
             assert proxy.names == ["broker-1", "broker-2"]
             assert not broker.bodies["CONNECT"][1].HasField("proxy_to_broker_url")
 
+    def test_a_name_that_ends_in_a_dot(self, files: Files) -> None:
+        """No certificate has the dot, and no server is told it."""
+        behind = files.authority.issue("behind", hosts=["broker-1.test"])
+        with served(server_context(behind)) as (_, proxy):
+            options = tls_options(files, "broker-1.test.:6651", proxy=proxy.address)
+            connect("broker-1.test.:6651", options).close()
+            assert proxy.names == ["broker-1.test"]
+
     def test_the_certificate_is_the_brokers(self, files: Files) -> None:
         """One that is for the proxy is not for the broker."""
         with served(server_context(files.server)) as (_, proxy):
