@@ -201,6 +201,8 @@ class TlsTransport:
             self._negotiate(time.monotonic() + timeout_s)
         except TopicsError:
             raise
+        except ssl.SSLZeroReturnError:  # it speaks TLS, and goes down
+            raise unheard(self._peer, self._network, has_answered=True) from None
         except ssl.SSLError as error:
             raise failure(error, self._peer, self._tls) from None
         except TimeoutError:
@@ -222,6 +224,8 @@ class TlsTransport:
     def _negotiate(self, deadline: float) -> None:
         has_answered = False
         while not self._negotiate_further(deadline):
+            if time.monotonic() > deadline:  # what drips in never lets recv wait
+                raise TimeoutError
             sealed = self._socket.recv(_HANDSHAKE_BYTES)
             if not sealed:
                 raise unheard(self._peer, self._network, has_answered=has_answered)

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import select
 import shutil
@@ -12,6 +14,7 @@ import subprocess
 import termios
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
@@ -355,8 +358,15 @@ class TestTls:
         transport.shutdown()
         thread.join(60)
 
+    @pytest.mark.parametrize(
+        "last",
+        [
+            b"\x16\x03\x03\x00\x7a\x02",  # of a longer answer
+            b"\x15\x03\x03\x00\x02\x01\x5a\x15\x03\x03\x00\x02\x01\x00",  # as Java's
+        ],
+    )
     def test_a_server_that_goes_down_in_the_handshake(
-        self, listener: socket.socket, tls: Tls
+        self, listener: socket.socket, tls: Tls, last: bytes
     ) -> None:
         """It has begun to answer, so it speaks TLS: another try may succeed."""
 
@@ -364,7 +374,7 @@ class TestTls:
             peer, _ = listener.accept()
             with peer:
                 peer.recv(10_000)
-                peer.sendall(b"\x16\x03\x03\x00\x7a\x02")  # of a longer answer
+                peer.sendall(last)
 
         with ThreadPoolExecutor(1) as executor:
             begun = executor.submit(begin)
@@ -374,6 +384,30 @@ class TestTls:
             begun.result(60)
         assert not isinstance(caught.value, TlsError)
         assert caught.value.retriable
+
+    def test_a_server_that_drips(
+        self,
+        listener: socket.socket,
+        tls: Tls,
+        server: Pair,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """There is always a byte more: the time is over all the same."""
+
+        def accept() -> None:
+            sock, _ = listener.accept()
+            with sock, contextlib.suppress(OSError):
+                server_context(server).wrap_socket(sock, server_side=True)
+
+        seconds = itertools.count(0, 10)
+        monkeypatch.setattr(module, "_HANDSHAKE_BYTES", 1)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=seconds.__next__))
+        with ThreadPoolExecutor(1) as executor:
+            accepted = executor.submit(accept)
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            with pytest.raises(TransportError, match="did not finish"):
+                open_transport(address, 60, NETWORK, tls)
+            accepted.result(60)
 
     def test_bytes_that_are_no_records(
         self, tls_ends: tuple[Transport, socket.socket]
