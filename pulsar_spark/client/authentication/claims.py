@@ -38,7 +38,10 @@ def lifetime_s(token: str) -> float | None:
         for one in (begin, end)
     ):
         return None
-    life_s = float(end - begin)  # type: ignore[operator]
+    try:
+        life_s = float(end - begin)  # type: ignore[operator]
+    except OverflowError:  # numbers of JSON may have hundreds of digits
+        return None
     return life_s if life_s < float("inf") else None  # nor NaN, which JSON may have
 
 

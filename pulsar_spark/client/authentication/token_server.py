@@ -35,6 +35,9 @@ _OAUTH = ".well-known/oauth-authorization-server"
 #: Most bytes of an answer that are taken.
 _ANSWER_BYTES = 1 << 20
 
+#: No life of a token is held to be longer, in seconds: a hundred years.
+_MOST_LIFE_S = 100 * 365 * 86_400
+
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -91,16 +94,18 @@ class TokenServer:
         }
         answer = self._ask(endpoint, urlencode(form).encode(), headers, hidden)
         token, life_s = answer.get("access_token"), answer.get("expires_in")
-        if not (isinstance(token, str) and token.isascii() and token.isprintable()):
+        token = token.strip() if isinstance(token, str) else ""
+        if not (token and token.isascii() and token.isprintable()):
             said = _error_in(answer, hidden)
             _fail(endpoint, f"answered without an access_token{said}")
         if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
             life_s = int(life_s)  # some servers quote it
         if isinstance(life_s, bool) or not isinstance(life_s, (int, float)):
             return token, None
-        if not math.isfinite(life_s):
+        if isinstance(life_s, float) and not math.isfinite(life_s):
             return token, None
-        return token, max(float(life_s), 0.0)
+        # Where tokens live for ever, it may have more digits than a float takes.
+        return token, float(max(0, min(life_s, _MOST_LIFE_S)))
 
     def _metadata(self) -> dict[str, Any]:
         """Return the server's metadata, whose token endpoint is one we may speak to."""

@@ -169,6 +169,13 @@ class TestGrant:
         assert keys.data() == keys.data() == b"x"
         assert server.paths.count("/token") == 2
 
+    @pytest.mark.parametrize("life", [2**63 - 1, 10**400])
+    def test_for_ever(self, server: TokenServer, life: int) -> None:
+        """Some servers say so by a number that no clock has."""
+        server.answers += [(200, {}, f'{{"access_token":"x","expires_in":{life}}}')]
+        keys = keys_of(server)
+        assert keys.data() == keys.data() == b"x"
+
     def test_a_quoted_number(self, server: TokenServer) -> None:
         """As some servers write it."""
         body = json.dumps({"access_token": "x", "expires_in": "3600"})
@@ -379,6 +386,8 @@ class TestErrors:
             ((200, {}, "[]"), "something else than a JSON object", False),
             ((200, {}, "{}"), "without an access_token", False),
             ((200, {}, '{"access_token":"a\\nb"}'), "without an access_token", False),
+            ((200, {}, '{"access_token":""}'), "without an access_token", False),
+            ((200, {}, '{"access_token":" "}'), "without an access_token", False),
             ((200, {}, '{"error":"invalid_client"}'), "token (invalid_client)", False),
             ((400, {}, "[]"), "answered 400.", False),
             ((200, {}, "x" * (1 << 20)), "gave no answer that can be read", True),

@@ -168,6 +168,7 @@ class TestClaims:
             SIGNER.token("", exp=float("nan")),
             SIGNER.token("", exp=True),
             SIGNER.token("", exp="1"),
+            SIGNER.token("", iat=1, exp=10**400),
         ],
     )
     def test_of_other_texts(self, token: str) -> None:
