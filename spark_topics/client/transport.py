@@ -25,7 +25,7 @@ from spark_topics.client.tls_context import context
 from spark_topics.errors import TlsError, TopicsError, TransportError
 from spark_topics.network import Network
 
-#: A peer that takes nothing for this long is as good as gone, in seconds.
+#: A peer that takes less than a piece in this long is as good as gone, in seconds.
 SEND_TIMEOUT_S = 60.0
 
 #: What is taken from the socket at a time, still encrypted: some records of 16 KiB.
@@ -41,8 +41,9 @@ _LAST_WORD_S = 1.0
 #: What is taken during a handshake.
 _HANDSHAKE_BYTES = 16 * 1024
 
-#: What is encrypted at a time: the reading thread waits for no more than that.
-_CLEAR_BYTES = 128 * 1024
+#: What is encrypted at a time: the reading thread waits for no more than that. And what
+#: a peer has a while for: a slow one may take long for a large entry.
+_PIECE_BYTES = 128 * 1024
 
 
 class Transport(Protocol):
@@ -93,8 +94,11 @@ class _Waits:
     def send_all(self, data: bytes) -> None:
         """Send all of it. Raises TimeoutError or another OSError."""
         left = memoryview(data)
-        deadline = time.monotonic() + SEND_TIMEOUT_S
+        deadline, due = 0.0, len(left)  # by then, no more than so much is left
         while left:
+            if len(left) <= due:
+                deadline = time.monotonic() + SEND_TIMEOUT_S
+                due = len(left) - _PIECE_BYTES
             try:
                 left = left[self._socket.send(left) :]
             except BlockingIOError:
@@ -251,10 +255,10 @@ class TlsTransport:
         """See `Transport`."""
         clear = memoryview(data)
         with self._send_lock:
-            for begin in range(0, len(clear), _CLEAR_BYTES):
+            for begin in range(0, len(clear), _PIECE_BYTES):
                 try:
                     with self._ssl_lock:
-                        self._ssl.write(clear[begin : begin + _CLEAR_BYTES])
+                        self._ssl.write(clear[begin : begin + _PIECE_BYTES])
                         sealed = self._sealed_out.read()
                 except (ssl.SSLError, ValueError) as error:
                     raise _broken(self._peer, self._network, error) from error

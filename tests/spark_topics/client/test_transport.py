@@ -141,6 +141,40 @@ def test_a_peer_that_takes_nothing_is_given_up(
     assert "timed out" in str(outcome[0])
 
 
+def test_a_peer_that_takes_a_large_entry_slowly(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As through a slow link: as long as it goes on, it is waited for."""
+    size, clock = 1 << 20, SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    transport = open_transport(f"127.0.0.1:{listener.getsockname()[1]}", 60, NETWORK)
+    peer, _ = listener.accept()
+    assert isinstance(transport, module.TcpTransport)
+
+    class Slow:
+        """A socket that takes 8 KiB, and then has no room for a second."""
+
+        def __init__(self) -> None:
+            self.taken, self.has_room = 0, False
+
+        def send(self, data: memoryview) -> int:
+            self.has_room = not self.has_room
+            if not self.has_room:
+                clock.now += 1
+                raise BlockingIOError
+            self.taken += len(data[:8192])
+            return len(data[:8192])
+
+    slow = Slow()
+    monkeypatch.setattr(transport._waits, "_socket", slow)
+    with peer:
+        transport.send(bytes(size))
+        assert slow.taken == size
+        assert clock.now > module.SEND_TIMEOUT_S
+    transport.shutdown()
+    transport.close()
+
+
 def test_an_end_of_the_stream_is_an_error(
     ends: tuple[Transport, socket.socket],
 ) -> None:
