@@ -323,9 +323,15 @@ class _Params:
             if name is None:
                 raise unknown(key)
             # What is no secret is shown, and must not hold another's value.
-            more = None if self.is_json or name in _SECRETS else _MORE.search(value)
-            if more is not None:
-                raise unknown(more[1])
+            if name not in _SECRETS:
+                more = None if self.is_json else _MORE.search(value)
+                if more is not None:
+                    raise unknown(more[1])
+                if any(_plain(one) in known for one in _HIDDEN.findall(value)):
+                    raise OptionError(
+                        f"{self.option}: what follows {name} has another parameter in"
+                        " it. Between parameters there must be a comma."
+                    )
             if name in self._pairs:
                 raise OptionError(f"{self.option} names {name} twice.")
             self._pairs[name] = value.strip()
@@ -393,6 +399,12 @@ _SECRETS = frozenset(
 
 #: What looks like one more parameter, and not like a URL.
 _MORE = re.compile(r",\s*([A-Za-z_]\w*)\s*:(?!//)", re.ASCII)
+
+#: What looks like a secret behind another value, where the comma is something else.
+_HIDDEN = re.compile(
+    r"[\s,;&|](token|password|key_?store_?password|private_?key|client_?secret)\s*[:=]",
+    re.IGNORECASE,
+)
 
 
 def _plain(name: str) -> str:

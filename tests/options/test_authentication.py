@@ -235,6 +235,16 @@ class TestCertificates:
         doubled = '{"tlsKeyFile":"a","tls_key_file":"b"}'
         assert "tlsKeyFile twice" in problem(plugin="tls", params=doubled)
 
+    @pytest.mark.parametrize("between", [";", " ", "\n", "; ", "&", "|"])
+    @pytest.mark.parametrize("sign", [":", "="])
+    def test_a_list_without_commas(self, between: str, sign: str) -> None:
+        """Paths are shown, and so must not have the password in them."""
+        text = problem(
+            plugin="keystore",
+            params=f"keyStorePath:/store.p12{between}keyStorePassword{sign}{SECRET}",
+        )
+        assert "there must be a comma" in text
+
 
 class TestOAuth2:
     def found(self, **params: str) -> ClientCredentials:
