@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pulsar_spark.errors import OptionError
@@ -35,6 +36,9 @@ class KeyPlaces:
 #: What a key that is given as it is begins with.
 _INLINE = ("-----BEGIN ", "data:")
 
+#: The same in a list, or behind other words.
+_SEEMS_KEY = re.compile(r"-----BEGIN |(?:^|,)\s*data:[^,]*[/;][^,]*,")
+
 
 def _key_places(text: str, option: str) -> KeyPlaces:
     """Read keys by name from a JSON object, or one for all names. Show none of them."""
@@ -47,6 +51,8 @@ def _key_places(text: str, option: str) -> KeyPlaces:
             f"{option} must be a JSON object of names and keys, each name once, such as"
             ' {"name": "file:/path/to/key.pem"}; or one key for all names.'
         ) from None
+    for name, _ in pairs:
+        _check_name(name, option)
     return KeyPlaces(
         tuple((name, _key(place, f"{option}[{name}]")) for name, place in pairs)
     )
@@ -62,8 +68,18 @@ def _key(text: str, option: str) -> Secret:
     return key
 
 
+def _check_name(text: str, option: str) -> None:
+    """Raise if a key itself, which errors must not show, stands where its name does."""
+    if _SEEMS_KEY.search(text):
+        raise OptionError(
+            f"{option} has a key where the name of one belongs: keys are in"
+            " encryption.privateKeys and encryption.publicKeys, behind their names."
+        )
+
+
 def _key_names(text: str, option: str) -> tuple[str, ...]:
     """Read names by comma; what comes twice counts once."""
+    _check_name(text, option)
     names = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     if not names:
         raise OptionError(f"{option} names no key.")

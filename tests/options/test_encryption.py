@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,6 +77,35 @@ def test_what_is_no_place(text: str) -> None:
     with pytest.raises(OptionError, match=r"encryption\.privateKeys") as raised:
         read({"encryption.privateKeys": text})
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", [PEM, f"a,{PEM}", "data:text/plain;base64,TUlJRQ=="])
+def test_a_key_in_the_place_of_its_name(key: str) -> None:
+    """It is not shown: it may be the private one."""
+    reversed_ = json.dumps({key: "orders"})
+    places = json.dumps({"orders": "file:/k.pem"})
+    for option, options in (
+        ("encryption.keys", {"encryption.publicKeys": places, "encryption.keys": key}),
+        (
+            "encryption.publicKeys",
+            {"encryption.keys": "orders", "encryption.publicKeys": reversed_},
+        ),
+    ):
+        with pytest.raises(OptionError, match=f"{option} has a key where") as caught:
+            write(options)
+        assert not {"MIIE", "TUlJRQ"} & set(re.findall(r"\w+", str(caught.value)))
+    with pytest.raises(OptionError) as caught:
+        read({"encryption.privateKeys": reversed_})
+    assert not {"MIIE", "TUlJRQ"} & set(re.findall(r"\w+", str(caught.value)))
+
+
+def test_names_may_look_like_anything_else() -> None:
+    """Whatever other clients have given them."""
+    names = ("metadata:1", "data:x", "b")
+    encryption = write(
+        {"encryption.keys": ",".join(names), "encryption.publicKeys": "env:K"}
+    )
+    assert encryption.keys == names
 
 
 def test_keys_are_not_shown() -> None:
