@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from pulsar_spark.client.authentication import credential_provider
-from pulsar_spark.client.credentials import obtain
+from pulsar_spark.client.credentials import obtain, without_secret
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -47,6 +48,7 @@ _AT_A_TIME = 8
 
 #: Most bytes of an answer that are taken.
 _MOST_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
 
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -248,11 +250,11 @@ class Admin:
         return self._call("GET", f"{self.url}/admin/v2/{path}{suffix}")
 
     def _call(self, method: str, url: str) -> Any:
-        first = url
+        first, shown = url, self._credential()
         for _ in range(_MOST_REDIRECTS + 1):
-            status, body, location = self._ask(method, url)
+            status, body, location = self._ask(method, url, shown)
             if status not in _REDIRECTS:
-                return _answer(method, first, status, body)
+                return _answer(method, first, status, body, shown)
             url = self._next(url, location)
         raise ProtocolError(
             f"{self.url} and the brokers that it names send each other on: more than "
@@ -270,28 +272,37 @@ class Admin:
             )
         return target
 
-    def _ask(self, method: str, url: str) -> tuple[int, bytes, str]:
-        request = urllib.request.Request(url, method=method, headers=self._headers())
+    def _ask(self, method: str, url: str, shown: bytes) -> tuple[int, bytes, str]:
+        headers = self._headers(shown)
+        request = urllib.request.Request(url, method=method, headers=headers)
         limit_s = self._options.operation_timeout_s
+        deadline = time.monotonic() + limit_s
         try:
-            with self._opener(url).open(request, timeout=limit_s) as reply:
-                return reply.status, _body(reply), ""
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, _body(error), error.headers.get("Location", "")
+            try:
+                with self._opener(url).open(request, timeout=limit_s) as reply:
+                    return reply.status, _body(reply, deadline), ""
+            except urllib.error.HTTPError as error:
+                location = error.headers.get("Location", "")
+                with error:
+                    return error.code, _body(error, deadline), location
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(url, error) from None
 
-    def _headers(self) -> dict[str, str]:
+    def _credential(self) -> bytes:
+        """Return what proves who asks, as it is now; b"" for nothing."""
+        if self._credentials is None:
+            return b""
+        limit_s = self._options.operation_timeout_s
+        return obtain(self._credentials.data, self.url, limit_s)
+
+    def _headers(self, shown: bytes) -> dict[str, str]:
         headers = {"Accept": "application/json"}
         if self._credentials is None:
             return headers
-        limit_s = self._options.operation_timeout_s
-        data = obtain(self._credentials.data, self.url, limit_s)
         if self._credentials.method == "token":
-            headers["Authorization"] = f"Bearer {data.decode()}"
+            headers["Authorization"] = f"Bearer {shown.decode()}"
         elif self._credentials.method == "basic":
-            headers["Authorization"] = f"Basic {base64.b64encode(data).decode()}"
+            headers["Authorization"] = f"Basic {base64.b64encode(shown).decode()}"
         return headers
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
@@ -332,8 +343,8 @@ class Admin:
         )
 
 
-def _answer(method: str, url: str, status: int, body: bytes) -> Any:
-    """Return what an answer says, or raise what it means."""
+def _answer(method: str, url: str, status: int, body: bytes, hidden: bytes) -> Any:
+    """Return what an answer says, or raise what it means, without what is hidden."""
     if status in (200, 204):
         try:
             return json.loads(body or b"null")
@@ -342,7 +353,7 @@ def _answer(method: str, url: str, status: int, body: bytes) -> Any:
                 f"{_shown(url)} answered something else than JSON. Is it a broker's "
                 "HTTP port?"
             ) from None
-    said = f"{method} {_shown(url)} was answered with {status}: {_reason(body)}"
+    said = f"{method} {_shown(url)} was answered with {status}: {_reason(body, hidden)}"
     if status in (401, 403):
         raise AuthError(
             f"{said} The admin REST asks for a role that may do this: for statistics "
@@ -358,18 +369,25 @@ def _answer(method: str, url: str, status: int, body: bytes) -> Any:
     )
 
 
-def _reason(body: bytes) -> str:
+def _reason(body: bytes, hidden: bytes) -> str:
     text = body.decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["reason"])  # a stack trace may come with it
+    for sent in (hidden, base64.b64encode(hidden)):  # it may repeat what it was sent
+        text = without_secret(text, sent)
     return foreign_text(text.strip().splitlines()[0] if text.strip() else "no reason")
 
 
-def _body(reply: Any) -> bytes:
-    data = cast(bytes, reply.read(_MOST_BYTES + 1))
-    if len(data) > _MOST_BYTES:
-        raise ValueError("it is too long")
-    return data
+def _body(reply: Any, deadline: float) -> bytes:
+    parts, left = [], _MOST_BYTES + 1
+    while chunk := cast(bytes, reply.read1(min(left, _PIECE_BYTES))):
+        parts.append(chunk)
+        left -= len(chunk)
+        if left <= 0:
+            raise ValueError("it is too long")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return b"".join(parts)
 
 
 def _object(answer: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -260,6 +261,10 @@ def test_tls_where_there_is_none(stub: AdminStub) -> None:
     [
         (b"", r"cannot be reached \(RemoteDisconnected\)"),
         (b"SSH-2.0-OpenSSH\r\n", r"gives no answer that can be read \(BadStatusLine\)"),
+        (
+            b"HTTP/1.1 500 Error\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc",
+            r"gives no answer that can be read \(IncompleteRead\)",
+        ),
         (None, "does not answer within 0.2 s"),
     ],
 )
@@ -285,6 +290,44 @@ def test_something_else_that_listens(said: bytes | None, why: str) -> None:
             )
         thread.join(60)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("status", ["200 OK", "500 Error"])
+def test_an_answer_that_drips(status: str) -> None:
+    """However little comes at a time, the time is over."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65536)
+                head = f"HTTP/1.1 {status}\r\nContent-Length: 99999\r\n\r\n"
+                connection.sendall(head.encode())
+                for _ in range(1200):
+                    connection.sendall(b"x")
+                    if over.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        one = admin(
+            f"http://127.0.0.1:{server.getsockname()[1]}",
+            pulsar_client_operationTimeoutMs="200",
+        )
+        with pytest.raises(TransportError, match=r"does not answer within 0\.2 s"):
+            one.stats(T.full_name)
+        over.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("form", [SECRET, base64.b64encode(SECRET.encode()).decode()])
+def test_a_server_that_repeats_what_it_was_sent(stub: AdminStub, form: str) -> None:
+    """The error does not."""
+    stub.answers[STATS] = 401, {"reason": f"no good: {form}"}
+    with pytest.raises(AuthError, match="no good: <secret>") as caught:
+        admin(stub.url, **token()).stats(T.full_name)
+    assert form not in f"{caught.value!r} {caught.value.server_message}"
 
 
 def test_nobody_there() -> None:
