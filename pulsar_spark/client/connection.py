@@ -211,7 +211,7 @@ class Connection:
         self._protocol = protocol
         self._keep_alive_s = keep_alive_s
         self._credentials = credentials
-        self._shown = shown or b""
+        self._shown = b"", shown or b""  # the last two: challenges renew them
         self._credentials_timeout_s = credentials_timeout_s
         self._is_answering = False  # a challenge, in a thread of its own
         self._max_idle_s = max_idle_s
@@ -665,7 +665,7 @@ class Connection:
                 self.broker,
                 self._credentials_timeout_s,
             )
-            self._shown = data
+            self._shown = (self._shown[-1], data)
             self._answers.append(
                 commands.auth_response(
                     CLIENT_VERSION, auth_method_name=credentials.method, auth_data=data
@@ -734,7 +734,9 @@ class Connection:
     def _refusal_error(
         self, refusal: Refusal | SendRefused, **about: str
     ) -> BrokerError:
-        said = without_secret(refusal.message, self._shown)
+        said = refusal.message
+        for credential in self._shown:
+            said = without_secret(said, credential)
         return refusal_error(
             replace(refusal, message=said), self.broker, self._credentials, **about
         )

@@ -395,6 +395,30 @@ class TestCredentials:
         assert shown in caught.value.message
         assert shown in caught.value.server_message
 
+    def test_a_broker_that_repeats_the_credential_before(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """It has not looked at the fresh one yet, and the other may still be good."""
+
+        class Renewed(Keys):
+            def data(self) -> bytes:
+                return b"the-first"
+
+            def answer(self, challenge: bytes) -> bytes:
+                return b"the-second"
+
+        said = "neither the-first nor the-second"
+        scripted.always("LOOKUP", refuse("AuthorizationError", said))
+        with connect(
+            scripted.address, client_options(), credentials=Renewed()
+        ) as connection:
+            (session,) = scripted.sessions
+            challenge(session)
+            wait_until(lambda: "AUTH_RESPONSE" in scripted.requests)
+            error = connection.request(LOOKUP).outcome()
+        assert isinstance(error, AuthError)
+        assert "neither <secret> nor <secret>" in error.message
+
     def test_a_broker_that_cannot_find_out(self, scripted: ScriptedBroker) -> None:
         """That is no refusal: it is asked again, and no permission is missing."""
         said = "Exception occurred while trying to authorize lookup"
