@@ -96,7 +96,8 @@ class Secret:
     def read(self) -> str:
         """Return the text, for the one who sends it, as it is here and now.
 
-        Line breaks at the end of a file are no part of it.
+        Line breaks at the end of a file are no part of it, nor is the mark of UTF-8
+        that editors put at its beginning.
 
         Raises:
             OptionError: There is no such file or variable on this node, or it is empty.
@@ -121,7 +122,7 @@ class Secret:
         try:
             data = read_file(path, _MAX_BYTES + 1)
             if len(data) <= _MAX_BYTES:
-                return data.decode().rstrip("\r\n")
+                return data.decode("utf-8-sig").rstrip("\r\n")
             problem = f"it has more than {_MAX_BYTES} bytes"
         except UnicodeDecodeError:  # its text would show the bytes
             problem = "it is not UTF-8"

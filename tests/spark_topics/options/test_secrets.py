@@ -125,6 +125,12 @@ class TestWhereItIs:
             assert kept.read() == text
         assert kept.fingerprint == before
 
+    def test_a_file_of_an_editor_that_marks_it(self, tmp_path: Path) -> None:
+        """The mark of UTF-8 is no part of the text: nobody sees it there."""
+        file = tmp_path / "token"
+        file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode() + b"\r\n")
+        assert Secret(f"file:{file}").read() == TEXT
+
     def test_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The same of the process's environment."""
         kept = Secret("env:PULSAR_SPARK_TEST")
