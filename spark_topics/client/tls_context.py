@@ -228,6 +228,15 @@ def _show(network: Network, made: ssl.SSLContext, certificate: str, key: str) ->
         raise _bad_pair(network, error, certificate, key, names.certificate) from None
 
 
+def _is_certificate(path: str) -> bool:
+    """Return whether OpenSSL takes the certificates of a file, whatever the key is."""
+    with contextlib.suppress(OSError, ValueError):
+        pem = read_file(path).decode("ascii", "ignore")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+        return True
+    return False
+
+
 def _bad_pair(
     network: Network, error: Exception, certificate: str, key: str, option: str
 ) -> TlsError:
@@ -237,6 +246,9 @@ def _bad_pair(
             f"The private key in {foreign_text(key)} on {platform.node()} does not"
             f" belong to the certificate in {foreign_text(certificate)}."
         )
+    is_weak = reason.startswith(("EE_", "CA_"))
+    if key != certificate and not is_weak and _is_certificate(certificate):
+        return _unusable(network, key, network.tls.key, reason_of(error))
     return _unusable(network, certificate, option, reason_of(error))
 
 

@@ -442,6 +442,18 @@ class TestFiles:
             with pytest.raises(TlsError, match="of no use on"):
                 module.context(TlsOptions(**given))  # type: ignore[arg-type]
 
+    def test_a_damaged_key(self, files: Files, tmp_path: Path) -> None:
+        """It is the key that is named, not the certificate."""
+        damaged = tmp_path / "damaged.pem"
+        damaged.write_bytes(files.client.key.read_bytes()[:900])
+        settle(tmp_path)
+        options = TlsOptions(
+            certificate_path=str(files.client.certificate), key_path=str(damaged)
+        )
+        named = f"tlsKeyFilePath names {damaged}, which is of no use"
+        with pytest.raises(TlsError, match=named):
+            module.context(options)
+
     def test_a_file_that_is_half_renewed(
         self, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
