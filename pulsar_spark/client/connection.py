@@ -778,7 +778,9 @@ def migration_error(event: TopicMigrated, broker: str) -> TopicMigratedError:
     """Return where the topic went, as the error to raise."""
     url = foreign_text(event.service_url)
     url_tls = foreign_text(event.service_url_tls)
-    where = " or ".join(filter(None, (url, url_tls))) or "it does not say which"
+    # What stands before an "@" may be a secret.
+    shown = ("at a URL with a user" if "@" in one else one for one in (url, url_tls))
+    where = " or ".join(filter(None, shown)) or "it does not say which"
     return TopicMigratedError(
         f"The broker {broker} says that the topic was migrated to another cluster, "
         f"{where}. Message ids differ there, so that no read can go on there by "

@@ -170,13 +170,14 @@ class TestProducers:
     def test_a_url_that_is_none(
         self, url: str, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
-        """The error says so."""
+        """The error says so, and shows no password in it."""
         scripted.script("PRODUCER", migrated(url, "pulsar+ssl://green:6651"))
         with (
             Producers(pool, ProducerSettings(follows_migration=True)) as producers,
-            pytest.raises(TopicMigratedError, match="It cannot be used"),
+            pytest.raises(TopicMigratedError, match="It cannot be used") as caught,
         ):
             producers.open([TOPIC])
+        assert "secret" not in str(caught.value)
 
     def test_a_host_of_the_other_cluster_is_dead(
         self, scripted: ScriptedBroker, there: ScriptedBroker, pool: ConnectionPool
