@@ -57,7 +57,14 @@ class Parser(argparse.ArgumentParser):
         sys.exit(MISUSED)
 
     def _without_values(self, message: str) -> str:
-        """Put ``...`` for what follows a ``=`` or a ``:`` of what was given."""
+        """Put ``...`` for what follows a ``=`` or a ``:`` of what was given.
+
+        And for words that are too many: a space may have cut one from its value.
+        """
+        before, too_many, words = message.partition("unrecognized arguments: ")
+        if too_many:
+            shown = [word if word.startswith("--") else "..." for word in words.split()]
+            message = f"{before}{too_many}{' '.join(shown)}"
         for text in sorted(self._given, key=len, reverse=True):
             at = min((text.index(c) for c in "=:" if c in text), default=-1)
             if at >= 0:

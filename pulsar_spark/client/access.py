@@ -88,9 +88,11 @@ def cure(
     grant = f"--role {shlex.quote(role)} --actions {action or 'consume'}"
     missing = f"the action {action}" if action else "both consume and produce"
     what = f"topic {topic}" if topic else f"namespace {namespace}"
-    commands = [f"`pulsar-admin namespaces grant-permission {namespace} {grant}`"]
+    # Names are what others chose, and the line is for a shell.
+    of_namespace, of_topic = shlex.quote(namespace), shlex.quote(topic)
+    commands = [f"`pulsar-admin namespaces grant-permission {of_namespace} {grant}`"]
     if topic:
-        commands.append(f"`pulsar-admin topics grant-permission {topic} {grant}`")
+        commands.append(f"`pulsar-admin topics grant-permission {of_topic} {grant}`")
     hint = "" if action else "; produce, in order to write"
     return (
         f"{who} lacks {missing} on the {what}. Grant it by"

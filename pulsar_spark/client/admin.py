@@ -263,9 +263,15 @@ class Admin:
 
     def _next(self, url: str, location: str) -> str:
         """Return where a redirect leads: what proves who asks goes there, too."""
-        target = urljoin(url, location)
         allowed = ("https",) if url.startswith("https:") else ("http", "https")
-        if urlsplit(target).scheme not in allowed or "@" in target:
+        try:
+            parts = urlsplit(urljoin(url, location))  # its scheme is in lower case
+        except ValueError:
+            raise ProtocolError(
+                f"{self.url} sends on to what is no address: {foreign_text(location)}."
+            ) from None
+        target = parts.geturl()
+        if parts.scheme not in allowed or "@" in target:
             raise ProtocolError(
                 f"{self.url} sends on to an address that is not followed: "
                 f"{_shown(target)}."

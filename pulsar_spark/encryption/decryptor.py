@@ -152,7 +152,8 @@ class _PrivateKeys:
         # Before: what changes meanwhile is seen as another the next time.
         self._file = _stamp(self._place.path)
         key = private_key(self._place, self._name)
-        self._keys = [key, *self._keys][:_MOST_KEPT]
+        before = [one for one in self._keys if one != key]  # it may be the same again
+        self._keys = [key, *before][:_MOST_KEPT]
 
     def data_key(self, wrapped: bytes) -> DataKey | None:
         """Return a data key, None where no private key opens it."""

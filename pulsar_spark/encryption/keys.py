@@ -58,7 +58,7 @@ class PublicKey(Protocol):
 
 
 class PrivateKey(Protocol):
-    """Decrypts data keys."""
+    """Decrypts data keys; equals another one that decrypts the same."""
 
     def unwrap(self, wrapped: bytes) -> bytes:
         """Return the data key.
@@ -258,7 +258,22 @@ class _RsaPublicKey:
         return self._key.encrypt(data_key, _oaep())
 
 
-class _RsaPrivateKey:
+class _OfPair:
+    """A private key, which equals another one that has the same public key."""
+
+    _key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _OfPair):
+            return NotImplemented
+        return bool(self._key.public_key() == other._key.public_key())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _RsaPrivateKey(_OfPair):
+    _key: rsa.RSAPrivateKey
+
     def __init__(self, key: rsa.RSAPrivateKey) -> None:
         self._key = key
 
@@ -291,7 +306,9 @@ class _EcPublicKey:
         return point + masked + _ecies_mac(mac_key, masked)
 
 
-class _EcPrivateKey:
+class _EcPrivateKey(_OfPair):
+    _key: ec.EllipticCurvePrivateKey
+
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
         self._key = key
 

@@ -426,12 +426,15 @@ def _token(params: _Params) -> Token:
     return Token(Secret(text, params.option))
 
 
+_NAMES_PASSWORD = re.compile(r",\s*password\s*:", re.IGNORECASE)
+
+
 def _login(params: _Params) -> Login:
     beginning = _plain(params.text.partition(":")[0])
     if not params:
         raise OptionError(f"{params.option} must give user:password, or where it is.")
     if params.is_json or (
-        beginning in ("userid", "username") and ",password:" in params.text
+        beginning in ("userid", "username") and _NAMES_PASSWORD.search(params.text)
     ):
         params.read("userId", "username", "password", "method", needed=("password",))
         user = params["userId"] or params["username"]

@@ -98,6 +98,24 @@ def test_a_file_that_has_changed(tmp_path: Path) -> None:
         one.decrypt(*closed(b"v", k=rsa_pair(2).public))
 
 
+def test_the_same_key_written_again_takes_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As agents do that renew files by the hour: older keys stay."""
+    monkeypatch.setattr(settling, "_RESTING_S", 0.0)
+    file, stranger = tmp_path / "key", rsa_pair(3)
+    for older, newer in ((OURS, rsa_pair(1)), (THEIRS, OURS), (OURS, THEIRS)):
+        file.write_text(older.private)
+        one = Decryptor(KeyPlaces((), Secret(f"file:{file}")))
+        assert one.decrypt(*closed(b"v", k=older.public)) == b"v"
+        for turn in range(6):
+            file.write_text(f"{newer.private}{turn * chr(10)}")
+            with pytest.raises(EncryptionError):
+                one.decrypt(*closed(b"v", k=stranger.public))
+        for pair in (older, newer):
+            assert one.decrypt(*closed(b"v", k=pair.public)) == b"v"
+
+
 def test_keys_of_the_past_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import http.client
 import json
 import logging
 import math
+import re
 import socket
 import ssl
 import time
@@ -37,6 +38,9 @@ _ANSWER_BYTES = 1 << 20
 
 #: No life of a token is held to be longer, in seconds: a hundred years.
 _MOST_LIFE_S = 100 * 365 * 86_400
+
+#: What can be sent to brokers as a token (RFC 6750, section 2.1, and a little more).
+_TOKEN = re.compile(r"[!-~]+")
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -95,7 +99,7 @@ class TokenServer:
         answer = self._ask(endpoint, urlencode(form).encode(), headers, hidden)
         token, life_s = answer.get("access_token"), answer.get("expires_in")
         token = token.strip() if isinstance(token, str) else ""
-        if not (token and token.isascii() and token.isprintable()):
+        if not _TOKEN.fullmatch(token):
             said = _error_in(answer, hidden)
             _fail(endpoint, f"answered without an access_token{said}")
         if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
