@@ -131,6 +131,10 @@ class Chunks:
         self._is_same = False
         self._resent_up_to = pending[-1].sequence_id
 
+    def leave(self) -> None:
+        """Take in that it will go to another cluster, whose ledgers are others."""
+        self._ledger_before = -1
+
     def take(self, frame: SendFrame, receipt: Receipt) -> None:
         """Take in the next receipt."""
         self.are_left = not frame.rows

@@ -750,9 +750,11 @@ class Producers:
     ) -> Request[pb.CommandProducerSuccess]:
         settings = self._settings
         old = producer.connection
-        if producer.cluster != self._cluster(producer.topic):
-            producer.topic_epoch = None  # if there is one, it is of another cluster
         attachment = producer.attach(connection)
+        if producer.cluster != self._cluster(producer.topic):
+            # If there are any, they are of another cluster.
+            producer.topic_epoch = None
+            producer.chunks.leave()
         if old is not None:
             old.detach_producer(producer.producer_id)
         connection.attach_producer(producer.producer_id, attachment)

@@ -303,11 +303,13 @@ def store(producers: Producers, *values: bytes) -> None:
     producers.flush()
 
 
-def store_in_chunks(producers: Producers, value: bytes, size: int) -> None:
+def store_in_chunks(
+    producers: Producers, value: bytes, size: int, number: int = 0
+) -> None:
     """The same of one message in chunks."""
     producer = producers.get(TOPIC)
     encoder = producer.encoder(chunk_bytes=size)
-    frames = list(encoder.single(pb.MessageMetadata(), value, 0, 1))
+    frames = list(encoder.single(pb.MessageMetadata(), value, number, 1))
     assert len(frames) > 2
     producers.send_all([(producer, frames)])
     producers.flush()
@@ -543,6 +545,19 @@ class TestWhatCannotGoAlong:
         ):
             store_in_chunks(producers, b"x" * 2500, 1000)
         assert not stored(there)
+
+    def test_a_row_whose_first_chunks_are_known_there(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """Its last one is dropped: a ledger of the same number says nothing."""
+        there.deduplicates = True
+        scripted.max_message_size = there.max_message_size = 200_000
+        scripted.script("SEND", usual, silence, goes_down)
+        with writing(scripted.address, others=[there.address]) as producers:
+            store(producers, b"a")
+            there._last_ids[TOPIC, producers.get(TOPIC).name] = 1
+            with pytest.raises(InDoubtError, match="dropped a chunk"):
+                store_in_chunks(producers, b"x" * 2500, 1000, number=1)
 
     def test_a_schema_of_another_version(
         self, scripted: ScriptedBroker, there: ScriptedBroker
