@@ -119,7 +119,9 @@ class Clusters:
     def settle(self, brokers: Sequence[str] = (), *, max_age_s: float = 0.0) -> bool:
         """Go to the next cluster that answers if this one has been silent for so long.
 
-        Where none answers, all of them are asked for as long as a lookup may take.
+        Where none answers, all of them are asked for as long as a lookup may take. This
+        one is asked once more when another one has answered: what was out of reach may
+        have been everything.
 
         Args:
             brokers: ``host:port`` of further hosts of this cluster.
@@ -153,6 +155,9 @@ class Clusters:
             for other in failover.secondary if time.monotonic() >= reached_by else ():
                 error = self._silence(other, failover.delay_s)
                 if error is None:
+                    # That may be because our own network, or this process, is back.
+                    if self._silence(here, _TRY_S, brokers) is None:
+                        return False
                     self._go(other)
                     return True
                 reasons.append(f"{other}: {error.message}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -220,6 +221,35 @@ class TestChoice:
         monkeypatch.setattr(ConnectionPool, "probe", probe)
         given = options("a:1", others=[url("b:1")], lookup_timeout_s=30.0)
         with clusters_of(given) as clusters:
+            assert not clusters.settle()
+
+    def test_all_were_out_of_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As where our own network was down: no cluster was, so it stays."""
+        tries: list[str] = []
+
+        def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:
+            tries.append(host)
+            if "b:1" not in tries:
+                raise TransportError("no network")
+
+        monkeypatch.setattr(ConnectionPool, "probe", probe)
+        with clusters_of(options("a:1", others=[url("b:1")])) as clusters:
+            assert not clusters.settle()
+
+    def test_an_answer_had_no_time_to_come(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in a process that was stopped: it is asked again."""
+        monkeypatch.setattr(module, "_TRY_S", DELAY_S)
+        is_back = threading.Event()
+
+        def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:
+            if host == "b:1":
+                is_back.set()
+            assert is_back.wait(10)
+
+        monkeypatch.setattr(ConnectionPool, "probe", probe)
+        with clusters_of(options("a:1", others=[url("b:1")])) as clusters:
             assert not clusters.settle()
 
     def test_the_first_one_refuses(
