@@ -537,7 +537,6 @@ class Producers:
                 "has another version than the one that they say. The task has to run "
                 "again: allow that by `spark.task.maxFailures`."
             )
-        producer.damaged = {}  # the other cluster has nothing after these
         first, last = producer.sent_ids
         known = success.last_sequence_id
         # Under a name that brokers made up, it may have some of these as copies.

@@ -20,6 +20,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.errors import (
     AuthError,
+    BrokerError,
     InDoubtError,
     OptionError,
     SchemaError,
@@ -38,6 +39,7 @@ from tests.support.scripted_broker import (
     look_up,
     migrated,
     refuse,
+    refuse_entry,
     silence,
     usual,
     wait_until,
@@ -333,6 +335,13 @@ def store(producers: Producers, *values: bytes) -> None:
     producers.flush()
 
 
+def store_together(producers: Producers, *values: bytes) -> None:
+    """The same, with all of them under way before anything becomes of the first."""
+    frames = [frame(producers, value, at) for at, value in enumerate(values)]
+    producers.send_all([(producers.get(TOPIC), frames)])
+    producers.flush()
+
+
 def store_in_chunks(
     producers: Producers, value: bytes, size: int, number: int = 0
 ) -> None:
@@ -616,6 +625,28 @@ class TestWhatCannotGoAlong:
             send(producers, b"a")
             producers.flush()
         assert stored(there) == [b"a"]
+
+    def test_what_followed_a_damaged_entry_is_known_there(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """It would be dropped as a duplicate, and is in neither cluster."""
+        there.deduplicates = True
+        scripted.script("SEND", usual, refuse_entry("ChecksumError"), usual, goes_down)
+        with writing(scripted.address, others=[there.address]) as producers:
+            there._last_ids[TOPIC, producers.get(TOPIC).name] = 2  # copies
+            with pytest.raises(BrokerError, match="ChecksumError"):
+                store_together(producers, b"a", b"b", b"c", b"d")
+        assert stored(scripted) == [b"a", b"c"]
+
+    def test_a_damaged_entry_that_nothing_followed(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """It is sent again like any other one."""
+        there.deduplicates = True
+        scripted.script("SEND", usual, refuse_entry("ChecksumError"), goes_down)
+        with writing(scripted.address, others=[there.address]) as producers:
+            store_together(producers, b"a", b"b", b"c")
+        assert stored(there) == [b"b", b"c"]
 
     @pytest.mark.parametrize(
         ("name", "known", "goes"),
