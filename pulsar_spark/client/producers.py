@@ -518,11 +518,13 @@ class Producers:
     def _check_move(
         self, producer: TopicProducer, success: pb.CommandProducerSuccess
     ) -> None:
-        """Raise where what is left to send to a topic partition cannot go elsewhere."""
+        """Raise where what is left to send to a topic partition cannot go elsewhere.
+
+        What is dropped anyway may be anything; what follows it may not.
+        """
         topic = producer.topic
-        if self._settings.resend is Resend.NEVER:
-            return
-        if producer.chunks.are_left:
+        resends = self._settings.resend is not Resend.NEVER
+        if resends and producer.chunks.are_left:
             raise InDoubtError(
                 f"{topic} goes on at another cluster in the middle of a row in chunks, "
                 "which would be whole in neither. The task has to run again: allow "
@@ -540,7 +542,7 @@ class Producers:
         first, last = producer.sent_ids
         known = success.last_sequence_id
         # Under a name that brokers made up, it may have some of these as copies.
-        if known > last or (known >= first and self._settings.name):
+        if known > last or (known >= first and self._settings.name and resends):
             raise InDoubtError(
                 f"{topic} goes on at another cluster, which has had rows of a producer "
                 f"{producer.name} already, and would drop these as duplicates. Leave "

@@ -613,6 +613,44 @@ class TestWhatCannotGoAlong:
         ):
             store(producers, b"a")
 
+    def test_what_follows_dropped_rows_has_a_schema_of_another_version(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """The error is the same."""
+        there.add_schema(TOPIC, SchemaType.INT64)
+        scripted.script("SEND", goes_down)
+        with (
+            writing(
+                scripted.address,
+                others=[there.address],
+                settings=ProducerSettings(resend=Resend.NEVER),
+                schema=SchemaInfo(SchemaType.STRING, b""),
+            ) as producers,
+            pytest.raises(SchemaError, match="has another version"),
+        ):
+            store(producers, b"a")
+
+    @pytest.mark.parametrize(("known", "goes"), [(0, True), (1, False)])
+    def test_what_follows_dropped_rows_would_be_dropped(
+        self, known: int, goes: bool, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """All of them, until one has a number that is new."""
+        there.deduplicates = True
+        there._last_ids[TOPIC, "p"] = known
+        scripted.script("SEND", goes_down)
+        settings = ProducerSettings(name="p", resend=Resend.NEVER)
+        with writing(
+            scripted.address, others=[there.address], settings=settings
+        ) as producers:
+            if goes:
+                store(producers, b"a")
+                send(producers, b"b", first=1)
+                producers.flush()
+            else:
+                with pytest.raises(InDoubtError, match="as duplicates"):
+                    store(producers, b"a")
+        assert stored(there) == ([b"b"] if goes else [])
+
     def test_the_same_schema(
         self, scripted: ScriptedBroker, there: ScriptedBroker
     ) -> None:
