@@ -9,7 +9,8 @@
 
 It only goes forward: whoever begins anew asks ``service.url`` first. A host answers if
 a connection to it comes about, up to the end of the handshake. One that refuses who
-connects, or with which no connection is safe, does answer: that is an error.
+connects, or with which no connection is safe, does answer: that is an error, here of
+whoever needs a connection.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Clusters:
 
         Raises:
             TransportError: No cluster answers; says why for each.
-            PulsarSparkError: A cluster answers, and refuses.
+            PulsarSparkError: Another cluster answers, and refuses.
         """
         failover, now = self.options.failover, time.monotonic()
         if failover is None:
@@ -169,7 +170,7 @@ class Clusters:
         """Return why no host of a cluster answers now, None where one does.
 
         Raises:
-            PulsarSparkError: The cluster refuses.
+            PulsarSparkError: It is another cluster, and refuses.
         """
         pool = self._pool(url)
         hosts = list(dict.fromkeys([*pool.service_hosts, *brokers]))
@@ -177,12 +178,12 @@ class Clusters:
         if error is None:
             self._answered_at = time.monotonic()
         elif not error.retriable:
-            if url != self.options.service_url:
-                error = error.saying(
-                    f"{error.message} It was asked because {self._here} cannot be"
-                    " reached."
-                )
-            raise error
+            if url == self.options.service_url:
+                # That is for whoever needs a connection: there may be one already.
+                return None
+            raise error.saying(
+                f"{error.message} It was asked because {self._here} cannot be reached."
+            )
         return error
 
     def _unreached(self, reasons: list[str]) -> TransportError:

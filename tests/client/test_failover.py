@@ -36,6 +36,7 @@ from tests.support.scripted_broker import (
     Session,
     client_options,
     cut,
+    let_go,
     look_up,
     migrated,
     refuse,
@@ -257,14 +258,13 @@ class TestChoice:
     def test_the_first_one_refuses(
         self, scripted: ScriptedBroker, there: ScriptedBroker
     ) -> None:
-        """That is an error at once, and no reason to go elsewhere."""
+        """That is an error at once of what asks it, and no reason to go elsewhere."""
         scripted.always("CONNECT", refuse("AuthenticationError", "who are you?"))
         given = options(scripted.address, dead(), others=[url(there.address)])
-        with (
-            clusters_of(given) as clusters,
-            pytest.raises(AuthError, match="who are you"),
-        ):
-            clusters.settle()
+        with clusters_of(given) as clusters:
+            assert not clusters.settle()
+            with pytest.raises(AuthError, match="who are you"):
+                clusters.ask(lambda pool: pool.service())
         assert not there.connections
 
     def test_the_second_one_refuses(self, there: ScriptedBroker) -> None:
@@ -468,6 +468,17 @@ class TestWrites:
                 send(producers, b"a")
                 producers.flush()
             assert stored(neighbour) == [b"a"]
+        assert not there.connections
+
+    def test_it_takes_no_further_connections(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """A topic that moves needs none, so that the write goes on."""
+        scripted.script("SEND", let_go)
+        with writing(scripted.address, others=[there.address]) as producers:
+            scripted.always("CONNECT", refuse("NotAllowedError", "too many"))
+            store(producers, b"a")
+        assert stored(scripted) == [b"a"]
         assert not there.connections
 
     def test_another_of_its_brokers_takes_rows(
