@@ -38,7 +38,8 @@ logger = logging.getLogger("pulsar_spark.client")
 #: Why a host did not answer, or None where it did.
 _Answers = queue.SimpleQueue[Exception | None]
 
-#: How long one host is waited for before the next one is asked beside it, in seconds.
+#: How long one host is waited for before the next one is asked beside it, at most, in
+#: seconds: the last one gets half of the time.
 _NEXT_HOST_S = 0.25
 
 #: What a try to reach a cluster gets at least, and the longest pause between two, in
@@ -244,15 +245,14 @@ def _first_answer(
     answers: _Answers = queue.SimpleQueue()
     errors: list[PulsarSparkError] = []
     until = time.monotonic() + timeout_s
+    next_host_s = min(_NEXT_HOST_S, timeout_s / (2 * len(hosts)))
     to_ask = deque(hosts)
     while len(errors) < len(hosts):
         if to_ask:
             _ask(pool, to_ask.popleft(), timeout_s, answers)
         left_s = max(0.0, until - time.monotonic())
         try:
-            answer = answers.get(
-                timeout=min(left_s, _NEXT_HOST_S if to_ask else left_s)
-            )
+            answer = answers.get(timeout=min(left_s, next_host_s) if to_ask else left_s)
         except queue.Empty:
             if to_ask or left_s:
                 continue

@@ -177,6 +177,24 @@ class TestChoice:
         assert time.monotonic() - began < 10 * module._NEXT_HOST_S
         assert not there.connections
 
+    def test_the_last_host_of_many_answers(
+        self, there: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each is asked in time, however many are silent before it."""
+        is_over = threading.Event()
+
+        def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:
+            if host != "a19:1":
+                is_over.wait(10)
+                raise TransportError("silent")
+            time.sleep(0.1)
+
+        monkeypatch.setattr(ConnectionPool, "probe", probe)
+        hosts = [f"a{number}:1" for number in range(20)]
+        with clusters_of(options(*hosts, others=[url("b:1")])) as clusters:
+            assert not clusters.settle()
+        is_over.set()
+
     def test_it_comes_back_in_time(
         self, there: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
