@@ -526,7 +526,7 @@ class Producers:
         resends = self._settings.resend is not Resend.NEVER
         if resends and producer.chunks.are_left:
             raise InDoubtError(
-                f"{topic} goes on at another cluster in the middle of a row in chunks, "
+                "it goes on at another cluster in the middle of a row in chunks, "
                 "which would be whole in neither. The task has to run again: allow "
                 "that by `spark.task.maxFailures`.",
                 topic_partition=topic,
@@ -544,7 +544,7 @@ class Producers:
         # Under a name that brokers made up, it may have some of these as copies.
         if known > last or (known >= first and self._settings.name and resends):
             raise InDoubtError(
-                f"{topic} goes on at another cluster, which has had rows of a producer "
+                "it goes on at another cluster, which has had rows of a producer "
                 f"{producer.name} already, and would drop these as duplicates. Leave "
                 "`pulsar.producer.producerName` out, and let each cluster have another "
                 "`clusterName`. The task has to run again: allow that by "
@@ -689,7 +689,7 @@ class Producers:
         if others:
             try:
                 self._settle([by_topic[topic] for topic in others], retry)
-            except TransportError as error:
+            except PulsarSparkError as error:
                 if not error.retriable:
                     raise
                 found = dict.fromkeys(others, error)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,7 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     usual,
+    wait_until,
 )
 
 TOPIC = "persistent://public/default/rows"
@@ -233,6 +235,25 @@ def test_it_is_down_when_the_task_begins(
     write.prepare()
     down(here)
     on_executor(write).run(Task(0), batches(b"a"))
+    assert stored(there) == [b"a"]
+
+
+def test_the_next_one_is_not_ready(here: ScriptedBroker, there: ScriptedBroker) -> None:
+    """The write goes on as soon as it is, as it would at its own."""
+    here.script("SEND", goes_down)
+    write = BatchWrite(options(here, there))
+    write.prepare()
+    there.always("PARTITIONED_METADATA", refuse("ServiceNotReady"))
+
+    def is_ready() -> None:
+        wait_until(lambda: there.requests["PARTITIONED_METADATA"], "a question")
+        time.sleep(2.0)  # longer than a lookup may take
+        there.always("PARTITIONED_METADATA", usual)
+
+    opening = threading.Thread(target=is_ready)
+    opening.start()
+    on_executor(write).run(Task(0), batches(b"a"))
+    opening.join()
     assert stored(there) == [b"a"]
 
 
