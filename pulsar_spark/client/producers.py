@@ -541,8 +541,8 @@ class Producers:
             )
         first, last = producer.sent_ids
         known = success.last_sequence_id
-        # Under a name that brokers made up, it may have some of these as copies.
-        if known > last or (known >= first and self._settings.name and resends):
+        # Copies of these, or rows of somebody else: clusters make up the same names.
+        if known > last or (known >= first and resends):
             raise InDoubtError(
                 "it goes on at another cluster, which has had rows of a producer "
                 f"{producer.name} already, and would drop these as duplicates. Leave "

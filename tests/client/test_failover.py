@@ -721,8 +721,9 @@ class TestWhatCannotGoAlong:
             ("p", 5, False),
             ("", 5, False),
             ("p", 1, False),
-            ("", 1, True),
+            ("", 1, False),
             ("p", 0, True),
+            ("", 0, True),
         ],
     )
     def test_a_name_that_is_known_there(
@@ -733,7 +734,7 @@ class TestWhatCannotGoAlong:
         scripted: ScriptedBroker,
         there: ScriptedBroker,
     ) -> None:
-        """Rows would be dropped, unless they are copies of these."""
+        """Rows would be dropped: whether as copies of these, nobody can tell."""
         there.deduplicates = True
         scripted.script("SEND", usual, silence, goes_down)
         settings = ProducerSettings(name=name)
