@@ -39,6 +39,15 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert "usage:" in printed
 
 
+def test_words_that_a_space_has_cut_off(run: Run) -> None:
+    """They may be a secret's: they are not shown, and a switch that is unknown is."""
+    given = "pulsar.client.authParams=token:"
+    code, printed = run("doctor", "--what", "-o", given, "very-secret")
+    assert code == 2
+    assert "--what" in printed
+    assert "very-secret" not in printed
+
+
 def test_as_a_module() -> None:
     """``python -m pulsar_spark`` is the same, and imports no picture's library."""
     command = [sys.executable, "-X", "importtime", "-m", "pulsar_spark", "--version"]

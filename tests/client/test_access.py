@@ -63,6 +63,13 @@ def test_a_namespace() -> None:
     assert "topics grant-permission" not in text
 
 
+def test_a_topic_that_a_shell_would_run() -> None:
+    """Whoever pastes the command runs nothing else."""
+    topic = "persistent://a/b/t; touch x"
+    text = cure(AUTHORIZATION, "no", ANN, "PRODUCER", topic)
+    assert f"topics grant-permission '{topic}' --role ann" in text
+
+
 def test_a_role_with_spaces() -> None:
     """The command can be pasted."""
     cn = LoginCredentials(Login("CN=a b", Secret("pw")))

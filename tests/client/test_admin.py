@@ -174,6 +174,13 @@ def test_answers_that_are_none(stub: AdminStub) -> None:
         admin(stub.url).stats(T.full_name)
 
 
+def test_a_redirect_to_no_address(stub: AdminStub) -> None:
+    """It is named, as the server wrote it."""
+    stub.answers[STATS] = 307, "http://[::1/x"
+    with pytest.raises(ProtocolError, match=r"no address: http://\[::1/x"):
+        admin(stub.url).stats(T.full_name)
+
+
 @pytest.mark.parametrize("target", ["ftp://a/b", "http://user:secret@a/b", "file:///x"])
 def test_redirects_that_are_not_followed(stub: AdminStub, target: str) -> None:
     """What proves who asks does not go just anywhere."""

@@ -168,6 +168,7 @@ class TestLogin:
             ("ann:se,cr:et", Login("ann", Secret("se,cr:et"))),
             ("userId:ann,password:se,cr:et", Login("ann", Secret("se,cr:et"))),
             ("username:ann,password:env:PW", Login("ann", Secret("env:PW"))),
+            ("userId:ann, Password:se,cr:et", Login("ann", Secret("se,cr:et"))),
             ('{"userId":"ann","password":"a b"}', Login("ann", Secret("a b"))),
             ('{"username":"ann","password":"x"}', Login("ann", Secret("x"))),
             ("file:/login", Login("", Secret("file:/login"))),

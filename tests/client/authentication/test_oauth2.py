@@ -388,6 +388,7 @@ class TestErrors:
             ((200, {}, '{"access_token":"a\\nb"}'), "without an access_token", False),
             ((200, {}, '{"access_token":""}'), "without an access_token", False),
             ((200, {}, '{"access_token":" "}'), "without an access_token", False),
+            ((200, {}, '{"access_token":"a b"}'), "without an access_token", False),
             ((200, {}, '{"error":"invalid_client"}'), "token (invalid_client)", False),
             ((400, {}, "[]"), "answered 400.", False),
             ((200, {}, "x" * (1 << 20)), "gave no answer that can be read", True),
