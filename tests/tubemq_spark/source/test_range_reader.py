@@ -255,7 +255,7 @@ def test_fewer_gets_are_under_way_where_they_take_too_long(monkeypatch):
         found = [one.stored for piece in slow.pieces() for one in piece.messages]
         pool.close()
     assert found == numbers(0, 50)
-    assert slow.reconnects <= 3
+    assert slow.reconnects < 7  # each one halves them
 
 
 def test_a_jump_in_mid_read_is_a_loss(dense: ScriptedServer):
