@@ -294,10 +294,12 @@ LAYERS = {
         _NETWORK,
     ),
     "client.authentication.claims": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "client.bodies": Layer((), (), _NETWORK),
     # The other ends of a network beside the transport's: HTTP.
     "client.admin": Layer(
         (
             "errors",
+            "client.bodies",
             "topics",
             "options",
             "client.authentication",
@@ -309,6 +311,7 @@ LAYERS = {
     "client.authentication.token_server": Layer(
         (
             "errors",
+            "client.bodies",
             "options.authentication",
             "client.authentication",
             "client.resolving",

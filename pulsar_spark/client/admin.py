@@ -19,10 +19,11 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from pulsar_spark.client.authentication import credential_provider
+from pulsar_spark.client.bodies import read_body
 from pulsar_spark.client.credentials import obtain, without_secret
 from pulsar_spark.errors import (
     AuthError,
@@ -48,7 +49,6 @@ _AT_A_TIME = 8
 
 #: Most bytes of an answer that are taken.
 _MOST_BYTES = 64 << 20
-_PIECE_BYTES = 1 << 20
 
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -286,11 +286,15 @@ class Admin:
         try:
             try:
                 with self._opener(url).open(request, timeout=limit_s) as reply:
-                    return reply.status, _body(reply, deadline), ""
+                    return reply.status, read_body(reply, _MOST_BYTES + 1, deadline), ""
             except urllib.error.HTTPError as error:
                 location = error.headers.get("Location", "")
                 with error:
-                    return error.code, _body(error, deadline), location
+                    return (
+                        error.code,
+                        read_body(error, _MOST_BYTES + 1, deadline),
+                        location,
+                    )
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(url, error) from None
 
@@ -382,18 +386,6 @@ def _reason(body: bytes, hidden: bytes) -> str:
     for sent in (hidden, base64.b64encode(hidden)):  # it may repeat what it was sent
         text = without_secret(text, sent)
     return foreign_text(text.strip().splitlines()[0] if text.strip() else "no reason")
-
-
-def _body(reply: Any, deadline: float) -> bytes:
-    parts, left = [], _MOST_BYTES + 1
-    while chunk := cast(bytes, reply.read1(min(left, _PIECE_BYTES))):
-        parts.append(chunk)
-        left -= len(chunk)
-        if left <= 0:
-            raise ValueError("it is too long")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return b"".join(parts)
 
 
 def _object(answer: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
+from pulsar_spark.client.bodies import read_body
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
 from spark_topics.client.resolving import connect_to, is_here
@@ -141,7 +142,7 @@ class TokenServer:
         deadline = time.monotonic() + self._connect_timeout_s + self._read_timeout_s
         try:
             with opener.open(request, timeout=self._connect_timeout_s) as reply:
-                body = _body(reply, deadline)
+                body = read_body(reply, _ANSWER_BYTES, deadline)
         except urllib.error.HTTPError as error:
             with error:
                 self._refused(url, error, deadline, hidden)
@@ -166,7 +167,7 @@ class TokenServer:
         if error.code == 404 and not hidden:
             raise _NotThereError(_said(url, "has no metadata of OAuth2"), code=_CODE)
         try:
-            body = json.loads(_body(error, deadline))
+            body = json.loads(read_body(error, _ANSWER_BYTES, deadline))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             body = {}
         said = _error_in(body, hidden)
@@ -312,19 +313,6 @@ def _context(trust_path: str) -> ssl.SSLContext:
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _body(reply: Any, deadline: float) -> bytes:
-    parts = []
-    left = _ANSWER_BYTES
-    while chunk := reply.read1(left):
-        parts.append(chunk)
-        left -= len(chunk)
-        if left <= 0:
-            raise ValueError("it is too long")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return b"".join(parts)
 
 
 def _json_object(url: str, body: bytes) -> dict[str, Any]:
