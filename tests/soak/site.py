@@ -15,6 +15,10 @@ from typing import Any
 
 import pulsar
 
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.options.parse import parse_common_options
+from pulsar_spark.wire.commands import TxnAction
 from tests.support.admin import Admin
 from tests.support.broker_cluster import BrokerCluster, ClusterBroker
 from tests.support.certificates import Authority, tls_settings
@@ -115,7 +119,8 @@ class Site:
             for role in ROLES:
                 admin.grant(namespace, role, "produce", "consume")
             admin.create_partitioned(topic, PARTS)
-        admin.grant("pulsar/system", "stream", "consume")
+        for role in ("stream", "watcher"):  # they ask coordinators
+            admin.grant("pulsar/system", role, "consume")
         self.cluster.spread(parts(self.source))
 
     @property
@@ -128,6 +133,9 @@ class Site:
         return {
             "service.url": self.cluster.linked_url,
             "pulsar.client.listenerName": "link",
+            # Spark ends a worker that has had no task for a minute. What workers hold
+            # is looked at before, when their connections have ended.
+            "pulsar.client.connectionMaxIdleSeconds": "25",
             **self._secured("stream"),
         }
 
@@ -141,6 +149,26 @@ class Site:
             "pulsar.client.authParams": f"file:{self.tokens[role].path}",
             "pulsar.client.tlsTrustCertsFilePath": str(self._authority.certificate),
         }
+
+    def open_transactions(self) -> dict[str, dict[str, Any]]:
+        """All that coordinators know of transactions that are open, by id.
+
+        After a broker has gone a coordinator is nowhere, and answers nobody, until a
+        client connects to it. So a transaction begins and ends at each before.
+
+        Raises:
+            PulsarSparkError: A coordinator gives none.
+            AdminError: One was lost again meanwhile.
+        """
+        with ConnectionPool(parse_common_options(self.straight()).client) as pool:
+            client = TransactionClient(pool)
+            ends = client.end(
+                [client.begin(60_000, coordinator=at) for at in range(PARTS)],
+                TxnAction.ABORT,
+            )
+        for error in filter(None, ends.values()):
+            raise error
+        return self.admin.open_transactions()
 
     def official(self, role: str) -> dict[str, Any]:
         """What an official client connects by, beside the URL."""
