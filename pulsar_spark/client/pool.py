@@ -89,11 +89,13 @@ class _Slot:
 
     Attributes:
         connection: The last one that was opened.
+        failure: Why none could be opened: for those who waited for this try, too.
         is_gone: Whether the pool has forgotten it; another one stands in its place.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
+    failure: PulsarSparkError | None = None
     is_gone: bool = False
 
     @property
@@ -135,6 +137,8 @@ class ConnectionPool:
     def get(self, address: BrokerAddress) -> Connection:
         """Return the connection to this broker, opened if need be.
 
+        Threads that ask for it while one tries wait for that try, however it ends.
+
         Raises:
             PulsarSparkError: As `connect` does.
         """
@@ -146,6 +150,8 @@ class ConnectionPool:
             for connection in surplus:
                 connection.close()
             with slot.lock:
+                if slot.failure is not None:
+                    raise slot.failure.saying(slot.failure.message)
                 if slot.is_gone:
                     continue
                 if slot.connection is None or not slot.connection.wanted():
@@ -162,7 +168,9 @@ class ConnectionPool:
                 proxied_broker=address.proxied,
                 credentials=self._credentials,
             )
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, PulsarSparkError):
+                slot.failure = error
             with self._lock:
                 if len(self._unreachable) >= _KEPT:
                     self._unreachable.clear()

@@ -28,6 +28,7 @@ from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.permits import Learnt
+from spark_topics.client.reached import note_reached
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -176,6 +177,47 @@ def test_a_slow_broker_does_not_hold_up_others(
         assert pool.service().broker == scripted.address
         slow.cut()
         join(waiting, "asking a broker that is gone")
+
+
+class Queue:
+    """A lock that counts who came for it."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_silent_broker_is_tried_once_by_all_that_wait(pool: ConnectionPool) -> None:
+    """Not by one after the other, each for as long as a connection may take."""
+    with ScriptedBroker() as slow:
+        slow.script("CONNECT", silence)
+        note_reached(slow.address, by_tls=False)  # nobody asks whether it wants TLS
+        address, queue = BrokerAddress(slow.address), Queue()
+        pool._slots[address] = module._Slot(lock=queue)  # type: ignore[arg-type]
+        failures: list[PulsarSparkError] = []
+
+        def ask() -> None:
+            with pytest.raises(TransportError) as failure:
+                pool.get(address)
+            failures.append(failure.value)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: slow.connections == 1 and queue.came == len(threads))
+        slow.cut()
+        for thread in threads:
+            join(thread, "asking a broker that is gone")
+        assert slow.connections == 1
+        assert {one.message for one in failures} == {failures[0].message}
+        assert len({id(one) for one in failures}) == len(threads)
 
 
 def test_a_host_that_does_not_want_us(scripted: ScriptedBroker) -> None:
