@@ -183,7 +183,8 @@ class Clusters:
                 # That is for whoever needs a connection: there may be one already.
                 return None
             raise error.saying(
-                f"{error.message} It was asked because {self._here} cannot be reached."
+                f"{error.message} It was asked because {self.options.service_url}"
+                " cannot be reached."
             )
         return error
 
@@ -205,7 +206,7 @@ class Clusters:
         assert failover is not None
         logger.warning(
             "%s cannot be reached for %g s: %s is used instead. %s",
-            self._here,
+            self.options.service_url,
             failover.delay_s,
             url,
             self._says,
@@ -221,10 +222,6 @@ class Clusters:
             failover=replace(failover, secondary=failover.secondary[place + 1 :]),
         )
         self.pool = pool
-
-    @property
-    def _here(self) -> ServiceUrl:
-        return self.options.service_url
 
     def _pool(self, url: ServiceUrl) -> ConnectionPool:
         if url not in self._pools:
