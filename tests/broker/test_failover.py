@@ -32,12 +32,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.matrix]
 
 TOPIC = "persistent://public/default/rows"
 
-#: Writes rows slowly enough for somebody to come in between, and reads the topic then.
+#: Writes rows, the last ones when a file is there, and reads the topic then.
 JOB = """
-import sys, time
+import os, sys, time
 from pyspark.sql import SparkSession
 
-url, others, topic = sys.argv[1:]
+url, others, topic, may_end = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.ui.enabled", "false")
@@ -54,12 +54,15 @@ options = {
 
 def slowly(number):
     time.sleep(0.001)
-    return (number,)
+    until = time.monotonic() + 120
+    while number % 4000 >= 3000 and not os.path.exists(may_end):
+        assert time.monotonic() < until, f"there is no {may_end}"
+        time.sleep(0.01)
+    # Spark hands rows on when there are 64 KiB of them.
+    return (str(number).ljust(500),)
 
-# Spark hands rows to a task of ours when there are 64 KiB of them.
 numbers = spark.sparkContext.range(0, 8000, 1, 2).map(slowly)
-rows = spark.createDataFrame(numbers, "id BIGINT")
-rows = rows.selectExpr("rpad(CAST(id AS STRING), 500, ' ') AS value")
+rows = spark.createDataFrame(numbers, "value STRING")
 rows.write.format("pulsar").mode("append").options(**options).save()
 for row in spark.read.format("pulsar").options(**options).load().collect():
     print(bytes(row.value).decode())
@@ -122,18 +125,21 @@ def test_rows_are_in_one_or_the_other(
     """
     blue, green = clusters
     given = options(blue, green)
-    script = tmp_path / "job.py"
+    script, may_end = tmp_path / "job.py", tmp_path / "may-end"
     script.write_text(JOB)
     with subprocess.Popen(
-        [sys.executable, script, *given.values()],
+        [sys.executable, script, *given.values(), may_end],
         env=environment(),
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as job:
-        await_true(lambda: len(stored(blue)) > 500 or job.poll() is not None, "rows")
+        await_true(
+            lambda: len(stored(blue)) > 500 or job.poll() is not None, "rows", pause=0.3
+        )
         kill(blue)
+        may_end.touch()
         read, said = job.communicate(timeout=120)
     assert job.returncode == 0, said
     there = stored(green)
@@ -148,9 +154,11 @@ def test_rows_are_in_one_or_the_other(
 
     query = start_stream(spark, given, tmp_path)
     try:
-        await_true(lambda: max(stored(blue), default=0) >= 10**6 + 500, "rows")
+        await_true(
+            lambda: max(stored(blue), default=0) >= 10**6 + 500, "rows", pause=0.3
+        )
         kill(blue)
-        await_true(lambda: max(stored(green)) >= 10**6 + 2000, "rows there")
+        await_true(lambda: max(stored(green)) >= 10**6 + 2000, "rows there", pause=0.3)
         assert query.isActive, str(query.exception())
     finally:
         query.stop()
