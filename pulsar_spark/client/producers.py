@@ -34,7 +34,7 @@ from typing import Any
 from pulsar_spark.client.connection import Connection, Pending
 from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.client.pool import WRITE_PATIENCE_S, BrokerAddress, ConnectionPool
 from pulsar_spark.client.producer_refusals import TERMINATED, explained
 from pulsar_spark.client.producer_state import (
     Attachment,
@@ -68,10 +68,6 @@ from spark_topics.client.retry import Retry, ask_all
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
 
 logger = logging.getLogger("pulsar_spark.client")
-
-#: How long a broker that cannot be reached, or a topic that no broker serves, is tried
-#: at least, in seconds: long enough for a broker to be started again.
-_PATIENCE_S = 120.0
 
 #: The send timeout is divided into this many silences: after each but the last, the
 #: producer attaches again.
@@ -182,7 +178,7 @@ class Producers:
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
             self._send_timeout_s = self._options.operation_timeout_s
-        self._patience_s = max(_PATIENCE_S, self._send_timeout_s)
+        self._patience_s = max(WRITE_PATIENCE_S, self._send_timeout_s)
         self._retry = pool.retry(self._patience_s)
         self._looked = 0.0  # when silence was last looked for
         self.reconnects = 0

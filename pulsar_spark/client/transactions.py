@@ -82,16 +82,22 @@ _STATUSES = {OVER: TxnStatus.OVER, ENDING: TxnStatus.ENDING}
 class TransactionClient:
     """Begins, extends and ends transactions. Safe to use from several threads.
 
-    Coordinators that are moving, busy or gone are looked up and asked again, for as
-    long as ``operation_timeout_s`` without any answer. Silence uses that time up, too.
+    Coordinators that are moving, busy or gone are looked up and asked again. Silence
+    uses up the time for that, too.
 
     Args:
         pool: The cluster's connections.
+        patience_s: How long to go on without any answer, in seconds; by default
+            ``operation_timeout_s``, as always where transactions are to be ended.
     """
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(
+        self, pool: ConnectionPool, *, patience_s: float | None = None
+    ) -> None:
         self._pool = pool
         self._options = pool.options
+        usual_s = self._options.operation_timeout_s
+        self._patience_s = usual_s if patience_s is None else patience_s
         self._lookup = TopicLookup(pool)
         self._count = 0  # of coordinators, once it is known
         self._connected: dict[int, Connection] = {}  # to coordinators that know of us
@@ -172,7 +178,10 @@ class TransactionClient:
             whichever way) or ``InvalidTxnStatus`` (just being ended, by the same action
             or the other).
         """
-        return self._outcomes({txn: commands.end_txn(txn, action) for txn in txns})
+        return self._outcomes(
+            {txn: commands.end_txn(txn, action) for txn in txns},
+            self._pool.retry(self._options.operation_timeout_s),
+        )
 
     def confirm(
         self, topics: Mapping[TxnId, str]
@@ -191,7 +200,8 @@ class TransactionClient:
             {
                 txn: commands.add_partitions_to_txn(txn, [topic])
                 for txn, topic in topics.items()
-            }
+            },
+            self._retry(),
         )
 
     def ask(self, txns: Iterable[TxnId]) -> dict[TxnId, PulsarSparkError | None]:
@@ -202,14 +212,14 @@ class TransactionClient:
         """
         # No request asks this. But adding nothing is refused where they are over.
         return self._outcomes(
-            {txn: commands.add_partitions_to_txn(txn, []) for txn in txns}
+            {txn: commands.add_partitions_to_txn(txn, []) for txn in txns},
+            self._retry(),
         )
 
     def _outcomes(
-        self, requests: Mapping[TxnId, Request[Any]]
+        self, requests: Mapping[TxnId, Request[Any]], retry: Retry
     ) -> dict[TxnId, PulsarSparkError | None]:
         """Send each request, again where that may help; return None for a success."""
-        retry = self._retry()
         outcomes: dict[TxnId, PulsarSparkError | None] = {}
         pending = list(requests)
         while pending:
@@ -312,7 +322,7 @@ class TransactionClient:
         return connection is not None and connection.is_open
 
     def _retry(self) -> Retry:
-        return self._pool.retry(self._options.operation_timeout_s)
+        return self._pool.retry(self._patience_s)
 
 
 def _txn_id(reply: pb.CommandNewTxnResponse, tc_id: int) -> TxnId:

@@ -79,7 +79,7 @@ class BatchCommit:
     def __init__(self, pool: ConnectionPool, timeout_ms: int) -> None:
         self._pool = pool
         self._timeout_ms = timeout_ms
-        self._transactions = TransactionClient(pool)
+        self._transactions = TransactionClient(pool, patience_s=pool.write_patience_s)
 
     def commit(self, parts: Mapping[int, Part]) -> None:
         """Make the rows of all tasks visible.

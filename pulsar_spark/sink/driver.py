@@ -143,6 +143,10 @@ class _Write:
         topic = self._options.topic
         return None if topic is None else self._schemas.get(topic)
 
+    def _require_transactions(self) -> None:
+        pool = self._pool
+        TransactionClient(pool, patience_s=pool.write_patience_s).require()
+
     def _prepare_for_transactions(self, *further: str) -> None:
         known = list(chain.from_iterable(self._targets.values()))
         prepare_for_transactions(
@@ -293,7 +297,7 @@ class BatchWrite(_Write):
         """Check that the write can be done. Errors as for writes of both kinds."""
         super().prepare()
         if self._is_transactional:
-            TransactionClient(self._pool).require()
+            self._require_transactions()
             self._prepare_for_transactions()
 
     def commit(self, results: Sequence[TaskResult]) -> None:
@@ -360,7 +364,7 @@ class StreamWrite(_Write):
         """Check that the write can be done. Errors as for writes of both kinds."""
         super().prepare()
         if self._is_transactional:
-            TransactionClient(self._pool).require()
+            self._require_transactions()
 
     def begin_micro_batch(self) -> None:
         """Carry out what an earlier driver decided, and abort what it did not.
@@ -373,7 +377,7 @@ class StreamWrite(_Write):
         """
         if self._is_transactional and self._progress is None:
             self._prepare_for_transactions(markers_topic(self._log_topic))
-            self._progress = self._protocol().recover()
+            self._progress = self._protocol(self._pool.write_patience_s).recover()
 
     def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
         """Make what was written visible. On the driver.
@@ -399,7 +403,8 @@ class StreamWrite(_Write):
         # Also where every task took its rows for visible, and so wrote none.
         progress.require_same_cut(batch_id, tasks)
         if txns := _transactions(results):
-            self._protocol().commit(batch_id, txns, progress, tasks)
+            protocol = self._protocol(self._pool.write_patience_s)
+            protocol.commit(batch_id, txns, progress, tasks)
 
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
@@ -465,9 +470,12 @@ class StreamWrite(_Write):
         proof = marker(task.query_id, task.batch_id, task.number)
         return markers_topic(self._log_topic), proof
 
-    def _protocol(self) -> CommitProtocol:
+    def _protocol(self, patience_s: float | None = None) -> CommitProtocol:
         return CommitProtocol(
-            self._pool, self._log_topic, self._options.subscription_prefix
+            self._pool,
+            self._log_topic,
+            self._options.subscription_prefix,
+            patience_s=patience_s,
         )
 
     @property

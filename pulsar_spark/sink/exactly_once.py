@@ -79,10 +79,10 @@ logger = logging.getLogger("pulsar_spark.sink")
 
 T = TypeVar("T")
 
-#: How long to go on ending a transaction, in operation timeouts. A broker that comes
-#: back from a crash asks a client of its own what topics knew of transactions. Where
-#: that gets no answer, END_TXN has none for the 30 s of its timeout, and is carried out
-#: by the next attempt.
+#: How long to go on ending a transaction, in operation timeouts, at least. A broker
+#: that comes back from a crash asks a client of its own what topics knew of
+#: transactions. Where that gets no answer, END_TXN has none for the 30 s of its
+#: timeout, and is carried out by the next attempt.
 _ENDING_PATIENCE = 3
 
 
@@ -93,6 +93,8 @@ class CommitProtocol:
         pool: The cluster's connections.
         log_topic: Full name of the topic that holds the log of this stream.
         subscription_prefix: How the names of its subscriptions begin.
+        patience_s: How long to go on without any answer, in seconds; by default
+            ``operation_timeout_s``.
     """
 
     def __init__(
@@ -100,13 +102,19 @@ class CommitProtocol:
         pool: ConnectionPool,
         log_topic: str,
         subscription_prefix: str = "spark-pulsar",
+        *,
+        patience_s: float | None = None,
     ) -> None:
         self._pool = pool
         self._options = pool.options
-        self._log = Journal(pool, log_topic, subscription_prefix)
-        markers = markers_topic(log_topic)
-        self._markers = Journal(pool, markers, subscription_prefix)
-        self._transactions = TransactionClient(pool)
+        self._log, self._markers = (
+            Journal(pool, topic, subscription_prefix, patience_s=patience_s)
+            for topic in (log_topic, markers_topic(log_topic))
+        )
+        self._transactions = TransactionClient(pool, patience_s=patience_s)
+        self._ending_s = max(
+            _ENDING_PATIENCE * self._options.operation_timeout_s, patience_s or 0
+        )
 
     def recover(self) -> CommitProgress:
         """Carry out what was decided, abort what was not.
@@ -234,7 +242,7 @@ class CommitProtocol:
         Raises:
             PulsarSparkError: Whether they are over is not known.
         """
-        retry = self._pool.retry(_ENDING_PATIENCE * self._options.operation_timeout_s)
+        retry = self._pool.retry(self._ending_s)
         over = []
         while txns:
             again: dict[TxnId, PulsarSparkError] = {}

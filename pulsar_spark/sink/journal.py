@@ -70,6 +70,8 @@ class Journal:
             where the broker's policy allows that.
         subscription_prefix: How the subscription's name begins; it may be all that a
             role is allowed.
+        patience_s: How long to go on without any answer, in seconds; by default
+            ``operation_timeout_s``.
     """
 
     def __init__(
@@ -77,12 +79,16 @@ class Journal:
         pool: ConnectionPool,
         topic: str,
         subscription_prefix: str = "spark-pulsar",
+        *,
+        patience_s: float | None = None,
     ) -> None:
         self.topic = topic
         self._prefix = subscription_prefix
         self._subscription = f"{subscription_prefix}{_SUBSCRIPTION}"
         self._pool = pool
         self._options = pool.options
+        usual_s = self._options.operation_timeout_s
+        self._patience_s = usual_s if patience_s is None else patience_s
         self._positions = PositionLookup(pool, subscription_prefix=subscription_prefix)
 
     def append(self, message: bytes) -> None:
@@ -158,10 +164,6 @@ class Journal:
         """
         return self._reading(self._last)
 
-    @property
-    def _patience_s(self) -> float:
-        return self._options.operation_timeout_s
-
     @contextlib.contextmanager
     def _producers(self) -> Iterator[Producers]:
         with Producers(self._pool, ProducerSettings()) as producers:
@@ -211,7 +213,7 @@ class Journal:
         last = self._last(group)
         if last is None:
             return []
-        topic, patience_s = self.topic, self._patience_s
+        topic, silence_s = self.topic, self._options.operation_timeout_s
         consumer = group.members[topic]
         messages: list[Stored] = []
         permits = 0
@@ -226,7 +228,7 @@ class Journal:
                         or not consumer.is_open
                         or consumer.is_too_much
                     ),
-                    patience_s,
+                    silence_s,
                 )
                 deliveries, consumer.deliveries = consumer.deliveries, []
             if consumer.is_too_much:
@@ -236,7 +238,7 @@ class Journal:
                     "`pulsar.client.memoryLimitBytes`."
                 )
             if not some or not consumer.is_open:
-                raise _silent(topic, patience_s)
+                raise _silent(topic, silence_s)
             permits -= len(deliveries)
             messages += [_message(one, topic) for one in deliveries]
         return messages
@@ -303,9 +305,9 @@ def _message(one: Delivery, topic: str) -> Stored:
     return Stored(message_id, bytes(payload), stored.metadata.publish_time)
 
 
-def _silent(topic: str, patience_s: float) -> ReadTimeoutError:
+def _silent(topic: str, silence_s: float) -> ReadTimeoutError:
     return ReadTimeoutError(
-        f"{topic}: the broker did not deliver within {patience_s:g} s what it says is "
+        f"{topic}: the broker did not deliver within {silence_s:g} s what it says is "
         "there.",
         topic_partition=topic,
         retriable=True,

@@ -56,7 +56,7 @@ class TaskTransaction:
             TransactionsOffError: The cluster has no transactions.
             PulsarSparkError: No coordinator begins one.
         """
-        transactions = TransactionClient(pool)
+        transactions = TransactionClient(pool, patience_s=pool.write_patience_s)
         return cls(transactions, transactions.begin(timeout_ms), timeout_ms)
 
     def announce(

@@ -615,7 +615,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         (subscription, "_ACK_TIMEOUT_S", 0.05),
         (subscription, "_FORGET_S", 0.0),
         (producers, "_CLOSE_TIMEOUT_S", 0.05),
-        (producers, "_PATIENCE_S", 0.5),
+        (producers, "WRITE_PATIENCE_S", 0.5),
         (producers, "_TICK_S", 0.02),
     ):
         monkeypatch.setattr(module, name, seconds)

@@ -523,7 +523,7 @@ class TestWrites:
         self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The error names both, in the end."""
-        monkeypatch.setattr(producers_module, "_PATIENCE_S", 0.1)
+        monkeypatch.setattr(producers_module, "WRITE_PATIENCE_S", 0.1)
         scripted.script("SEND", goes_down)
         gone = dead()
         settings = ProducerSettings(send_timeout_s=0.5)

@@ -527,7 +527,7 @@ class TestRefusals:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Tries are spaced out, and end; the last refusal is the error."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.5)
         producers = attach(send_timeout_s=0.0)
         scripted.always("SEND", refuse_entry("PersistenceError"))
         send(producers, b"a")
@@ -662,7 +662,7 @@ class TestReattaching:
         topics: int,
     ) -> None:
         """Each of them carries a little, with receipts for it, until all is there."""
-        monkeypatch.setattr(module, "_PATIENCE_S", PATIENCE_S)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", PATIENCE_S)
         fragile = Fragile(40_000)
         scripted.always("SEND", fragile)
         producers = make(send_timeout_s=PATIENCE_S)
@@ -753,7 +753,7 @@ class TestReattaching:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """It is given up in the end, with what the last try met."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.2)
         producers = attach(send_timeout_s=0.1)
         scripted.stop_listening()
         scripted.cut()
@@ -801,7 +801,7 @@ class TestReattaching:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """What another topic partition meets gives it no more time."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.2)
         producers = make(send_timeout_s=0.1)
         producers.open([TOPIC, OTHER])
 
@@ -839,7 +839,7 @@ class TestReattaching:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """One that waits for nothing fails at nothing, however often it moves."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.0)
         producers = attach(send_timeout_s=0.0)
         for number in range(10):
             scripted.close_producers()
@@ -895,7 +895,7 @@ class TestReattaching:
         """It attaches again with pauses, and is given up in the end."""
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(producer_state, "time", clock)
-        monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
+        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 1.0)
         producers = make(narrow(1), send_timeout_s=0.0)
         producers.open([TOPIC, OTHER])
 

@@ -31,9 +31,10 @@ from pulsar_spark.sink.driver import (
 )
 from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.sink.task import WriteSummary
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.sink.write import Task
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker, Session, refuse
 from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
@@ -424,3 +425,75 @@ def test_what_cannot_be_taken_back(
     stream_write(scripted).abort([], 7)
     assert "micro-batch 7 has written cannot be taken back" in caplog.text
     assert "The token has expired." in caplog.text
+
+
+# -- a broker that is gone -------------------------------------------------------------
+
+#: A cluster notices after 30 s that a broker is gone, by its usual settings, and has to
+#: load what that one served.
+AWAY_S = 45.0
+
+
+class Away:
+    """Lets nobody serve some topics, again and again, for a while each time."""
+
+    def __init__(self, broker: ScriptedBroker, request: str, clock: Clock) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self.refusals = 0
+        broker.always(request, self._answer)
+
+    def begin(self) -> None:
+        """They are away from now on."""
+        self._until = self._clock.now + AWAY_S
+
+    def _answer(
+        self, broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+    ) -> None:
+        is_about_rows = command.lookupTopic.topic == TOPIC or (
+            command.producer.topic == TOPIC
+        )
+        if is_about_rows or self._clock.now >= self._until:
+            broker.answer(session, command)
+        else:
+            self.refusals += 1
+            refuse("ServiceNotReady")(broker, session, command)
+
+
+@pytest.mark.parametrize(
+    "request_name",
+    [
+        "LOOKUP",
+        "TC_CLIENT_CONNECT_REQUEST",
+        "NEW_TXN",
+        "ADD_PARTITION_TO_TXN",
+        "END_TXN",
+        "SUBSCRIBE",
+        "PRODUCER",
+    ],
+)
+@pytest.mark.parametrize("make", [batch_write, stream_write])
+def test_coordinator_and_log_are_away(
+    scripted: ScriptedBroker, clock: Clock, make: Any, request_name: str
+) -> None:
+    """As long as a cluster may need: driver and tasks wait, as they do for the rows."""
+    away = Away(scripted, request_name, clock)
+    write = make(scripted)
+    away.begin()
+    write.prepare()
+    if isinstance(write, StreamWrite):
+        away.begin()
+        write.begin_micro_batch()
+    away.begin()
+    results = [run(write, task(0), b"a")]
+    driver = make(scripted)
+    driver.prepare()
+    away.begin()
+    if isinstance(driver, StreamWrite):
+        driver.commit(results, 1, 0)
+    else:
+        driver.commit(results)
+    has_no_log = make is batch_write and request_name in ("SUBSCRIBE", "PRODUCER")
+    assert away.refusals > 1 or has_no_log
+    assert [one for one in visible(scripted) if one.endswith(b"a")]
+    assert scripted.ended[-1] == (results[0].txn, TxnAction.COMMIT)

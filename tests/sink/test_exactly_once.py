@@ -148,6 +148,8 @@ class Transaction:
 class World:
     """A broker. It stands for the pool of connections, too."""
 
+    write_patience_s = 0.0
+
     def __init__(self) -> None:
         self.options = ClientOptions(
             ServiceUrl("pulsar", ("broker:6650",)),
@@ -240,7 +242,14 @@ def over(code: str) -> BrokerError:
 class ModelJournal:
     """Journal's part in the model."""
 
-    def __init__(self, pool: World, topic: str, prefix: str = "") -> None:
+    def __init__(
+        self,
+        pool: World,
+        topic: str,
+        prefix: str = "",
+        *,
+        patience_s: float | None = None,
+    ) -> None:
         self._world = pool
         self.topic = topic
 
@@ -290,7 +299,7 @@ class ModelJournal:
 class ModelTransactions:
     """TransactionClient's part in the model."""
 
-    def __init__(self, pool: World) -> None:
+    def __init__(self, pool: World, *, patience_s: float | None = None) -> None:
         self._world = pool
 
     def require(self) -> None:
