@@ -25,6 +25,15 @@ def load_pairs(text: str) -> Any:
     return json.loads(text, object_pairs_hook=Pairs)
 
 
+def load_object(text: str) -> Pairs | None:
+    """Read a JSON object, as ``load_pairs`` does; return None where it is none."""
+    try:
+        found = load_pairs(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, Pairs) else None
+
+
 def is_unicode(text: str) -> bool:
     """Return whether the text has no lone surrogates, which JSON can smuggle in."""
     try:

@@ -285,16 +285,12 @@ class Admin:
         deadline = time.monotonic() + limit_s
         try:
             try:
-                with self._opener(url).open(request, timeout=limit_s) as reply:
-                    return reply.status, read_body(reply, _MOST_BYTES + 1, deadline), ""
+                reply = self._opener(url).open(request, timeout=limit_s)
             except urllib.error.HTTPError as error:
-                location = error.headers.get("Location", "")
-                with error:
-                    return (
-                        error.code,
-                        read_body(error, _MOST_BYTES + 1, deadline),
-                        location,
-                    )
+                reply = error  # which is a reply, too
+            with reply:
+                body = read_body(reply, _MOST_BYTES + 1, deadline)
+                return reply.status, body, reply.headers.get("Location", "")
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(url, error) from None
 

@@ -20,7 +20,7 @@ from pulsar_spark.options.secret import Secret
 from spark_topics.options.given import Given
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
 from spark_topics.options.values import nearest, plain_text
-from spark_topics.text import Pairs, load_pairs
+from spark_topics.text import load_object
 
 # -- what proves who connects ----------------------------------------------------------
 
@@ -366,13 +366,8 @@ class _Params:
         return max(duration_s + int(match[5] or 0), 0.001)
 
     def _json(self) -> list[tuple[str, str]]:
-        try:
-            pairs = load_pairs(self.text)
-        except (ValueError, RecursionError):
-            pairs = None
-        if not isinstance(pairs, Pairs) or not all(
-            isinstance(value, str) for _, value in pairs
-        ):
+        pairs = load_object(self.text)
+        if pairs is None or not all(isinstance(value, str) for _, value in pairs):
             raise OptionError(f"{self.option} must be a JSON object of strings.")
         return pairs
 

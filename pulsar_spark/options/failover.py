@@ -10,7 +10,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
 from spark_topics.options.given import Given
 from spark_topics.options.values import DAY_S, MILLI, nearest, seconds
-from spark_topics.text import Pairs, load_pairs
+from spark_topics.text import Pairs, load_object
 
 NAME = "pulsar.client.serviceUrlProvider"
 
@@ -59,11 +59,8 @@ def parse_failover(text: str, option: str) -> Failover:
     Raises:
         OptionError: With every problem found.
     """
-    try:
-        pairs = load_pairs(text)
-    except (ValueError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, Pairs):
+    pairs = load_object(text)
+    if pairs is None:
         raise OptionError(
             f"{option} must be a JSON object such as {_FORM}.{_why(text)}"
         )

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from spark_topics.errors import OptionError
 from spark_topics.options.spec import Parse
-from spark_topics.text import Pairs, is_unicode, load_pairs
+from spark_topics.text import is_unicode, load_object
 
 _T = TypeVar("_T")
 
@@ -176,12 +176,9 @@ def properties(text: str, option: str) -> tuple[tuple[str, str], ...]:
 
     The text is never repeated in an error.
     """
-    try:
-        pairs = load_pairs(text)
-    except (ValueError, RecursionError):
-        pairs = None
+    pairs = load_object(text)
     if not (
-        isinstance(pairs, Pairs)
+        pairs is not None
         and all(isinstance(value, str) for _, value in pairs)
         and is_unicode("".join(name + value for name, value in pairs))
     ):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_topics.errors import OptionError
-from spark_topics.text import Pairs, load_pairs, shorten
+from spark_topics.text import Pairs, load_object, shorten
 from tubemq_spark.wire.metadata import Partition
 
 #: Bytes of an index entry.
@@ -66,11 +66,8 @@ def offsets_of(default: Start) -> Any:
         word = text.strip().lower()
         if word in ("earliest", "latest"):
             return Offsets(Start(word))
-        try:
-            tree = load_pairs(text)
-        except (ValueError, RecursionError):
-            tree = None
-        if not isinstance(tree, Pairs):
+        tree = load_object(text)
+        if tree is None:
             raise OptionError(
                 f"{name} must be earliest, latest, or JSON such as "
                 '{"demo":{"1:0":56}}, not ' + repr(text[:100]) + "."
