@@ -535,17 +535,18 @@ class Connection:
         with self._lock:
             if not self._is_idle:
                 self._used_at = now
-            is_over = 0 < self._max_idle_s <= now - self._used_at
-        if is_over:
-            self._fail(
-                TransportError(
-                    f"The connection to the broker {self.broker} was closed by this "
-                    f"side after {self._max_idle_s:g} s without use "
-                    "(`pulsar.client.connectionMaxIdleSeconds`).",
-                    broker=self.broker,
-                )
+            if not 0 < self._max_idle_s <= now - self._used_at:
+                return False
+            # In one step with the look at it: nobody begins to use it in between.
+            self._error = self._error or TransportError(
+                f"The connection to the broker {self.broker} was closed by this side"
+                f" after {self._max_idle_s:g} s without use"
+                " (`pulsar.client.connectionMaxIdleSeconds`).",
+                broker=self.broker,
             )
-        return is_over
+        logger.debug("%r: %s", self, self._error)
+        self._transport.shutdown()
+        return True
 
     def _flush(self) -> None:
         data = self._protocol.data_to_send()

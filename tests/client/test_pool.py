@@ -562,6 +562,28 @@ class TestIdleConnections:
             assert connection._rests(clock.now)
             assert not connection.wanted()
 
+    def test_somebody_wants_it_as_it_ends(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They have it, and it stays; or it ends, and they are told."""
+        answers: list[bool] = []
+        asking: list[threading.Thread] = []
+
+        def while_it_ends(*given: Any, **further: Any) -> TransportError:
+            thread = threading.Thread(target=lambda: answers.append(one.wanted()))
+            thread.start()
+            thread.join(0.1)  # it has to wait, if all is well
+            asking.append(thread)
+            return TransportError(*given, **further)
+
+        options = client_options(scripted.address, connection_max_idle_s=60)
+        with ConnectionPool(options) as pool:
+            one = pool.get(BrokerAddress(scripted.address))
+            monkeypatch.setattr(connection_module, "TransportError", while_it_ends)
+            assert one._rests(time.monotonic() + 60)
+            join(asking[0], "an answer")
+            assert answers == [False]
+
     @pytest.mark.parametrize("never", [0, -1])
     def test_never(self, scripted: ScriptedBroker, never: float) -> None:
         """0 and -1 keep connections for ever."""
