@@ -296,10 +296,12 @@ LAYERS = {
     "client.authentication.claims": Layer(("errors",), (), _NETWORK + _CLOCK),
     "client.bodies": Layer((), (), _NETWORK),
     # The other ends of a network beside the transport's: HTTP.
+    "client.http_proxies": Layer(("errors", "client.resolving")),
     "client.admin": Layer(
         (
             "errors",
             "client.bodies",
+            "client.http_proxies",
             "topics",
             "options",
             "client.authentication",
@@ -312,6 +314,7 @@ LAYERS = {
         (
             "errors",
             "client.bodies",
+            "client.http_proxies",
             "options.authentication",
             "client.authentication",
             "client.resolving",

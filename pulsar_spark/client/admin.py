@@ -25,6 +25,11 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 from pulsar_spark.client.authentication import credential_provider
 from pulsar_spark.client.bodies import read_body
 from pulsar_spark.client.credentials import obtain, without_secret
+from pulsar_spark.client.http_proxies import (
+    proxy_handler,
+    proxy_refusal,
+    why_unreached,
+)
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -38,7 +43,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.topics import TopicName
-from spark_topics.client.resolving import is_here
 from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
@@ -253,6 +257,10 @@ class Admin:
         first, shown = url, self._credential()
         for _ in range(_MOST_REDIRECTS + 1):
             status, body, location = self._ask(method, url, shown)
+            refusal = proxy_refusal(url, status)
+            if refusal is not None:
+                why, may_pass = refusal
+                raise TransportError(f"{_of_admin(url)} {why}.", retriable=may_pass)
             if status not in _REDIRECTS:
                 return _answer(method, first, status, body, shown)
             url = self._next(url, location)
@@ -312,13 +320,9 @@ class Admin:
         return headers
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        # No proxy that the environment names reaches this machine.
-        proxies: dict[str, str] | None = None
-        if is_here(urlsplit(url).hostname or ""):
-            proxies = {}
         opener = urllib.request.OpenerDirector()  # that knows no other schemes
         handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.ProxyHandler(proxies),
+            proxy_handler(url),
             urllib.request.HTTPHandler(),
             urllib.request.HTTPErrorProcessor(),
             urllib.request.HTTPDefaultErrorHandler(),
@@ -332,7 +336,7 @@ class Admin:
 
     def _unreachable(self, url: str, error: Exception) -> PulsarSparkError:
         cause = getattr(error, "reason", error)
-        where = f"The admin REST at {_shown(url)}"
+        where = _of_admin(url)
         if isinstance(cause, ssl.SSLCertVerificationError):
             why = foreign_text(cause.verify_message)
             return TlsError(f"{where} shows a certificate that is not trusted: {why}.")
@@ -341,7 +345,9 @@ class Admin:
         if isinstance(cause, TimeoutError):
             why = f"does not answer within {self._options.operation_timeout_s:g} s"
         elif isinstance(cause, OSError):
-            why = f"cannot be reached ({cause.strerror or type(cause).__name__})"
+            why, may_pass = why_unreached(url, cause)
+            if not may_pass:
+                return TransportError(f"{where} {why}.", retriable=False)
         else:
             why = f"gives no answer that can be read ({type(cause).__name__})"
         return TransportError(
@@ -404,6 +410,10 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 def _path(topic: TopicName) -> str:
     name = quote(topic.local_name, safe="")
     return f"persistent/{topic.namespace_name}/{name}"
+
+
+def _of_admin(url: str) -> str:
+    return f"The admin REST at {_shown(url)}"
 
 
 def _shown(url: str) -> str:

@@ -23,6 +23,11 @@ from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from pulsar_spark.client.bodies import read_body
+from pulsar_spark.client.http_proxies import (
+    proxy_handler,
+    proxy_refusal,
+    why_unreached,
+)
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
 from spark_topics.client.resolving import connect_to, is_here
@@ -147,7 +152,7 @@ class TokenServer:
             with error:
                 self._refused(url, error, deadline, hidden)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            _fail(url, *_reason(error))
+            _fail(url, *_reason(url, error))
         return _json_object(url, body)
 
     def _refused(
@@ -158,6 +163,9 @@ class TokenServer:
         hidden: Iterable[str],
     ) -> NoReturn:
         """Raise what an answer other than 200 means."""
+        refusal = proxy_refusal(url, error.code)
+        if refusal is not None:
+            _fail(url, *refusal)
         if error.code in (301, 302, 303, 307, 308):
             _fail(
                 url,
@@ -285,13 +293,9 @@ def _supported(metadata: dict[str, Any]) -> list[Any]:
 def _opener(
     url: str, trust_path: str, read_timeout_s: float
 ) -> urllib.request.OpenerDirector:
-    # No proxy that the environment names reaches this machine.
-    proxies: dict[str, str] | None = (
-        {} if is_here(urlsplit(url).hostname or "") else None
-    )
     opener = urllib.request.OpenerDirector()  # not one that knows other schemes, too
     for handler in (
-        urllib.request.ProxyHandler(proxies),
+        proxy_handler(url),
         _NoRedirects(),
         _Handler(_context(trust_path), read_timeout_s),
         urllib.request.HTTPErrorProcessor(),
@@ -325,7 +329,7 @@ def _json_object(url: str, body: bytes) -> dict[str, Any]:
     return found
 
 
-def _reason(error: Exception) -> tuple[str, bool]:
+def _reason(url: str, error: Exception) -> tuple[str, bool]:
     """Return why there is no answer, and whether that may pass."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -337,7 +341,7 @@ def _reason(error: Exception) -> tuple[str, bool]:
     if isinstance(cause, TimeoutError):
         return "did not answer in time", True
     if isinstance(cause, OSError):
-        return f"cannot be reached ({cause.strerror or type(cause).__name__})", True
+        return why_unreached(url, cause)
     return f"gave no answer that can be read ({type(error).__name__})", True
 
 
