@@ -173,7 +173,9 @@ class Soak:
         self._stream.await_done("rest")
         links = self._site.cluster.links
         await_true(
-            lambda: not any(link.live for link in links), "the end of connections", 300
+            lambda: not any(link.live for link in links),
+            "the end of connections through links",
+            300,
         )
 
     def _holds(self) -> dict[str, float]:
