@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow.values import ValueSettings, kinds
 from pulsar_spark.arrow.values.key_value import split_inline
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from tests.support.protobuf_schemas import Field, field, message, proto_file
+from tests.support.protobuf_schemas import info as protobuf_info
 
 
 def part(type_: str, tree: Any = None, **properties: str) -> tuple[str, bytes, str]:
@@ -315,3 +317,33 @@ def _split(payload: bytes | None) -> tuple[bytes | None, bytes | None] | None:
         parts.append(None if size < 0 else payload[:size])
         payload = payload[max(size, 0) :]
     return None if payload else (parts[0], parts[1])
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_messages_of_defaults_are_no_tombstones(encoding: str) -> None:
+    """Protobuf and records without bytes: no bytes are a record, null is NULL."""
+    order = message(field("id", 1, Field.TYPE_INT64), field("s", 2, Field.TYPE_STRING))
+    native = protobuf_info(proto_file(order))
+    nothing = {"type": "record", "name": "N", "fields": []}
+    for value, expected in (
+        (("PROTOBUF_NATIVE", native.data, "{}"), {"id": 0, "s": ""}),
+        (part("AVRO", nothing), {}),
+    ):
+        schema = key_value(value, value, encoding)
+        if encoding == "INLINE":
+            sizes = ((0, 0), (0, -1), (-1, 0))
+            payloads = [struct.pack(">ii", *pair) for pair in sizes]
+            rows, bad, _ = decode(schema, payloads)
+        else:
+            rows, bad, _ = decode(schema, [b"", None, b""], [b"", b"", None])
+        assert not bad
+        assert pairs(rows) == [(expected, expected), (expected, None), (None, expected)]
+
+
+def test_empty_records_of_other_kinds_are_null() -> None:
+    """No bytes are no record where each record has some."""
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    for type_ in ("AVRO", "JSON"):
+        schema = key_value(part("STRING"), part(type_, record))
+        rows, bad, _ = decode(schema, [struct.pack(">ii", 0, 0)])
+        assert (pairs(rows), bad) == ([("", None)], [])

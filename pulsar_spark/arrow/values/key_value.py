@@ -7,7 +7,9 @@ is INLINE, a payload holds both, with sizes in big-endian order, of which -1 is 
     size(4) key  size(4) value
 
 Where it is SEPARATED, keys are those of the messages, also where the value is null. An
-empty part is empty for texts and bytes, and NULL for all other types.
+empty part is empty for texts and bytes. Where the writer's schema encodes a record in
+no bytes, as protobuf does with a message of defaults, an empty part is that record. For
+all other types an empty part is NULL.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ class KeyValue:
         if not all(one.nullable for one in fields):
             raise InvalidSchemaError("a record's fields may be null")
         made = self._part_decoder(writer, reader, pa.schema(fields), settings)
-        return _Part(field.name, field.type, made, is_record)
+        return _Part(field.name, field.type, made, is_record, _may_be_empty(writer))
 
 
 @contextlib.contextmanager
@@ -130,20 +132,31 @@ def _is_record(info: SchemaInfo) -> bool:
     return info.type == SchemaType.PROTOBUF_NATIVE
 
 
+def _may_be_empty(info: SchemaInfo) -> bool:
+    """Return whether a schema encodes some record in no bytes at all."""
+    if info.type == SchemaType.AVRO:
+        schema = parse_avro(info.data)
+        takes_bytes = any(field.type.kind is not Kind.NULL for field in schema.fields)
+        return schema.kind is Kind.RECORD and not takes_bytes
+    return info.type == SchemaType.PROTOBUF_NATIVE
+
+
 class _Part(NamedTuple):
     """How a key, or a value, becomes a column.
 
     Attributes:
         name: Of the column.
         type: Its type.
-        decoder: Makes it, or the fields of the struct that it is.
-        is_record: Whether it is a struct.
+        decoder: Makes the column, or the fields of a STRUCT column.
+        is_record: Whether the column is a STRUCT.
+        reads_empty: Whether a record may have been written in no bytes.
     """
 
     name: str
     type: pa.DataType
     decoder: VersionDecoder
     is_record: bool
+    reads_empty: bool
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Return the column, as the only one."""
@@ -151,8 +164,9 @@ class _Part(NamedTuple):
         reason = f"in its {self.name}, {decoded.reason}" if decoded.bad else ""
         columns = decoded.columns
         if self.is_record:
-            present = pc.greater(pc.binary_length(values), 0).fill_null(False)
-            columns = [_struct(self.type, columns, present)]
+            least = 0 if self.reads_empty else 1
+            present = pc.greater_equal(pc.binary_length(values), least)
+            columns = [_struct(self.type, columns, present.fill_null(False))]
         return Decoded(columns, decoded.bad, reason)
 
 
