@@ -386,24 +386,42 @@ class MessageTooLargeError(PulsarSparkError, ValueError):
     Attributes:
         size_bytes: What it takes, metadata included, compressed if it would be.
         limit_bytes: What an entry may take.
+        chunk_bytes: Most bytes of a chunk, where rows are cut into chunks; else 0.
         topic_partition: Full name of the topic partition, "" where not known yet.
     """
 
     condition = "PULSAR_MESSAGE_TOO_LARGE"
 
     def __init__(
-        self, *, size_bytes: int, limit_bytes: int, topic_partition: str = ""
+        self,
+        *,
+        size_bytes: int,
+        limit_bytes: int,
+        chunk_bytes: int = 0,
+        topic_partition: str = "",
     ) -> None:
         where = f" for {topic_partition}" if topic_partition else ""
+        reason = (
+            f"an entry can hold no more than {limit_bytes}: the broker's "
+            "maxMessageSize less some room for what is stored with it"
+        )
+        cure = (
+            "Set `pulsar.producer.chunkingEnabled` to true, compress, or raise "
+            "maxMessageSize on brokers and bookies"
+        )
+        if 0 < chunk_bytes < limit_bytes:
+            reason = (
+                f"a chunk of {chunk_bytes} has no room beside the metadata that each "
+                "chunk carries"
+            )
+            cure = "Raise `pulsar.producer.chunkMaxMessageSize`"
         super().__init__(
-            f"A row{where} takes {size_bytes} bytes, but an entry can hold no more "
-            f"than {limit_bytes}: the broker's maxMessageSize less some room for what "
-            "is stored with it. Nothing behind that row was sent. Set "
-            "`pulsar.producer.chunkingEnabled` to true, compress, or raise "
-            "maxMessageSize on brokers and bookies."
+            f"A row{where} takes {size_bytes} bytes, but {reason}. Nothing behind "
+            f"that row was sent. {cure}."
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+        self.chunk_bytes = chunk_bytes
         self.topic_partition = topic_partition
 
 

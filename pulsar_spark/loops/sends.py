@@ -374,6 +374,8 @@ class Packer:
         body = payload
         if self._codec:
             body = self._compress(payload)
+        if rows == 1 and len(body) > self._max_alone_bytes:
+            return None
         if self._encrypt is not None:
             self._encryption, body = self._encrypt(body)
         self._make_room(self._head_bytes + len(self._encryption))

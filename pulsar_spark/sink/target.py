@@ -107,6 +107,8 @@ class Target:
                     (batch_id, producer.last_sequence_id // _ROWS_OF_A_BATCH),
                 )
         max_bytes = self._encoder.max_entry_bytes
+        # A batch is no larger than a chunk: a topic's own limit holds for both.
+        chunk_bytes = self._encoder.chunk_bytes or max_bytes
         encryption = self._encoder.encryption
         self._packer = Packer(
             producer_id=producer.producer_id,
@@ -119,8 +121,9 @@ class Target:
             max_bytes=min(
                 options.batching_max_bytes,
                 max(0, max_bytes - self._encoder.overhead_bytes) // 3,
+                chunk_bytes,
             ),
-            max_alone_bytes=self._encoder.chunk_bytes or max_bytes,
+            max_alone_bytes=chunk_bytes,
             txn=txn,
             codec=codec,
             compress=partial(compress, codec),

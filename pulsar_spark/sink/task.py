@@ -447,6 +447,7 @@ class TaskWriter:
             raise MessageTooLargeError(
                 size_bytes=error.size_bytes,
                 limit_bytes=error.limit_bytes,
+                chunk_bytes=error.chunk_bytes,
                 topic_partition=target.producer.topic,
             ) from None
 

@@ -132,6 +132,7 @@ class EntryEncoder:
             raise MessageTooLargeError(
                 size_bytes=overhead_bytes + len(body),
                 limit_bytes=self.max_entry_bytes,
+                chunk_bytes=self.chunk_bytes,
             )
         yield from self._chunks(metadata, body, piece_bytes)
 

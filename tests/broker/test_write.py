@@ -640,12 +640,15 @@ def test_chunks(service_url: str, topic: str) -> None:
     assert rows[1].message_id[1] == rows[0].message_id[1] + 3  # the last chunk's
 
 
-def test_small_chunks(service_url: str, topic: str, admin: Admin) -> None:
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_small_chunks(
+    service_url: str, topic: str, admin: Admin, batching: str
+) -> None:
     """As small as was asked for; compressed before they are cut."""
     options = {
         "p_chunkingEnabled": "true",
         "p_chunkMaxMessageSize": "1000",
-        "p_batchingEnabled": "false",
+        "p_batchingEnabled": batching,
         "p_compressionType": "ZSTD",
         "topicAutoCreation": "true",
     }

@@ -378,7 +378,7 @@ def test_down_for_longer_than_transactions_live(
     "options",
     [
         *({"compressionType": c} for c in ("LZ4", "ZLIB", "ZSTD", "SNAPPY")),
-        {"chunkingEnabled": "true", "chunkMaxMessageSize": "1"},
+        {"chunkingEnabled": "true", "chunkMaxMessageSize": "500"},
     ],
     ids=lambda options: "-".join(options.values()),
 )

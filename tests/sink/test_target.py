@@ -217,18 +217,26 @@ def test_a_row_in_chunks() -> None:
     assert {one.ids for one in found} == {(0, 0)}
 
 
-def test_chunks_of_a_size() -> None:
-    """As the option says, where the broker takes more."""
-    one = target(
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_chunks_of_a_size(batching: str) -> None:
+    """No entry is larger than the option says, also where the broker takes more."""
+    row_target = target(
         **{
             P + "chunkingEnabled": "true",
-            P + "batchingEnabled": "false",
+            P + "batchingEnabled": batching,
             P + "chunkMaxMessageSize": "1000",
         }
     )
-    found = entries(one, encoded([b"x" * 5000]))
-    assert len(found) > 5
-    assert max(len(one.payload) for one in found) <= 1000
+    values = [b"a" * 300, b"b" * 300, b"c" * 300, b"d" * 300, b"x" * 5000, b"e"]
+    chunks = entries(row_target, encoded(values))
+    assert max(len(chunk.payload) for chunk in chunks) <= 1000
+    assert sum(chunk.rows for chunk in chunks) == len(values)
+    parts = [chunk.payload for chunk in chunks if chunk.metadata.num_chunks_from_msg]
+    assert len(parts) >= 5
+    assert b"".join(parts) == b"x" * 5000
+    assert {chunk.ids for chunk in chunks if chunk.metadata.num_chunks_from_msg} == {
+        (4, 4)
+    }
 
 
 def test_a_row_that_no_entry_can_hold() -> None:

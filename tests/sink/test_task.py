@@ -99,7 +99,7 @@ def write_marked(options: WriteOptions, message: bytes) -> None:
     [
         *((P + "compressionType", codec) for codec in ("LZ4", "ZLIB", "ZSTD")),
         (P + "compressionType", "SNAPPY"),
-        (P + "chunkMaxMessageSize", "1"),
+        (P + "chunkMaxMessageSize", "250"),
         (P + "batchingEnabled", "false"),
     ],
     ids="=".join,
@@ -117,6 +117,13 @@ def test_a_proof_is_written_plainly(
     assert entry.metadata.compression == pb.CompressionType.NONE
     assert not entry.metadata.HasField("num_chunks_from_msg")
     assert entry.metadata.HasField("txnid_least_bits")
+
+
+def test_chunks_without_room_are_named(scripted: ScriptedBroker) -> None:
+    """The option that is too small is the one to change."""
+    small = {P + "chunkingEnabled": "true", P + "chunkMaxMessageSize": "1"}
+    with pytest.raises(MessageTooLargeError, match=r"Raise `pulsar.producer.chunkMax"):
+        write(options_of(scripted, **small), [pa.record_batch({"value": [b"x" * 9]})])
 
 
 @pytest.mark.parametrize("mode", ["Exclusive", "ExclusiveWithFencing"])

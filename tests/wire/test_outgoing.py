@@ -56,7 +56,7 @@ def batch(
         max_entry_bytes=one.max_entry_bytes,
         max_rows=len(members),
         max_bytes=100 * MIB,
-        max_alone_bytes=0,
+        max_alone_bytes=one.max_entry_bytes,
         txn=one.txn,
         codec=one.compression,
         compress=partial(compress, one.compression),
