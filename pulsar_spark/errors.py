@@ -17,6 +17,7 @@
     │   ├── AuthError          [PULSAR_AUTH]
     │   ├── TopicMigratedError [PULSAR_TOPIC_MIGRATED]   to another cluster
     │   └── TransactionLostError [PULSAR_TRANSACTION_LOST] over before its commit
+    ├── ScalableTopicError     [PULSAR_SCALABLE_TOPIC]   migrated within Pulsar 5
     ├── TransactionsOffError   [PULSAR_TRANSACTIONS_OFF] the cluster has none
     ├── CommitInDoubtError     [PULSAR_COMMIT_IN_DOUBT]  what of a write is visible
     ├── MessageTooLargeError   [PULSAR_MESSAGE_TOO_LARGE] a row no entry can hold
@@ -308,6 +309,33 @@ class TopicMigratedError(BrokerError):
         super().__init__(message, code="TopicMigrated", broker=broker)
         self.service_url = service_url
         self.service_url_tls = service_url_tls
+
+
+class ScalableTopicError(PulsarSparkError):
+    """The topic was made a scalable topic of Pulsar 5.
+
+    Its old name keeps the rows from before the migration and gets no further rows.
+    Reading or writing the scalable topic is not supported yet.
+
+    Cure: Read and write the new name in the message with a client that knows scalable
+    topics.
+
+    Attributes:
+        topic: The old name.
+        scalable_topic: The new name, ``topic://tenant/namespace/name``.
+    """
+
+    condition = "PULSAR_SCALABLE_TOPIC"
+
+    def __init__(self, topic: str, scalable_topic: str) -> None:
+        super().__init__(
+            f"{topic} was migrated to the scalable topic {scalable_topic} of Pulsar 5. "
+            "The old name keeps the rows from before the migration and gets no further "
+            "rows. This connector does not read or write scalable topics yet: use a "
+            f"client that does, on {scalable_topic}."
+        )
+        self.topic = topic
+        self.scalable_topic = scalable_topic
 
 
 class TransactionsOffError(PulsarSparkError):

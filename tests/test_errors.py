@@ -31,6 +31,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     QueryConflictError,
     ReadTimeoutError,
+    ScalableTopicError,
     SchemaError,
     SendTimeoutError,
     TlsError,
@@ -58,6 +59,7 @@ EXAMPLES: list[PulsarSparkError] = [
     BrokerError("No.", code="ServiceNotReady", server_message="later", broker="h:1"),
     TopicNotFoundError("Absent.", code="TopicNotFound", broker="h:1"),
     AuthError("Refused.", code="AuthenticationError"),
+    ScalableTopicError("persistent://a/b/c", "topic://a/b/c"),
     TransactionsOffError("None."),
     ReadTimeoutError("Silence.", topic_partition="t"),
     TopicMigratedError(

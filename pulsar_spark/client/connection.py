@@ -189,6 +189,8 @@ class Connection:
     Attributes:
         broker: The same.
         max_message_size_bytes: The broker's limit for an entry.
+        supports_scalable_topics: Whether the broker knows the scalable topics of
+            Pulsar 5.
         server_version: What the broker says that it is.
     """
 
@@ -206,6 +208,7 @@ class Connection:
     ) -> None:
         self.broker = broker
         self.max_message_size_bytes = 0
+        self.supports_scalable_topics = False
         self.server_version = ""
         self._transport = transport
         self._protocol = protocol
@@ -255,6 +258,7 @@ class Connection:
                 broker=self.broker,
             ) from error
         self.max_message_size_bytes = answer.max_message_size_bytes
+        self.supports_scalable_topics = answer.supports_scalable_topics
         self.server_version = foreign_text(answer.server_version)
 
     def __enter__(self) -> Connection:

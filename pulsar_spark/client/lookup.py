@@ -7,6 +7,7 @@ that a thousand partitions cost a few round trips.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
     PulsarSparkError,
+    ScalableTopicError,
     TlsError,
     TopicNotFoundError,
     foreign_text,
@@ -106,7 +108,35 @@ class TopicLookup:
                 for topic in topics
             }
         )
-        return {topic: _partition_count(topic, a) for topic, a in answers.items()}
+        counts = {topic: _partition_count(topic, a) for topic, a in answers.items()}
+        existing = [topic for topic, count in counts.items() if isinstance(count, int)]
+        return {**counts, **self._migrated(existing)}
+
+    def _migrated(self, topics: Iterable[str]) -> dict[str, PulsarSparkError]:
+        """Return an error for each topic that was made a scalable one.
+
+        Such a topic keeps its partitions, terminated, while new rows go to segments
+        (Pulsar 5, PIP-475): its old name would go quiet. 5.0.0-M1 answers lookups of
+        the old name as before, so only the layout tells.
+        """
+        service = self._service()
+        if not isinstance(service, Connection) or not service.supports_scalable_topics:
+            return {}
+        requests = {topic: commands.scalable_topic_lookup(topic) for topic in topics}
+        errors: dict[str, PulsarSparkError] = {}
+        for topic, answer in self._ask(
+            dict.fromkeys(requests, service), requests
+        ).items():
+            if isinstance(answer, pb.CommandScalableTopicUpdate):
+                with contextlib.suppress(PulsarSparkError):
+                    service.send(commands.scalable_topic_close(answer.session_id))
+                if any(not one.legacy_topic_name for one in answer.dag.segments):
+                    errors[topic] = ScalableTopicError(
+                        topic, foreign_text(answer.resolved_topic_name)
+                    )
+            elif not isinstance(answer, BrokerError) or answer.retriable:
+                errors[topic] = answer
+        return errors
 
     def topics_of_namespace(self, namespace: str, pattern: str = "") -> list[str]:
         """Return the topics in ``tenant/namespace`` by full name, each partition apart.

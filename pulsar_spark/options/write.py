@@ -239,8 +239,8 @@ class WriteOptions:
         "-1",
         _chunk_size,
         Scope.WRITE,
-        "Most bytes of a chunk, and of a batch where rows may be sent in chunks; -1 for "
-        "as many as the broker accepts.",
+        "Most bytes of a chunk, and of a batch where rows may be sent in chunks; -1 "
+        "for as many as the broker accepts.",
     )
     send_timeout_s: float = option(
         "pulsar.producer.sendTimeoutMs",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.message_id import MessageId
@@ -240,8 +240,19 @@ class Request(Generic[ReplyT]):
         """
         command = pb.BaseCommand()
         command.CopyFrom(self.command)
-        getattr(command, _BODY_FIELDS[command.type]).request_id = request_id
+        body = getattr(command, _BODY_FIELDS[command.type])
+        setattr(body, number_field(body), request_id)
         return _encode(command)
+
+
+def number_field(body: Any) -> str:
+    """Return the name of the field by which a request and its reply find each other.
+
+    Args:
+        body: Of the command of either.
+    """
+    is_session = "session_id" in body.DESCRIPTOR.fields_by_name
+    return "session_id" if is_session else "request_id"
 
 
 # -- connection ------------------------------------------------------------------------
@@ -345,6 +356,37 @@ def partitioned_metadata(
             type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body
         ),
         pb.CommandPartitionedTopicMetadataResponse,
+    )
+
+
+def scalable_topic_lookup(topic: str) -> Request[pb.CommandScalableTopicUpdate]:
+    """Build SCALABLE_TOPIC_LOOKUP: which segments does a topic have (Pulsar 5)?
+
+    The broker goes on to tell of changes until ``scalable_topic_close``.
+
+    Args:
+        topic: Full name, without the suffix of a partition.
+    """
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.SCALABLE_TOPIC_LOOKUP,
+            scalable_topic_lookup=pb.CommandScalableTopicLookup(topic=topic),
+        ),
+        pb.CommandScalableTopicUpdate,
+    )
+
+
+def scalable_topic_close(session_id: int) -> bytes:
+    """Build SCALABLE_TOPIC_CLOSE, which has no reply.
+
+    Args:
+        session_id: Of the reply to ``scalable_topic_lookup``.
+    """
+    return _encode(
+        pb.BaseCommand(
+            type=pb.BaseCommand.SCALABLE_TOPIC_CLOSE,
+            scalable_topic_close=pb.CommandScalableTopicClose(session_id=session_id),
+        )
     )
 
 

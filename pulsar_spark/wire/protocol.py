@@ -52,11 +52,13 @@ class Connected:
         server_version: Free text, such as ``Pulsar Server4.0.7``.
         protocol_version: The lower of the broker's and ours.
         max_message_size_bytes: Limit for metadata and payload of one entry.
+        supports_scalable_topics: Whether the broker answers SCALABLE_TOPIC_LOOKUP.
     """
 
     server_version: str
     protocol_version: int
     max_message_size_bytes: int
+    supports_scalable_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,12 @@ class ClientProtocol:
             if limit < 0:
                 raise ProtocolError(f"CONNECTED limits messages to {limit} bytes.")
             self._limit_frames(limit)
-            return Connected(body.server_version, body.protocol_version, limit)
+            return Connected(
+                body.server_version,
+                body.protocol_version,
+                limit,
+                body.feature_flags.supports_scalable_topics,
+            )
         if command.type == pb.BaseCommand.ERROR:
             return Refusal(None, _code(command.error.error), command.error.message)
         if command.type == pb.BaseCommand.AUTH_CHALLENGE:
@@ -451,10 +458,11 @@ def _reply(command: pb.BaseCommand) -> Reply | Refusal:
     field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
     body: Any = getattr(command, field.name)
     error = _error_field(body)
+    number: int = getattr(body, commands.number_field(body))
     if error is None:
-        return Reply(body.request_id, body)
+        return Reply(number, body)
     message = getattr(body, "error_message", "") or getattr(body, "message", "")
-    return Refusal(body.request_id, _code(getattr(body, error)), message)
+    return Refusal(number, _code(getattr(body, error)), message)
 
 
 def _error_field(body: Any) -> str | None:
@@ -486,4 +494,5 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.NEW_TXN_RESPONSE: _reply,
     pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: _reply,
     pb.BaseCommand.END_TXN_RESPONSE: _reply,
+    pb.BaseCommand.SCALABLE_TOPIC_UPDATE: _reply,
 }

@@ -323,6 +323,7 @@ class FeatureFlags(google.protobuf.message.Message):
     SUPPORTS_TOPIC_WATCHERS_FIELD_NUMBER: builtins.int
     SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: builtins.int
     SUPPORTS_REPL_DEDUP_BY_LID_AND_EID_FIELD_NUMBER: builtins.int
+    SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: builtins.int
     supports_auth_refresh: builtins.bool
     """The client answers AUTH_CHALLENGE at any time, not only while connecting."""
     supports_broker_entry_metadata: builtins.bool
@@ -332,6 +333,8 @@ class FeatureFlags(google.protobuf.message.Message):
     supports_get_partitioned_metadata_without_auto_creation: builtins.bool
     """The broker honours CommandPartitionedTopicMetadata.metadata_auto_creation_enabled."""
     supports_repl_dedup_by_lid_and_eid: builtins.bool
+    supports_scalable_topics: builtins.bool
+    """The broker answers SCALABLE_TOPIC_LOOKUP (Pulsar 5)."""
     def __init__(
         self,
         *,
@@ -341,9 +344,10 @@ class FeatureFlags(google.protobuf.message.Message):
         supports_topic_watchers: builtins.bool | None = ...,
         supports_get_partitioned_metadata_without_auto_creation: builtins.bool | None = ...,
         supports_repl_dedup_by_lid_and_eid: builtins.bool | None = ...,
+        supports_scalable_topics: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_topic_watchers", b"supports_topic_watchers"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_topic_watchers", b"supports_topic_watchers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_scalable_topics", b"supports_scalable_topics", "supports_topic_watchers", b"supports_topic_watchers"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_scalable_topics", b"supports_scalable_topics", "supports_topic_watchers", b"supports_topic_watchers"]) -> None: ...
 
 global___FeatureFlags = FeatureFlags
 
@@ -2394,12 +2398,129 @@ class CommandEndTxnResponse(google.protobuf.message.Message):
 global___CommandEndTxnResponse = CommandEndTxnResponse
 
 @typing.final
-class BaseCommand(google.protobuf.message.Message):
+class CommandScalableTopicLookup(google.protobuf.message.Message):
     """---------------------------------------------------------------------------
     The envelope
     ---------------------------------------------------------------------------
 
-    Every command of both sides. The number of a body's field is the number of its type;
+    Client: which segments does a topic have? Opens a session (Pulsar 5, PIP-460).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    session_id: builtins.int
+    """unique on the connection"""
+    topic: builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: builtins.int | None = ...,
+        topic: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["session_id", b"session_id", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["session_id", b"session_id", "topic", b"topic"]) -> None: ...
+
+global___CommandScalableTopicLookup = CommandScalableTopicLookup
+
+@typing.final
+class CommandScalableTopicUpdate(google.protobuf.message.Message):
+    """Broker: the layout of a session's topic, now and after each change."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    DAG_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    RESOLVED_TOPIC_NAME_FIELD_NUMBER: builtins.int
+    session_id: builtins.int
+    error: builtins.int
+    """a server error, as in CommandError"""
+    message: builtins.str
+    resolved_topic_name: builtins.str
+    """topic://tenant/namespace/name"""
+    @property
+    def dag(self) -> global___ScalableTopicDag: ...
+    def __init__(
+        self,
+        *,
+        session_id: builtins.int | None = ...,
+        dag: global___ScalableTopicDag | None = ...,
+        error: builtins.int | None = ...,
+        message: builtins.str | None = ...,
+        resolved_topic_name: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]) -> None: ...
+
+global___CommandScalableTopicUpdate = CommandScalableTopicUpdate
+
+@typing.final
+class CommandScalableTopicClose(google.protobuf.message.Message):
+    """Client: no further updates of this session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    session_id: builtins.int
+    def __init__(
+        self,
+        *,
+        session_id: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["session_id", b"session_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["session_id", b"session_id"]) -> None: ...
+
+global___CommandScalableTopicClose = CommandScalableTopicClose
+
+@typing.final
+class ScalableTopicDag(google.protobuf.message.Message):
+    """The segments that a topic consists of."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    SEGMENTS_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
+    """rises with each change"""
+    @property
+    def segments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ScalableTopicSegment]: ...
+    def __init__(
+        self,
+        *,
+        epoch: builtins.int | None = ...,
+        segments: collections.abc.Iterable[global___ScalableTopicSegment] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "segments", b"segments"]) -> None: ...
+
+global___ScalableTopicDag = ScalableTopicDag
+
+@typing.final
+class ScalableTopicSegment(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: builtins.int
+    LEGACY_TOPIC_NAME_FIELD_NUMBER: builtins.int
+    segment_id: builtins.int
+    legacy_topic_name: builtins.str
+    """The ordinary topic or topic partition that the segment is."""
+    def __init__(
+        self,
+        *,
+        segment_id: builtins.int | None = ...,
+        legacy_topic_name: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id"]) -> None: ...
+
+global___ScalableTopicSegment = ScalableTopicSegment
+
+@typing.final
+class BaseCommand(google.protobuf.message.Message):
+    """Every command of both sides. The number of a body's field is the number of its type;
     exactly one body is set. Types that are not listed here must be ignored.
     """
 
@@ -2461,6 +2582,9 @@ class BaseCommand(google.protobuf.message.Message):
         TC_CLIENT_CONNECT_REQUEST: BaseCommand._Type.ValueType  # 62
         TC_CLIENT_CONNECT_RESPONSE: BaseCommand._Type.ValueType  # 63
         TOPIC_MIGRATED: BaseCommand._Type.ValueType  # 68
+        SCALABLE_TOPIC_LOOKUP: BaseCommand._Type.ValueType  # 70
+        SCALABLE_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 71
+        SCALABLE_TOPIC_CLOSE: BaseCommand._Type.ValueType  # 72
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     CONNECT: BaseCommand.Type.ValueType  # 2
@@ -2513,6 +2637,9 @@ class BaseCommand(google.protobuf.message.Message):
     TC_CLIENT_CONNECT_REQUEST: BaseCommand.Type.ValueType  # 62
     TC_CLIENT_CONNECT_RESPONSE: BaseCommand.Type.ValueType  # 63
     TOPIC_MIGRATED: BaseCommand.Type.ValueType  # 68
+    SCALABLE_TOPIC_LOOKUP: BaseCommand.Type.ValueType  # 70
+    SCALABLE_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 71
+    SCALABLE_TOPIC_CLOSE: BaseCommand.Type.ValueType  # 72
 
     TYPE_FIELD_NUMBER: builtins.int
     CONNECT_FIELD_NUMBER: builtins.int
@@ -2565,6 +2692,9 @@ class BaseCommand(google.protobuf.message.Message):
     TCCLIENTCONNECTREQUEST_FIELD_NUMBER: builtins.int
     TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: builtins.int
     TOPICMIGRATED_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_LOOKUP_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_UPDATE_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_CLOSE_FIELD_NUMBER: builtins.int
     type: builtins.int
     """required, a Type"""
     @property
@@ -2667,6 +2797,12 @@ class BaseCommand(google.protobuf.message.Message):
     def tcClientConnectResponse(self) -> global___CommandTcClientConnectResponse: ...
     @property
     def topicMigrated(self) -> global___CommandTopicMigrated: ...
+    @property
+    def scalable_topic_lookup(self) -> global___CommandScalableTopicLookup: ...
+    @property
+    def scalable_topic_update(self) -> global___CommandScalableTopicUpdate: ...
+    @property
+    def scalable_topic_close(self) -> global___CommandScalableTopicClose: ...
     def __init__(
         self,
         *,
@@ -2721,8 +2857,11 @@ class BaseCommand(google.protobuf.message.Message):
         tcClientConnectRequest: global___CommandTcClientConnectRequest | None = ...,
         tcClientConnectResponse: global___CommandTcClientConnectResponse | None = ...,
         topicMigrated: global___CommandTopicMigrated | None = ...,
+        scalable_topic_lookup: global___CommandScalableTopicLookup | None = ...,
+        scalable_topic_update: global___CommandScalableTopicUpdate | None = ...,
+        scalable_topic_close: global___CommandScalableTopicClose | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> None: ...
 
 global___BaseCommand = BaseCommand

@@ -18,6 +18,7 @@ from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
     PulsarSparkError,
+    ScalableTopicError,
     TransportError,
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -33,6 +34,7 @@ from tests.support.scripted_broker import (
     silence,
     wait_until,
 )
+from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,6 +230,37 @@ def test_a_topic_that_became_a_scalable_one(
     (found,) = lookup.brokers([TOPIC]).values()
     assert isinstance(found, BrokerError)
     assert "topic://public/default/t" in found.message
+
+
+def test_a_topic_that_was_migrated(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """Brokers of Pulsar 5 answer its old name as before; the layout tells."""
+    scripted.scalable = {TOPIC: "topic://public/default/t"}
+    ordinary = f"{TOPIC}-2"
+    scripted.add_topic(TOPIC)
+    scripted.add_topic(ordinary)
+    with pytest.raises(ScalableTopicError, match="topic://public/default/t") as caught:
+        lookup.partition_counts([TOPIC, ordinary])
+    assert caught.value.topic == TOPIC
+    assert lookup.partition_counts([ordinary]) == {ordinary: 0}
+    opened = [body.session_id for body in scripted.bodies["SCALABLE_TOPIC_LOOKUP"]]
+    await_true(
+        lambda: (
+            sorted(body.session_id for body in scripted.bodies["SCALABLE_TOPIC_CLOSE"])
+            == sorted(opened)
+        ),
+        "the end of each session",
+    )
+
+
+def test_older_brokers_are_not_asked_for_segments(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """They would cut the connection."""
+    scripted.add_topic(TOPIC)
+    lookup.partition_counts([TOPIC])
+    assert not scripted.requests["SCALABLE_TOPIC_LOOKUP"]
 
 
 def test_a_list_of_topics_that_has_not_changed(

@@ -44,6 +44,7 @@ DEFAULT_VERSION = "4.0.7"
 LOOPBACK = "127.0.0.1"
 POM = Path(__file__).with_name("pom.xml")
 WHOLE_POM = Path(__file__).with_name("whole-pom.xml")
+POM_5 = Path(__file__).with_name("pom-5.xml")
 GUARD = Path(__file__).with_name("guard.py")
 
 #: A start that lost a race is repeated, see ``_LostRaceError``.
@@ -409,7 +410,7 @@ class EmbeddedBroker:
             *("--config", str(conf)),
             *self._metadata_options(data),
             *("--bookkeeper-dir", str(data / "bookkeeper")),
-            *("--bookkeeper-port", str(self._ports["bookie"])),
+            *self._bookie_options(),
         ]
         with (self.folder / "jvm.out").open("wb") as output:
             remove = str(self.folder) if self._own_folder else ""
@@ -431,6 +432,11 @@ class EmbeddedBroker:
             return "--metadata-dir", str(data / "metadata")
         port = str(self._ports["zookeeper"])
         return "--zookeeper-dir", str(data / "zookeeper"), "--zookeeper-port", port
+
+    def _bookie_options(self) -> tuple[str, ...]:
+        if release_of(self.version) >= (5, 0):
+            return ()  # the bookie chooses a port by itself
+        return "--bookkeeper-port", str(self._ports["bookie"])
 
     def _configuration(self) -> dict[str, str]:
         ports = self._ports
@@ -599,7 +605,9 @@ def release_of(version: str) -> tuple[int, int]:
 
 
 def pom_of(version: str) -> Path:
-    """What asks for the jars of a release: those before 4.0 load others."""
+    """What asks for the jars of a release: those before and after 4.x load others."""
+    if release_of(version) >= (5, 0):
+        return POM_5
     return WHOLE_POM if release_of(version) < (4, 0) else POM
 
 

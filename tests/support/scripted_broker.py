@@ -450,6 +450,8 @@ class ScriptedBroker:
         self.url = f"pulsar://{self.address}"
         self.topics: dict[str, list[StoredFrame]] = {}
         self.partitions: dict[str, int] = {}
+        #: New names of topics that became scalable ones; None: the broker is older.
+        self.scalable: dict[str, str] | None = None
         self.lists_by_hash = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
@@ -822,6 +824,8 @@ class ScriptedBroker:
             protocol_version=body.protocol_version,
             max_message_size=self.max_message_size or None,
         )
+        if self.scalable is not None:
+            connected.feature_flags.supports_scalable_topics = True
         session.send(type=_Type.CONNECTED, connected=connected)
 
     def _on_ping(self, session: Session, body: pb.CommandPing) -> None:
@@ -835,6 +839,18 @@ class ScriptedBroker:
             authoritative=True,
         )
         session.send(type=_Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+
+    def _on_scalable_topic_lookup(
+        self, session: Session, body: pb.CommandScalableTopicLookup
+    ) -> None:
+        """Answers with a layout, and with the same one once more, as 5.0.0-M1 may."""
+        update = pb.CommandScalableTopicUpdate(session_id=body.session_id)
+        update.dag.segments.add(segment_id=0, legacy_topic_name=body.topic)
+        if name := (self.scalable or {}).get(body.topic):
+            update.resolved_topic_name = name
+            update.dag.segments.add(segment_id=1)
+        for _ in range(2):
+            session.send(type=_Type.SCALABLE_TOPIC_UPDATE, scalable_topic_update=update)
 
     def _on_partitioned_metadata(
         self, session: Session, body: pb.CommandPartitionedTopicMetadata
