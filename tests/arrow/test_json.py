@@ -7,6 +7,8 @@ import base64
 import datetime as dt
 import json
 import math
+import subprocess
+import sys
 from decimal import Context, Decimal
 from typing import Any
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow.values import Decoded, ValueSettings
 from pulsar_spark.arrow.values.json import JsonDecoder, columns_of, decoder
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from tests.arrow import fuzz_decimals
 from tests.schemas.test_avro import record
 
 UTC = dt.timezone.utc
@@ -328,6 +331,28 @@ def test_texts_of_numbers_and_enums():
     assert one(enum, '"GREEN"', "2") == ["GREEN", "2"]
     uuid = {"type": "string", "logicalType": "uuid"}
     assert one(uuid, '"6f1"') == ["6f1"]
+
+
+def test_decimals_together_and_alone():
+    """No number of a producer ends the process, or depends on the rows beside it."""
+    command = [sys.executable, "-m", "tests.arrow.fuzz_decimals", "1", "40"]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    assert int(child.stdout) > 1000  # the parser was asked
+
+
+@pytest.mark.parametrize(
+    "digits", ["1E-999999999", "1E-41", "-51182913907856697820e20"]
+)
+def test_numbers_that_arrow_must_not_see(digits: str):
+    """Among many rows they are bad, as they are alone."""
+    rows = [b'{"d": 1.25, "t": "1e5"}'] * 100
+    rows[50] = f'{{"d": {digits}}}'.encode()
+    schema = fuzz_decimals.schema(38, 10, is_record=True)
+    made = decoder(schema, schema, columns_of(schema), ValueSettings())
+    decoded = made.decode(pa.array(rows, pa.binary()), None)
+    assert decoded.bad == [50]
+    assert decoded.columns[0].null_count == 1
 
 
 def test_decimals():

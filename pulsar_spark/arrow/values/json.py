@@ -64,6 +64,9 @@ _FEW = 64
 #: ones do not have as many.
 _MOST_BRACKETS = 400
 
+#: Of a number of 128 bits.
+_DECIMAL_DIGITS = 38
+
 #: What the parser, or what is made of its arrays, raises for unusual values.
 _UNUSUAL = (
     UnusualError,
@@ -204,6 +207,7 @@ class JsonDecoder:
         self._columns = columns
         self._offset = offset
         self._few = few
+        self._unsafe_number = _unsafe_number(columns.parsed)
         self.rows_together = self.rows_alone = 0
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
@@ -272,6 +276,10 @@ class JsonDecoder:
         if _END in bytes(memoryview(data)[first:last]).translate(None, _WHITE_SPACE):
             raise UnusualError
         _check_depth(values)
+        if self._unsafe_number:
+            is_unsafe = pc.match_substring_regex(values, self._unsafe_number)
+            if pc.any(is_unsafe).as_py():
+                raise UnusualError
         lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), values)
         lines = _HEAD + pc.binary_join(lists, _TAIL + _HEAD)[0].as_py() + _TAIL
         return _unwrapped(_parse_lines(lines, self._columns.parsed), count)
@@ -323,6 +331,36 @@ def _check_depth(values: pa.BinaryArray) -> None:
     brackets = pc.add(pc.count_substring(values, "{"), pc.count_substring(values, "["))
     if pc.max(brackets).as_py() > _MOST_BRACKETS:
         raise UnusualError
+
+
+def _unsafe_number(type_: pa.DataType | None) -> str:
+    """Return a pattern of values that may hold a number unsafe as a decimal.
+
+    Arrow's parser does not check a decimal before it moves the point: by an exponent
+    below -38 it reads memory that is not its own, and of digits that leave 128 bits it
+    makes another number (apache/arrow#50964). A number that starts in the middle of a
+    text may match, too, and only costs time.
+
+    Args:
+        type_: As which the parser reads values; None if it does not.
+
+    Returns:
+        A regular expression; "" where no part of the type is a decimal.
+    """
+    scale = -1 if type_ is None else _largest_scale(type_)
+    if scale < 0:
+        return ""
+    digits = max(1, _DECIMAL_DIGITS + 1 - scale)
+    start = r"""(?:^|[^0-9A-Za-z"._+-])-?"""
+    return rf"{start}(?:[0-9]{{{digits}}}|[0-9]+(?:\.[0-9]+)?[eE])"
+
+
+def _largest_scale(type_: pa.DataType) -> int:
+    """Return the largest scale of a type's decimals; -1 where no part is a decimal."""
+    if pa.types.is_decimal(type_):
+        return int(type_.scale)
+    fields = [type_.field(index) for index in range(type_.num_fields)]
+    return max((_largest_scale(field.type) for field in fields), default=-1)
 
 
 def _parse_lines(lines: bytes, type_: pa.DataType) -> pa.ChunkedArray:
