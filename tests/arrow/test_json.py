@@ -228,7 +228,7 @@ def test_days_and_moments_of_java():
             )
             == [moment] * 4
         )
-    assert one(micros, "1709210096123456", "-0.000001", "-0.0000000001") == [
+    assert one(micros, "1709210096123456", "-0.000001000", "-0.0000000001") == [
         moment,
         dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
         dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
@@ -244,6 +244,34 @@ def test_days_and_moments_of_java():
     assert one(logical("local-timestamp-micros"), "[2024,2,29,12,34,56,123456789]") == [
         1709210096123456
     ]
+
+
+@pytest.mark.parametrize(("name", "digits"), [("millis", 3), ("micros", 6)])
+def test_moments_have_the_unit_of_the_schema(name: str, digits: int):
+    """However a number is spelled; only nine digits after the point are seconds."""
+    count = 1709210096123456 // 10 ** (6 - digits)
+    exponent = f"{str(count)[0]}.{str(count)[1:]}e{len(str(count)) - 1}"
+    expected = MOMENT.replace(tzinfo=UTC)
+    if name == "millis":
+        expected = expected.replace(microsecond=123_000)
+    tokens = [str(count), f"{count}.0", f"{count}.00", exponent, exponent.upper()]
+    for type_ in (f"timestamp-{name}", f"local-timestamp-{name}"):
+        wanted = None
+        if type_.startswith("local"):
+            wanted = asked(pa.timestamp("us"))
+        moments = one(logical(type_), *tokens, wanted=wanted)
+        assert {moment.replace(tzinfo=UTC) for moment in moments} == {expected}
+    if name == "millis":
+        (moment,) = one(logical("timestamp-millis"), f"{count}.4")
+        assert moment == expected + dt.timedelta(microseconds=400)
+
+
+@pytest.mark.parametrize("token", ["1e400", "1e999999999", "9" * 30 + ".5", "-1e300"])
+def test_moments_that_no_column_has_room_for(token: str):
+    """They are bad, and cost no time."""
+    writer = info(fields(f=logical("timestamp-millis")))
+    _, bad, _ = decode(writer, [f'{{"f":{token}}}'])
+    assert bad == [0]
 
 
 def test_times_of_java():

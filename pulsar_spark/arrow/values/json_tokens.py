@@ -249,15 +249,16 @@ def temporal(logical: Logical, unit: int, least: int, most: int) -> Reader:
     parts = _time_of_parts if logical in _TIMES else _moment_of_parts
     iso = _time_of_iso if logical in _TIMES else _moment_of_iso
     own_unit = UNITS[logical]
-    has_seconds = logical is not Logical.DATE and logical not in _TIMES
+    is_moment = logical is not Logical.DATE and logical not in _TIMES
 
     def nanoseconds(token: Any) -> int | None:
         if isinstance(token, list):
             return parts([_whole(one) for one in token])
         if not isinstance(token, Number):
             return iso(token) if isinstance(token, str) else None
-        if has_seconds and not token.lstrip("-").isdigit():
-            return _seconds(token)
+        if is_moment and not token.lstrip("-").isdigit():
+            is_of_java = _SECONDS_OF_JAVA.fullmatch(token) is not None
+            return _scaled(token, _SECOND if is_of_java else own_unit)
         number = _whole(token)
         return None if number is None else number * own_unit
 
@@ -272,14 +273,23 @@ def temporal(logical: Logical, unit: int, least: int, most: int) -> Reader:
     return read
 
 
-def _seconds(token: Number) -> int | None:
-    """Return seconds with a fraction as nanoseconds, downwards."""
+#: How Java's client writes an Instant: always with nine digits after the point.
+_SECONDS_OF_JAVA = re.compile(r"-?[0-9]+\.[0-9]{9}")
+
+
+def _scaled(token: Number, unit: int) -> int | None:
+    """Return a number with a fraction or an exponent as nanoseconds, downwards.
+
+    Args:
+        token: The number; one of 40 characters or more is none.
+        unit: Nanoseconds of what the number counts.
+    """
     number = _finite(token) if len(token) < 40 else None
     if number is None:
         return None
     with localcontext() as context:
         context.prec = 100
-        return int(number.scaleb(9).to_integral_value(ROUND_FLOOR))
+        return int((number * unit).to_integral_value(ROUND_FLOOR))
 
 
 def _moment_of_parts(parts: list[int | None]) -> int | None:
