@@ -572,11 +572,11 @@ class CommitLogError(PulsarSparkError):
 class QueryConflictError(PulsarSparkError):
     """An ``exactly-once`` stream's log of commits contradicts what the query does.
 
-    The query runs twice, its checkpoint was set back, or a micro-batch of which a part
-    is visible is now cut into other parts.
+    The query runs twice, or its checkpoint was set back. Or a micro-batch that is
+    visible already, or a part of which is, has other rows or other tasks now.
 
-    Cure: Stop the other run; or begin with a new checkpoint; or run the micro-batch
-    with the settings that it had. The message says which.
+    Cure: Stop the other run; or begin with a new checkpoint or a new log; or run the
+    micro-batch with the settings that it had. The message says which.
     """
 
     condition = "PULSAR_QUERY_CONFLICT"

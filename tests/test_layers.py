@@ -464,9 +464,10 @@ LAYERS = {
         ("pyarrow",),
         _NETWORK,
     ),
-    "sink.commit_log": Layer(("errors", "txn"), (), _NETWORK + _CLOCK),
+    "sink.tally": Layer((), (), _NETWORK + _CLOCK),
+    "sink.commit_log": Layer(("errors", "txn", "sink.tally"), (), _NETWORK + _CLOCK),
     "sink.commit_protocol": Layer(
-        ("errors", "txn", "sink.commit_log"), (), _NETWORK + _CLOCK
+        ("errors", "txn", "sink.commit_log", "sink.tally"), (), _NETWORK + _CLOCK
     ),
     "sink.grouping": Layer(
         ("errors", "topics", "columns", "arrow"), ("pyarrow",), _NETWORK + _CLOCK

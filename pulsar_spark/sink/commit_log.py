@@ -8,17 +8,21 @@ others::
     {"v":1,"opened":7,"partition":3,"txn":[0,41],
      "term":[12,0]}                                    a task of micro-batch 7 began
     {"v":1,"prepared":7,"query":"a1","run":"c0ff",
-     "tasks":4,"txns":{"3":[0,41]},"term":[12,0]}      these are to be committed
-    {"v":1,"committed":7,"query":"a1","term":[12,0],
-     "of":[12,0]}                                      they are
+     "tasks":4,"txns":{"3":[0,41]},"rows":{"3":[5]},
+     "term":[12,0]}                                    these are to be committed
+    {"v":1,"committed":7,"query":"a1","rows":[5],
+     "term":[12,0],"of":[12,0]}                        they are
     {"v":1,"partial":7,"query":"a1","parts":[0,3],
-     "tasks":4,"term":[13,0],"of":[12,0]}              some are, the others expired
+     "tasks":4,"rows":{"0":[2],"3":[5]},
+     "term":[13,0],"of":[12,0]}                        some are, the others expired
 
 ``prepared`` is the decision. Before it, everything of the micro-batch is aborted and
 written again; after it, it is carried through, by whoever reads the log next. It counts
 only if its driver is the one that began last: a driver that Spark has replaced, but
 that still runs, decides nothing any more. ``query`` is the query whose checkpoint
-numbers the micro-batches: with a new checkpoint the numbers begin at 0 again.
+numbers the micro-batches: with a new checkpoint the numbers begin at 0 again. ``rows``
+is the tally of the rows (``sink.tally``): of each task in ``prepared`` and ``partial``,
+of the whole micro-batch in ``committed``. Earlier versions did not write it.
 
 A driver's term is the position of its ``began``. A later driver always has a larger
 term, even if the log was shortened in between. ``committed`` and ``partial`` say how
@@ -36,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import CommitLogError
+from pulsar_spark.sink.tally import Tally
 from pulsar_spark.txn import TxnId
 
 T = TypeVar("T")
@@ -86,6 +91,7 @@ class Prepared:
         run: Who decides it.
         tasks: Input partitions of the micro-batch, those without rows included.
         term: The driver's.
+        rows: The tally of each task's rows; None where it is not known.
     """
 
     batch_id: int
@@ -94,6 +100,7 @@ class Prepared:
     run: str = ""
     tasks: int = 0
     term: Term = NO_TERM
+    rows: Mapping[int, Tally] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)
@@ -105,12 +112,14 @@ class Committed:
         query_id: The query that it is of.
         term: Of the driver that says so.
         of: Of the driver that decided it.
+        rows: The tally of all rows; None where it is not known.
     """
 
     batch_id: int
     query_id: str = ""
     term: Term = NO_TERM
     of: Term = NO_TERM
+    rows: Tally | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ class Partial:
         tasks: How many input partitions it had.
         term: Of the driver that says so.
         of: Of the driver that decided it.
+        rows: The tally of each of these partitions; None where it is not known.
     """
 
     batch_id: int
@@ -132,6 +142,7 @@ class Partial:
     tasks: int
     term: Term = NO_TERM
     of: Term = NO_TERM
+    rows: Mapping[int, Tally] | None = field(default=None, hash=False)
 
 
 Outcome = Committed | Partial
@@ -288,11 +299,20 @@ def dump_record(record: Record) -> bytes:
                 "parts": sorted(record.parts),
                 "tasks": record.tasks,
             }
+    match record:
+        case Committed(rows=Tally() as tally):
+            fields["rows"] = _dumped(tally)
+        case Prepared(rows=rows) | Partial(rows=rows) if rows is not None:
+            fields["rows"] = {task: _dumped(rows[task]) for task in sorted(rows)}
     if not isinstance(record, Began) and record.term != NO_TERM:
         fields["term"] = record.term
     if isinstance(record, Committed | Partial) and record.of != NO_TERM:
         fields["of"] = record.of
     return json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
+
+
+def _dumped(tally: Tally) -> list[int]:
+    return [tally.rows]
 
 
 def load_record(message: bytes | memoryview) -> Record:
@@ -338,12 +358,14 @@ def _record(fields: dict[str, Any]) -> Record:
             _typed(fields["run"], str),
             _number(fields["tasks"]),
             term,
+            _tallies(fields),
         )
     if "partial" in fields:
         parts = frozenset(map(_number, _typed(fields["parts"], list)))
         batch_id, tasks = _number(fields["partial"]), _number(fields["tasks"])
-        return Partial(batch_id, query_id, parts, tasks, term, of)
-    return Committed(_number(fields["committed"]), query_id, term, of)
+        return Partial(batch_id, query_id, parts, tasks, term, of, _tallies(fields))
+    rows = _tally(fields["rows"]) if "rows" in fields else None
+    return Committed(_number(fields["committed"]), query_id, term, of, rows)
 
 
 def _typed(value: Any, kind: type[T]) -> T:
@@ -371,6 +393,17 @@ def _key(text: str) -> int:
 def _txn(pair: Any) -> TxnId:
     most, least = _typed(pair, list)
     return TxnId(_number(most, 1 << 64), _number(least, 1 << 64))
+
+
+def _tallies(fields: dict[str, Any]) -> dict[int, Tally] | None:
+    if "rows" not in fields:
+        return None
+    return {_key(task): _tally(one) for task, one in fields["rows"].items()}
+
+
+def _tally(numbers: Any) -> Tally:
+    (rows,) = _typed(numbers, list)
+    return Tally(_number(rows))
 
 
 def _term(fields: dict[str, Any], name: str) -> Term:

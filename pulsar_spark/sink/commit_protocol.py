@@ -21,7 +21,7 @@ This holds for any number of drivers, wherever one of them was stopped:
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import QueryConflictError, TransactionLostError
@@ -38,6 +38,7 @@ from pulsar_spark.sink.commit_log import (
     load_marker,
     read_log,
 )
+from pulsar_spark.sink.tally import Tally, total
 from pulsar_spark.txn import TxnId
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ CUT_LOG_AFTER = 100
 FORGET_MARKERS_EVERY = 50
 
 _NONE: tuple[int, ...] = ()
+_NO_PARTS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class CommitProgress:
         partial: The micro-batch of which some parts are visible, -1 for none.
         parts: Which, by input partition.
         tasks: How many input partitions it had.
+        rows: The tally of all rows of ``committed``; None where it is not known.
+        part_rows: The tally of each of ``parts``, as far as it is known.
     """
 
     query_id: str = ""
@@ -73,6 +77,8 @@ class CommitProgress:
     parts: frozenset[int] = frozenset()
     tasks: int = 0
     term: Term = NO_TERM
+    rows: Tally | None = None
+    part_rows: Mapping[int, Tally] = field(default_factory=dict, hash=False)
 
     def of(self, query_id: str) -> CommitProgress:
         """Return this as a query sees it; a new checkpoint starts from nothing."""
@@ -95,6 +101,41 @@ class CommitProgress:
         if batch_id == self.committed:
             return True
         return batch_id == self.partial and partition in self.parts
+
+    def without_parts(self) -> CommitProgress:
+        """Return what the driver needs of this: parts are the tasks' business."""
+        return replace(self, parts=_NO_PARTS, part_rows={})
+
+    def require_same_part(self, batch_id: int, partition: int, now: Tally) -> None:
+        """Make sure that a task may leave its rows out, because they are visible.
+
+        Args:
+            batch_id: The micro-batch.
+            partition: The task's input partition.
+            now: The tally of its rows.
+
+        Raises:
+            QueryConflictError: Other rows are visible.
+        """
+        before = self.part_rows.get(partition)
+        if batch_id == self.partial and before is not None and before.differs(now):
+            raise _other_rows(
+                f"Task {partition} of micro-batch {batch_id}", before, now
+            )
+
+    def require_same_rows(self, batch_id: int, now: Tally) -> None:
+        """Make sure that a micro-batch is the one that is visible, if it is.
+
+        Args:
+            batch_id: The micro-batch.
+            now: The tally of the rows of all its tasks.
+
+        Raises:
+            QueryConflictError: Other rows are visible.
+        """
+        before = self.rows
+        if batch_id == self.committed and before is not None and before.differs(now):
+            raise _other_rows(f"Micro-batch {batch_id}", before, now)
 
     def require_same_cut(self, batch_id: int, tasks: int) -> None:
         """Make sure that tasks can tell which of the visible parts are theirs.
@@ -230,12 +271,17 @@ def recover(run: str) -> Steps[Recovered]:
 
 
 def commit(
-    batch_id: int, txns: Mapping[int, TxnId], progress: CommitProgress, tasks: int
+    batch_id: int,
+    txns: Mapping[int, TxnId],
+    progress: CommitProgress,
+    tasks: int,
+    rows: Mapping[int, Tally] | None = None,
 ) -> Steps[None]:
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
     progress.require_same_cut(batch_id, tasks)
     term = progress.term
-    decision = Prepared(batch_id, txns, progress.query_id, progress.run, tasks, term)
+    query_id = progress.query_id
+    decision = Prepared(batch_id, txns, query_id, progress.run, tasks, term, rows)
     yield Append(decision)
     entries: Entries = yield ReadLog()
     positions, records = zip(*entries, strict=True)
@@ -248,7 +294,7 @@ def commit(
     yield from _end_undecided(entries, term)
     if lost:
         raise TransactionLostError(batch_id, lost)
-    yield Append(Committed(batch_id, decision.query_id, term, term))
+    yield Append(Committed(batch_id, query_id, term, term, total(rows)))
     yield CutLog(positions[at])
     since = max(progress.committed, 0)
     if batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY:
@@ -301,11 +347,14 @@ def _settle(
     visible, lost = yield from _carry_out(decision, term)
     batch_id, query_id, of = decision.batch_id, decision.query_id, decision.term
     if not lost:
-        return Committed(batch_id, query_id, term, of), _NONE
+        return Committed(batch_id, query_id, term, of, total(decision.rows)), _NONE
     known = state.outcome
     if isinstance(known, Partial) and known.batch_id == batch_id:
         visible |= known.parts
-    return Partial(batch_id, query_id, visible, decision.tasks, term, of), lost
+    rows = decision.rows
+    if rows is not None:
+        rows = {part: rows[part] for part in visible if part in rows}
+    return Partial(batch_id, query_id, visible, decision.tasks, term, of, rows), lost
 
 
 def _carry_out(
@@ -360,11 +409,12 @@ def _forget_markers(term: Term) -> Steps[None]:
 def _progress(outcome: Outcome | None, run: str, term: Term) -> CommitProgress:
     match outcome:
         case Committed(batch_id, query_id):
-            return CommitProgress(query_id, run, batch_id, term=term)
+            return CommitProgress(query_id, run, batch_id, term=term, rows=outcome.rows)
         case Partial(batch_id, query_id, parts, tasks):
             partial = batch_id if parts else -1
             return CommitProgress(
-                query_id, run, batch_id - 1, partial, parts, tasks, term
+                *(query_id, run, batch_id - 1, partial, parts, tasks, term),
+                part_rows=outcome.rows or {},
             )
     return CommitProgress("", run, term=term)
 
@@ -384,4 +434,16 @@ def _cut_anew(batch_id: int, before: int, now: int) -> QueryConflictError:
         f"{before} tasks. Now it was cut into {now} tasks: which rows are missing "
         "cannot be told. Run it with the settings it had, those that say how many "
         "partitions the source and shuffles have."
+    )
+
+
+def _other_rows(which: str, before: Tally, now: Tally) -> QueryConflictError:
+    return QueryConflictError(
+        f"{which} is visible already, with {before}. Now it has other rows, {now}, "
+        "and none of them were written. Most likely the checkpoint was set back by one "
+        "micro-batch, as by a backup or by the loss of its newest file, so that Spark "
+        "planned this number anew. Or the source or the query gives other rows when it "
+        "is repeated. To go on from this checkpoint, set another `idempotenceId` or "
+        "`commitTopic`. That begins a new log: this micro-batch is written as it is "
+        "now, and those of its rows that are visible already are there twice."
     )

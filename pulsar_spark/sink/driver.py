@@ -37,6 +37,7 @@ from pulsar_spark.sink.exactly_once import (
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
+from pulsar_spark.sink.tally import NO_ROWS, Tally
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
@@ -64,6 +65,7 @@ class TaskResult:
         written: What it wrote.
         txn: The transaction it wrote in; None for none.
         progress: What it went by, of an exactly-once stream.
+        tally: Of the rows that it was given, of such a stream.
         write_began_s: When the driver began the write, by its own clock, in seconds
             since 1970: what commits may be another process.
     """
@@ -72,6 +74,7 @@ class TaskResult:
     written: WriteSummary
     txn: TxnId | None = None
     progress: CommitProgress | None = None
+    tally: Tally = NO_ROWS
     write_began_s: float = field(default=0.0, compare=False)
 
 
@@ -402,9 +405,11 @@ class StreamWrite(_Write):
         assert progress is not None
         # Also where every task took its rows for visible, and so wrote none.
         progress.require_same_cut(batch_id, tasks)
+        rows = {result.task.number: result.tally for result in results}
+        progress.require_same_rows(batch_id, sum(rows.values(), NO_ROWS))
         if txns := _transactions(results):
             protocol = self._protocol(self._pool.write_patience_s)
-            protocol.commit(batch_id, txns, progress, tasks)
+            protocol.commit(batch_id, txns, progress, tasks, rows)
 
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
@@ -452,13 +457,14 @@ class StreamWrite(_Write):
     ) -> TaskResult:
         assert self._progress is not None
         progress = self._progress.of(task.query_id)
+        tallied = _Tallied(batches)
         if progress.has(task.batch_id, task.number):
-            rows = sum(batch.num_rows for batch in batches)
+            rows = sum(batch.num_rows for batch in tallied)
+            progress.require_same_part(task.batch_id, task.number, tallied.tally)
             done = self._result(task, WriteSummary(duplicate_rows=rows))
         else:
-            done = super()._run_in_transaction(task, batches)
-        # The parts may be many, and are not the driver's business any more.
-        return replace(done, progress=replace(progress, parts=frozenset()))
+            done = super()._run_in_transaction(task, iter(tallied))
+        return replace(done, progress=progress.without_parts(), tally=tallied.tally)
 
     def _announce(
         self, transaction: TaskTransaction, task: Task
@@ -486,6 +492,26 @@ class StreamWrite(_Write):
         assert options.topic is not None
         namespace = options.topic.namespace_name
         return f"persistent://{namespace}/{COMMIT_LOG_PREFIX}{options.idempotence_id}"
+
+
+class _Tallied:
+    """RecordBatches that are counted as they are taken, once.
+
+    Args:
+        batches: The rows of a task.
+
+    Attributes:
+        tally: Of those that were taken so far.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.tally = NO_ROWS
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.tally += Tally(batch.num_rows)
+            yield batch
 
 
 def _transactions(results: Iterable[TaskResult]) -> dict[int, TxnId]:

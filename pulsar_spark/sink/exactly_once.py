@@ -69,6 +69,7 @@ from pulsar_spark.sink.commit_protocol import (
     Wait,
 )
 from pulsar_spark.sink.journal import Journal
+from pulsar_spark.sink.tally import Tally
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
@@ -145,6 +146,7 @@ class CommitProtocol:
         txns: Mapping[int, TxnId],
         progress: CommitProgress,
         tasks: int,
+        rows: Mapping[int, Tally] | None = None,
     ) -> None:
         """Make a micro-batch visible.
 
@@ -153,6 +155,8 @@ class CommitProtocol:
             txns: The transaction of each input partition that has one.
             progress: What the tasks went by.
             tasks: Number of input partitions.
+            rows: The tally of the rows of each, those included that were visible
+                already; None where it is not known.
 
         Raises:
             TransactionLostError: One of them had expired. What the others wrote is
@@ -163,7 +167,7 @@ class CommitProtocol:
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
-        self._run(commit_protocol.commit(batch_id, txns, progress, tasks))
+        self._run(commit_protocol.commit(batch_id, txns, progress, tasks, rows))
 
     def abort(self, progress: CommitProgress | None = None) -> None:
         """Take back what was written, unless it was decided.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -657,6 +658,42 @@ def test_batch_writes_of_a_stream(
     assert query.awaitTermination(120)
     assert visible(service_url, sink) == Counter(["1", "2", "3"])
     check_free(service_url, sink)
+
+
+def test_a_checkpoint_that_is_set_back(
+    spark: SparkSession, service_url: str, sink: str, topic: str, tmp_path: Any
+) -> None:
+    """By one micro-batch: other rows get its number, and are not taken for its own."""
+    source, checkpoint = f"{topic}-source", tmp_path / "checkpoint"
+    given = {"service.url": service_url, "topic": source, "startingOffsets": "earliest"}
+    stream = Stream(service_url, sink)
+
+    def run(*rows: bytes) -> None:
+        produce(service_url, source, list(rows))
+        rows_of = spark.readStream.format("pulsar").options(**given).load()
+        query = (
+            rows_of.select("value")
+            .writeStream.format("pulsar")
+            .options(**stream.options)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    run(b"monday")
+    shutil.copytree(checkpoint, tmp_path / "backup")
+    run(b"tuesday")
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "backup", checkpoint)
+    for _ in range(2):  # nor is it lost by a restart
+        with pytest.raises(PySparkException, match=r"QUERY_CONFLICT.*set back"):
+            run(b"wednesday")
+    assert visible(service_url, sink) == Counter(["monday", "tuesday"])
+    stream.options["idempotenceId"] += "-2"
+    run()
+    expected = ["monday", "tuesday", "tuesday", "wednesday", "wednesday"]
+    assert visible(service_url, sink) == Counter(expected)
 
 
 def test_a_batch_write_again(

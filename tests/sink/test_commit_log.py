@@ -29,10 +29,13 @@ from pulsar_spark.sink.commit_log import (
     load_record,
     read_log,
 )
+from pulsar_spark.sink.tally import Tally
 
 NUMBERS = st.integers(0, 2**63 - 1)
 IDS = st.integers(0, 2**64 - 1)
 TXNS = st.tuples(IDS, IDS)
+TALLIES = st.builds(Tally, NUMBERS)
+ROWS = st.none() | st.dictionaries(NUMBERS, TALLIES)
 TERMS = st.just(NO_TERM) | st.tuples(NUMBERS, NUMBERS)
 PREPARED = st.builds(
     Prepared,
@@ -42,14 +45,15 @@ PREPARED = st.builds(
     st.text(),
     NUMBERS,
     TERMS,
+    ROWS,
 )
 RECORDS = st.one_of(
     st.builds(Began, st.text()),
     st.builds(Opened, NUMBERS, NUMBERS, TXNS, TERMS),
     PREPARED,
-    st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS),
+    st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS, st.none() | TALLIES),
     st.builds(
-        Partial, NUMBERS, st.text(), st.frozensets(NUMBERS), NUMBERS, TERMS, TERMS
+        Partial, NUMBERS, st.text(), st.frozensets(NUMBERS), NUMBERS, TERMS, TERMS, ROWS
     ),
 )
 
@@ -129,6 +133,10 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"opened":7,"partition":3,"txn":"12"}',
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
+        b'{"v":1,"committed":7,"query":"","rows":null}',
+        b'{"v":1,"committed":7,"query":"","rows":[-1]}',
+        b'{"v":1,"committed":7,"query":"","rows":{"0":[1]}}',
+        b'{"v":1,"partial":7,"query":"","tasks":1,"parts":[],"rows":[1]}',
     ],
 )
 def test_foreign_messages(message: bytes) -> None:

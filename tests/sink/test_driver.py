@@ -17,6 +17,7 @@ from pulsar_spark.errors import (
     BadRowError,
     OptionError,
     PulsarSparkError,
+    QueryConflictError,
     TopicNotFoundError,
     TransactionLostError,
 )
@@ -323,6 +324,32 @@ def test_a_micro_batch_that_is_run_again(scripted: ScriptedBroker) -> None:
         assert [r.written.duplicate_rows for r in results] == [duplicates] * 2
         write.commit(results, 2, 0)
     assert len([one for one in visible(scripted) if one.endswith(b"a")]) == 2
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param([[b"a", b"b", b"d"], [b"c"]], id="a-row-more"),
+        pytest.param([[b"a", b"b"]], id="a-task-less"),
+        pytest.param([[], [b"c"]], id="a-row-less"),
+    ],
+)
+def test_a_micro_batch_that_is_run_again_with_other_rows(
+    scripted: ScriptedBroker, again: list[list[bytes]]
+) -> None:
+    """They are not taken for those that are there: an error, and nothing is written."""
+    for tasks in [[b"b", b"a"], [b"c"]], again:
+        write = stream_write(scripted)
+        write.prepare()
+        write.begin_micro_batch()
+        results = [run(write, Task(n, 0, 7, "q"), *one) for n, one in enumerate(tasks)]
+        if tasks is again:
+            with pytest.raises(QueryConflictError, match="the checkpoint was set back"):
+                copied(write).commit(results, len(tasks), 7)
+        else:
+            copied(write).commit(results, len(tasks), 7)
+    # An entry for each task that has committed.
+    assert [one[-1:] for one in visible(scripted) if one] == [b"a", b"c"]
 
 
 def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:

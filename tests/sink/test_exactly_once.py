@@ -45,6 +45,7 @@ from pulsar_spark.sink.exactly_once import (
     marker,
     markers_topic,
 )
+from pulsar_spark.sink.tally import Tally
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
@@ -642,6 +643,52 @@ def test_what_tasks_are_told() -> None:
     assert other == CommitProgress("another query", "run")
     assert (other.committed, other.partial, other.tasks) == (-1, -1, 0)
     assert not other.has(0, 0)
+
+
+def test_a_micro_batch_with_other_rows() -> None:
+    """It is not the one that is visible, whatever its number; the error says both."""
+    progress = CommitProgress(QUERY, "run", 4, rows=Tally(2))
+    progress.require_same_rows(4, Tally(2))
+    progress.require_same_rows(5, Tally(7))
+    said = r"Micro-batch 4 is visible already, with 2 rows.* other rows, 5 rows.*set ba"
+    with pytest.raises(QueryConflictError, match=said):
+        progress.require_same_rows(4, Tally(5))
+    partial = CommitProgress(
+        QUERY, "run", 3, 4, frozenset({1}), 2, part_rows={1: Tally(2)}
+    )
+    partial.require_same_part(4, 0, Tally(9))
+    partial.require_same_part(4, 1, Tally(2))
+    with pytest.raises(QueryConflictError, match="Task 1 of micro-batch 4 is visible"):
+        partial.require_same_part(4, 1, Tally(9))
+    of_an_earlier_version = CommitProgress(QUERY, "run", 4, 5, frozenset({1}), 2)
+    of_an_earlier_version.require_same_rows(4, Tally(5))
+    of_an_earlier_version.require_same_part(5, 1, Tally(5))
+
+
+def decide(world: World, rows: dict[int, Tally]) -> CommitProgress:
+    """A micro-batch of which only the first task's transaction did not expire."""
+    progress = protocol(world).recover().of(QUERY)
+    txns = {part: write(world, QUERY, 0, part, progress) for part in rows}
+    for part in range(1, len(rows)):
+        world.expire(txns[part])
+    tasks = len(rows)
+    if tasks == 1:
+        protocol(world).commit(0, txns, progress, tasks, rows)
+    else:
+        with pytest.raises(TransactionLostError):
+            protocol(world).commit(0, txns, progress, tasks, rows)
+    return protocol(world).recover().of(QUERY)
+
+
+def test_what_was_committed_is_known_by_its_rows(world: World) -> None:
+    """The log keeps the tally of all, and of each task where only a part is visible."""
+    partial = decide(world, {0: Tally(2), 1: Tally(3)})
+    assert (partial.rows, partial.part_rows) == (None, {0: Tally(2)})
+    txns = {1: write(world, QUERY, 0, 1, partial)}
+    both = {0: Tally(2), 1: Tally(3)}
+    protocol(world).commit(0, txns, partial, 2, both)
+    assert protocol(world).recover().of(QUERY).rows == Tally(5)
+    assert decide(World(), {0: Tally(4)}).rows == Tally(4)
 
 
 def test_another_run_took_over(world: World) -> None:

@@ -57,6 +57,7 @@ from pulsar_spark.sink.commit_protocol import (
     Recovered,
     Wait,
 )
+from pulsar_spark.sink.tally import NO_ROWS, Tally
 from pulsar_spark.txn import TxnId
 
 QUERY = "q"
@@ -173,7 +174,7 @@ class Tree:
             effect = result = error = None
             name, *arguments = start
             if name == "commit":  # a mapping cannot be hashed
-                arguments[1] = dict(arguments[1])
+                arguments[1], arguments[4] = dict(arguments[1]), dict(arguments[4])
             steps = getattr(commit_protocol, name)(*arguments)
             try:
                 effect = next(steps)
@@ -186,6 +187,15 @@ class Tree:
             self._known[key] = len(self.nodes)
             self.nodes.append(_Node(start, history, effect, result, error))
         return self._known[key]
+
+
+def _tally(batch_id: int, part: int) -> Tally:
+    """Of the rows of a task: no two tasks have as many."""
+    return Tally(batch_id * TASKS + part + 1)
+
+
+def _tallies(batch_id: int) -> tuple[tuple[int, Tally], ...]:
+    return tuple((part, _tally(batch_id, part)) for part in range(TASKS))
 
 
 class Model:
@@ -372,8 +382,14 @@ class Model:
         try:
             for part in range(TASKS):
                 is_there = progress.has(batch_id, part)
+                if is_there:
+                    progress.require_same_part(batch_id, part, _tally(batch_id, part))
                 reports.append(SKIPPED if is_there else None)
-        except QueryConflictError:
+            all_rows = sum(dict(_tallies(batch_id)).values(), NO_ROWS)
+            progress.require_same_rows(batch_id, all_rows)
+        except QueryConflictError as error:
+            if "other rows" in str(error):
+                raise BrokenError(f"{error}: they are the same") from None
             node = self.tree.begin("abort", None)
             return _with_driver(world, index, Driver("abort", batch_id, node))
         tasks = [
@@ -396,7 +412,12 @@ class Model:
             return _with_driver(world, index, Driver("record", driver.batch_id))
         assert driver.progress is not None
         node = self.tree.begin(
-            "commit", driver.batch_id, tuple(txns.items()), driver.progress, TASKS
+            "commit",
+            driver.batch_id,
+            tuple(txns.items()),
+            driver.progress,
+            TASKS,
+            _tallies(driver.batch_id),
         )
         now = Driver("commit", driver.batch_id, node, progress=driver.progress)
         return _with_driver(world, index, now)
