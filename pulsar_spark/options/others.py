@@ -319,7 +319,8 @@ KAFKA_CLIENTS = (
     *_refused("kafka.enable.idempotence", "use `deliveryGuarantee=idempotent`"),
     *_refused(
         "kafka.transactional.id",
-        "use `deliveryGuarantee=exactly-once` with `idempotenceId`",
+        "use `deliveryGuarantee=exactly-once`, on a stream with `idempotenceId`; in"
+        " `foreachBatch` use `deliveryGuarantee=idempotent` with `idempotenceId`",
     ),
     *_refused("kafka.transaction.timeout.ms", "use `transactionTimeoutMs`"),
     *_refused(

@@ -125,8 +125,9 @@ class WriteOptions:
         Scope.WRITE,
         "What an `idempotent` or `exactly-once` write is known by, the same in every"
         " run. Without it an `exactly-once` stream makes one from"
-        " `checkpointLocation`, and a batch write is a new one each time. An"
-        " `idempotent` stream adds the query's id.",
+        " `checkpointLocation`, and an `idempotent` batch write is a new one each time."
+        " An `idempotent` stream adds the query's id. An `exactly-once` batch write has"
+        " no id: it cannot be repeated.",
     )
     transaction_timeout_ms: int = option(
         "transactionTimeoutMs",
@@ -351,6 +352,7 @@ def write_options(given: Given) -> WriteOptions:
         write = replace(write, idempotence_id=given["checkpointLocation"])
     _check_effects(given, write)
     _check_commit_log(given, write)
+    _check_repeatable(given, write)
     _check_idempotence(given, write)
     check_encryption(given, write.encryption)
     return write
@@ -393,6 +395,22 @@ def _check_commit_log(given: Given, write: WriteOptions) -> None:
     if log is not None and topic is not None and log.base == topic.base:
         given.problems.append(
             "commitTopic must not be topic: the log of commits is no place for rows."
+        )
+
+
+def _check_repeatable(given: Given, write: WriteOptions) -> None:
+    if (
+        write.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        and given.use is not Scope.STREAM_WRITE
+        and write.idempotence_id is not None
+    ):
+        given.problems.append(
+            "idempotenceId cannot be set with deliveryGuarantee=exactly-once in a batch"
+            " write, nor in foreachBatch: such a write keeps no log of its commits, so"
+            " a repeat of it after it succeeded would store all rows twice. Use"
+            " deliveryGuarantee=idempotent with idempotenceId, which stores nothing"
+            " twice; or writeStream with exactly-once instead of foreachBatch; or leave"
+            " idempotenceId out where the write is never repeated."
         )
 
 

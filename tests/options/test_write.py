@@ -380,9 +380,9 @@ def test_batch_writes_ignore_options_of_streams(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One set of options serves a stream and its backfill, with a warning."""
-    shared = PLACE | {"queryName": "q", "commitTopic": "a,b", "idempotenceId": "x"}
+    shared = PLACE | {"queryName": "q", "commitTopic": "a,b"}
     result = write(shared | {"deliveryGuarantee": "exactly-once"})
-    assert result == write({"deliveryGuarantee": "exactly-once", "idempotenceId": "x"})
+    assert result == write({"deliveryGuarantee": "exactly-once"})
     assert warned(caplog) == ["checkpointLocation", "commitTopic", "queryName"]
 
 
@@ -653,14 +653,23 @@ def test_bad_idempotence_ids(text: str, streaming: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("guarantee", ["idempotent", "exactly-once"])
-@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("guarantee", "streaming"),
+    [("idempotent", True), ("idempotent", False), ("exactly-once", True)],
+)
 def test_idempotence_id_given(guarantee: str, streaming: bool) -> None:
     """The id given is the id, whatever the place of the checkpoint."""
     longest = "x" * 200
     place = PLACE if streaming else {}
     some = {"deliveryGuarantee": guarantee, "idempotenceId": longest} | place
     assert write(some, streaming=streaming).idempotence_id == longest
+
+
+def test_an_exactly_once_batch_write_has_no_id() -> None:
+    """It would not be repeatable by it, so it is told what is."""
+    (only,) = problems({"deliveryGuarantee": "exactly-once", "idempotenceId": "x"})
+    assert "a repeat of it after it succeeded would store all rows twice" in only
+    assert "Use deliveryGuarantee=idempotent with idempotenceId" in only
 
 
 def test_idempotence_id_of_a_checkpoint() -> None:

@@ -60,10 +60,11 @@ def options(broker: ScriptedBroker, *, streaming: bool, **further: str) -> Any:
         "service.url": broker.url,
         "topic": TOPIC,
         "deliveryGuarantee": "exactly-once",
-        "idempotenceId": "orders",
         "pulsar.client.operationTimeoutMs": "5000",
         **further,
     }
+    if streaming or given["deliveryGuarantee"] != "exactly-once":
+        given.setdefault("idempotenceId", "orders")
     return parse_write_options(given, streaming=streaming)
 
 

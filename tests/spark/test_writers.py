@@ -166,7 +166,6 @@ def test_a_topic_that_another_write_has_for_itself(
         "service.url": scripted.url,
         "topic": TOPIC,
         "deliveryGuarantee": guarantee,
-        "idempotenceId": f"waiting-{guarantee}",
         "pulsar.producer.accessMode": "WaitForExclusive",
     }
     PulsarDataSource(options).writer(VALUES, overwrite=False)
