@@ -23,6 +23,8 @@ that still runs, decides nothing any more. ``query`` is the query whose checkpoi
 numbers the micro-batches: with a new checkpoint the numbers begin at 0 again. ``rows``
 is the tally of the rows (``sink.tally``): of each task in ``prepared`` and ``partial``,
 of the whole micro-batch in ``committed``. Earlier versions did not write it.
+``others``, of the last two kinds, has such records of other queries that used the log
+before: the last one of each of the last few. Whichever of them goes on finds its own.
 
 A driver's term is the position of its ``began``. A later driver always has a larger
 term, even if the log was shortened in between. ``committed`` and ``partial`` say how
@@ -46,6 +48,9 @@ from pulsar_spark.txn import TxnId
 T = TypeVar("T")
 
 _VERSION = 1
+
+#: Of so many other queries the log keeps how their last decision ended.
+OTHER_QUERIES = 8
 
 #: ``(ledger_id, entry_id)`` of where a driver says that it goes to work.
 Term = tuple[int, int]
@@ -113,6 +118,7 @@ class Committed:
         term: Of the driver that says so.
         of: Of the driver that decided it.
         rows: The tally of all rows; None where it is not known.
+        others: How the last decisions of other queries ended.
     """
 
     batch_id: int
@@ -120,6 +126,7 @@ class Committed:
     term: Term = NO_TERM
     of: Term = NO_TERM
     rows: Tally | None = None
+    others: tuple[Committed | Partial, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,7 @@ class Partial:
         term: Of the driver that says so.
         of: Of the driver that decided it.
         rows: The tally of each of these partitions; None where it is not known.
+        others: How the last decisions of other queries ended.
     """
 
     batch_id: int
@@ -143,6 +151,7 @@ class Partial:
     term: Term = NO_TERM
     of: Term = NO_TERM
     rows: Mapping[int, Tally] | None = field(default=None, hash=False)
+    others: tuple[Committed | Partial, ...] = ()
 
 
 Outcome = Committed | Partial
@@ -162,6 +171,7 @@ class LogState:
             may still be open.
         term: The last driver's.
         outcome: How the last decision ended of which that is known; None for none.
+        others: How the last decisions of other queries ended, the latest first.
     """
 
     query_id: str = ""
@@ -171,6 +181,7 @@ class LogState:
     undecided: dict[TxnId, int] = field(default_factory=dict)
     term: Term = NO_TERM
     outcome: Outcome | None = field(default=None, compare=False)
+    others: tuple[Outcome, ...] = field(default=(), compare=False)
 
 
 def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
@@ -183,6 +194,7 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
     """
     state = LogState()
     decided: set[TxnId] = set()
+    outcomes: dict[str, Outcome] = {}
     for one in records:
         record = _with_term(one, state)
         match record:
@@ -194,17 +206,22 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
             case Prepared() if one.term > up_to:
                 pass
             case Prepared() if _counts(record, state):
-                _decide(state, record)
+                _decide(state, record, outcomes)
                 decided.update(record.txns.values())
             case Prepared():  # by one that was given up
                 txns = record.txns.values()
                 state.undecided |= dict.fromkeys(txns, record.batch_id)
             case Committed() | Partial():
                 _take_in(state, record)
+                for outcome in (*record.others, replace(record, others=())):
+                    _remember(outcomes, outcome)
     # Not when they come: a message may be there twice, and the second time late.
     for txn in decided:
         state.undecided.pop(txn, None)
     _sum_up(state)
+    outcomes.pop(state.query_id, None)
+    latest = sorted(outcomes.values(), key=_when, reverse=True)
+    state.others = tuple(latest[:OTHER_QUERIES])
     return state
 
 
@@ -233,10 +250,12 @@ def _counts(decision: Prepared, state: LogState) -> bool:
     return is_known and decision.run == state.run
 
 
-def _decide(state: LogState, decision: Prepared) -> None:
+def _decide(
+    state: LogState, decision: Prepared, outcomes: Mapping[str, Outcome]
+) -> None:
     state.prepared = decision
     if state.outcome is not None and state.outcome.query_id != decision.query_id:
-        state.outcome = None
+        state.outcome = outcomes.get(decision.query_id)
 
 
 def _take_in(state: LogState, record: Outcome) -> None:
@@ -253,6 +272,17 @@ def _take_in(state: LogState, record: Outcome) -> None:
     state.outcome = record
     if is_turned:
         state.prepared = None
+
+
+def _remember(outcomes: dict[str, Outcome], record: Outcome) -> None:
+    """Keep the last outcome of each query; see ``_take_in`` for which that is."""
+    known = outcomes.get(record.query_id)
+    if known is None or _when(record) > _when(known):
+        outcomes[record.query_id] = record
+
+
+def _when(record: Outcome) -> tuple[Term, Term, int]:
+    return record.term, record.of, record.batch_id
 
 
 def _sum_up(state: LogState) -> None:
@@ -272,6 +302,11 @@ def _sum_up(state: LogState) -> None:
 
 def dump_record(record: Record) -> bytes:
     """Return a record as a message."""
+    fields = {"v": _VERSION, **_fields(record)}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _fields(record: Record) -> dict[str, Any]:
     fields: dict[str, Any]
     match record:
         case Began():
@@ -299,20 +334,28 @@ def dump_record(record: Record) -> bytes:
                 "parts": sorted(record.parts),
                 "tasks": record.tasks,
             }
-    match record:
-        case Committed(rows=Tally() as tally):
-            fields["rows"] = _dumped(tally)
-        case Prepared(rows=rows) | Partial(rows=rows) if rows is not None:
-            fields["rows"] = {task: _dumped(rows[task]) for task in sorted(rows)}
+    if isinstance(record, Prepared | Outcome) and record.rows is not None:
+        fields["rows"] = _dumped(record.rows)
     if not isinstance(record, Began) and record.term != NO_TERM:
         fields["term"] = record.term
-    if isinstance(record, Committed | Partial) and record.of != NO_TERM:
+    if isinstance(record, Outcome):
+        fields |= _fields_of_outcome(record)
+    return fields
+
+
+def _fields_of_outcome(record: Outcome) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if record.of != NO_TERM:
         fields["of"] = record.of
-    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
+    if record.others:
+        fields["others"] = [_fields(other) for other in record.others]
+    return fields
 
 
-def _dumped(tally: Tally) -> list[int]:
-    return [tally.rows]
+def _dumped(rows: Tally | Mapping[int, Tally]) -> Any:
+    if isinstance(rows, Tally):
+        return [rows.rows]
+    return {task: _dumped(rows[task]) for task in sorted(rows)}
 
 
 def load_record(message: bytes | memoryview) -> Record:
@@ -363,9 +406,13 @@ def _record(fields: dict[str, Any]) -> Record:
     if "partial" in fields:
         parts = frozenset(map(_number, _typed(fields["parts"], list)))
         batch_id, tasks = _number(fields["partial"]), _number(fields["tasks"])
-        return Partial(batch_id, query_id, parts, tasks, term, of, _tallies(fields))
+        return Partial(
+            *(batch_id, query_id, parts, tasks, term, of, _tallies(fields)),
+            others=_others(fields),
+        )
     rows = _tally(fields["rows"]) if "rows" in fields else None
-    return Committed(_number(fields["committed"]), query_id, term, of, rows)
+    batch_id = _number(fields["committed"])
+    return Committed(batch_id, query_id, term, of, rows, _others(fields))
 
 
 def _typed(value: Any, kind: type[T]) -> T:
@@ -393,6 +440,17 @@ def _key(text: str) -> int:
 def _txn(pair: Any) -> TxnId:
     most, least = _typed(pair, list)
     return TxnId(_number(most, 1 << 64), _number(least, 1 << 64))
+
+
+def _others(fields: dict[str, Any]) -> tuple[Outcome, ...]:
+    others = map(_record, _typed(fields.get("others", []), list))
+    return tuple(_outcome(other) for other in others)
+
+
+def _outcome(record: Record) -> Outcome:
+    if not isinstance(record, Committed | Partial):
+        raise TypeError(f"{record} says of no decision how it ended")
+    return record
 
 
 def _tallies(fields: dict[str, Any]) -> dict[int, Tally] | None:

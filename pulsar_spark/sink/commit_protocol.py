@@ -68,6 +68,8 @@ class CommitProgress:
         tasks: How many input partitions it had.
         rows: The tally of all rows of ``committed``; None where it is not known.
         part_rows: The tally of each of ``parts``, as far as it is known.
+        others: How the last decisions of other queries ended.
+        before: Another query that used the log last, "" for none.
     """
 
     query_id: str = ""
@@ -79,12 +81,18 @@ class CommitProgress:
     term: Term = NO_TERM
     rows: Tally | None = None
     part_rows: Mapping[int, Tally] = field(default_factory=dict, hash=False)
+    others: tuple[Outcome, ...] = ()
+    before: str = ""
 
     def of(self, query_id: str) -> CommitProgress:
         """Return this as a query sees it; a new checkpoint starts from nothing."""
         if query_id == self.query_id:
             return self
-        return CommitProgress(query_id, self.run, term=self.term)
+        for outcome in self.others:
+            if outcome.query_id == query_id:
+                found = _progress(outcome, self.run, self.term)
+                return replace(found, before=self.query_id)
+        return CommitProgress(query_id, self.run, term=self.term, before=self.query_id)
 
     def has(self, batch_id: int, partition: int) -> bool:
         """Return whether the rows of a task are visible already.
@@ -104,7 +112,7 @@ class CommitProgress:
 
     def without_parts(self) -> CommitProgress:
         """Return what the driver needs of this: parts are the tasks' business."""
-        return replace(self, parts=_NO_PARTS, part_rows={})
+        return replace(self, parts=_NO_PARTS, part_rows={}, others=())
 
     def require_same_part(self, batch_id: int, partition: int, now: Tally) -> None:
         """Make sure that a task may leave its rows out, because they are visible.
@@ -265,9 +273,10 @@ def recover(run: str) -> Steps[Recovered]:
         yield from _forget_markers(term)
     if at and len(entries) > CUT_LOG_AFTER:
         if outcome is not None and outcome is state.outcome:
-            yield Append(replace(outcome, term=term))
+            yield Append(replace(outcome, term=term, others=state.others))
         yield CutLog(entries[at - 1][0])
-    return Recovered(_progress(outcome, run, term), state.prepared, lost)
+    progress = replace(_progress(outcome, run, term), others=state.others)
+    return Recovered(progress, state.prepared, lost)
 
 
 def commit(
@@ -288,13 +297,15 @@ def commit(
     if decision not in records:  # whoever took over is done with it
         raise _taken_over(batch_id)
     at = records.index(decision)
-    if read_log(records[: at + 1]).prepared != decision:
+    state = read_log(records[: at + 1])
+    if state.prepared != decision:
         raise _taken_over(batch_id)
     _, lost = yield from _carry_out(decision, term)
     yield from _end_undecided(entries, term)
     if lost:
         raise TransactionLostError(batch_id, lost)
-    yield Append(Committed(batch_id, query_id, term, term, total(rows)))
+    tally = total(rows)
+    yield Append(Committed(batch_id, query_id, term, term, tally, state.others))
     yield CutLog(positions[at])
     since = max(progress.committed, 0)
     if batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY:
@@ -347,14 +358,21 @@ def _settle(
     visible, lost = yield from _carry_out(decision, term)
     batch_id, query_id, of = decision.batch_id, decision.query_id, decision.term
     if not lost:
-        return Committed(batch_id, query_id, term, of, total(decision.rows)), _NONE
+        tally = total(decision.rows)
+        return Committed(batch_id, query_id, term, of, tally, state.others), _NONE
     known = state.outcome
     if isinstance(known, Partial) and known.batch_id == batch_id:
         visible |= known.parts
     rows = decision.rows
     if rows is not None:
         rows = {part: rows[part] for part in visible if part in rows}
-    return Partial(batch_id, query_id, visible, decision.tasks, term, of, rows), lost
+    return (
+        Partial(
+            *(batch_id, query_id, visible, decision.tasks, term, of, rows),
+            others=state.others,
+        ),
+        lost,
+    )
 
 
 def _carry_out(

@@ -52,6 +52,13 @@ _BEGINS_THERE = (
     "Rows go there. If that lasts, set `service.url` to it: each batch asks that first."
 )
 
+#: Said where a log of commits changes hands.
+_OTHER_QUERY = (
+    "The log of commits %s was used by the query %s, and is used by the query %s now."
+    " That is so after a new checkpoint. Two queries that are both in use need an"
+    " `idempotenceId` each: under the same one each ends what the other has begun."
+)
+
 #: The only column that rows of bytes need.
 _BYTES = pa.schema([(VALUE, pa.binary())])
 
@@ -407,6 +414,10 @@ class StreamWrite(_Write):
         progress.require_same_cut(batch_id, tasks)
         rows = {result.task.number: result.tally for result in results}
         progress.require_same_rows(batch_id, sum(rows.values(), NO_ROWS))
+        if progress.before:
+            logger.warning(
+                _OTHER_QUERY, *(self._log_topic, progress.before), progress.query_id
+            )
         if txns := _transactions(results):
             protocol = self._protocol(self._pool.write_patience_s)
             protocol.commit(batch_id, txns, progress, tasks, rows)

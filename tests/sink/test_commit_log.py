@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,11 +48,13 @@ PREPARED = st.builds(
     TERMS,
     ROWS,
 )
+COMMITTED = st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS, st.none() | TALLIES)
 RECORDS = st.one_of(
     st.builds(Began, st.text()),
     st.builds(Opened, NUMBERS, NUMBERS, TXNS, TERMS),
     PREPARED,
-    st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS, st.none() | TALLIES),
+    COMMITTED,
+    st.builds(replace, COMMITTED, others=st.lists(COMMITTED, max_size=2).map(tuple)),
     st.builds(
         Partial, NUMBERS, st.text(), st.frozensets(NUMBERS), NUMBERS, TERMS, TERMS, ROWS
     ),
@@ -134,6 +137,8 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
         b'{"v":1,"committed":7,"query":"","rows":null}',
+        b'{"v":1,"committed":7,"query":"","others":{}}',
+        b'{"v":1,"committed":7,"query":"","others":[{"began":"a"}]}',
         b'{"v":1,"committed":7,"query":"","rows":[-1]}',
         b'{"v":1,"committed":7,"query":"","rows":{"0":[1]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":[],"rows":[1]}',

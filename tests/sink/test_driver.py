@@ -353,6 +353,21 @@ def test_a_micro_batch_that_is_run_again_with_other_rows(
     assert [one[-1:] for one in visible(scripted) if one] == [b"a", b"c"]
 
 
+def test_queries_that_share_a_log(
+    scripted: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that goes on behind another finds its own micro-batch, and that is said."""
+    for query, is_there in ("a", False), ("b", False), ("a", True), ("a", True):
+        write = stream_write(scripted)
+        write.prepare()
+        write.begin_micro_batch()
+        result = run(write, Task(0, 0, 7, query), query.encode())
+        copied(write).commit([result], 1, 7)
+        assert result.written.duplicate_rows == is_there
+    assert "was used by the query a, and is used by the query b now" in caplog.text
+    assert [one[-1:] for one in visible(scripted) if one] == [b"a", b"b"]
+
+
 def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:
     """What the driver's own tasks wrote is aborted."""
     write = stream_write(scripted)

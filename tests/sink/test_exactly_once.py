@@ -640,7 +640,7 @@ def test_what_tasks_are_told() -> None:
     with pytest.raises(QueryConflictError, match="micro-batch 4 of the same query"):
         progress.has(3, 0)
     other = progress.of("another query")
-    assert other == CommitProgress("another query", "run")
+    assert other == CommitProgress("another query", "run", before=QUERY)
     assert (other.committed, other.partial, other.tasks) == (-1, -1, 0)
     assert not other.has(0, 0)
 
@@ -689,6 +689,56 @@ def test_what_was_committed_is_known_by_its_rows(world: World) -> None:
     protocol(world).commit(0, txns, partial, 2, both)
     assert protocol(world).recover().of(QUERY).rows == Tally(5)
     assert decide(World(), {0: Tally(4)}).rows == Tally(4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.sampled_from(["noted", "forgotten", "expired"])
+        ),
+        max_size=12,
+    )
+)
+def test_queries_that_share_a_log(plays: list[tuple[int, str]]) -> None:
+    """In turns: each finds what became of its own last micro-batch; rows come once.
+
+    Spark did not note the commit of a micro-batch that is ``forgotten``; of one that is
+    ``expired`` only the first task's rows became visible. Either is run again later.
+    """
+    world = World()
+    batches = [100 * query for query in range(3)]
+    written: set[int] = set()
+    for query, fate in plays:
+        run_of(world, f"query {query}", batches[query], expires=fate == "expired")
+        written.add(batches[query])
+        batches[query] += fate == "noted"
+    for query in range(3):
+        run_of(world, f"query {query}", batches[query])
+        written.add(batches[query])
+    expected = rows(*((batch_id, part) for batch_id in written for part in (0, 1)))
+    assert sorted(world.visible(ROWS)) == expected
+
+
+def run_of(
+    world: World, query_id: str, batch_id: int, *, expires: bool = False
+) -> None:
+    """A micro-batch of two tasks; the transaction of the second one may expire."""
+    progress = protocol(world).recover().of(query_id)
+    tallies = {part: Tally(2) for part in (0, 1)}
+    progress.require_same_rows(batch_id, Tally(4))
+    txns = {
+        part: write(world, query_id, batch_id, part, progress)
+        for part in tallies
+        if not progress.has(batch_id, part)
+    }
+    try:
+        if expires and 1 in txns:
+            world.expire(txns[1])
+        if txns:
+            protocol(world).commit(batch_id, txns, progress, 2, tallies)
+    except TransactionLostError:
+        assert expires
 
 
 def test_another_run_took_over(world: World) -> None:
