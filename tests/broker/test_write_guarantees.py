@@ -364,6 +364,8 @@ def test_down_for_longer_than_transactions_live(
                 dying.commit(messages, 0)
         await_expired(stream, topic, messages)
         planned = stream.plan()
+        with pytest.raises(QueryConflictError, match="Task 0 of micro-batch 0 is vis"):
+            stream.write(planned, 0, 0, ["another row"])
         again = stream.write_all(planned, 0, parts=3)
         assert [m.result.written.duplicate_rows for m in again] == [2, 0, 0]
         stream.writer().commit(again, 0)
