@@ -8,12 +8,14 @@ committed, and runs one again that was planned and not committed. So:
   begins at the new position, and has the next number;
 - where the last one is planned only, its end and that of the one before it become the
   new position: it is run again with the same number, without rows of these topic
-  partitions and with the same ones of others, and the next one begins there.
+  partitions and with the same ones of others, and the next one begins there. What it
+  would have read is recorded as left out, so that the others keep their tasks.
 
 No number is left out and none is used twice for rows. Sinks rely on that: Spark's file
 sink passes over a number that it has, and fails later where it lacks one; an
-exactly-once sink drops the rows of a number that it has committed; and state is kept by
-number.
+exactly-once sink drops the rows of a number that it has committed; an idempotent one
+knows a row by the numbers of its micro-batch, its task, and itself in the task; and
+state is kept by number.
 """
 
 from __future__ import annotations
@@ -96,6 +98,12 @@ def add(commands: Any) -> None:
         "--set-time",
         metavar="TIME",
         help="the first publish time to read, as startingTime has it",
+    )
+    parser.add_argument(
+        "--renumber",
+        action="store_true",
+        help="let a planned micro-batch have no task for what is set; give its sink a"
+        " new idempotenceId then",
     )
     add_execute(parser, "set it")
     add_options(parser, admin="bytes of the backlog")
@@ -185,6 +193,8 @@ def run(arguments: argparse.Namespace) -> int:
     sets = arguments.set_position is not None or arguments.set_time is not None
     if arguments.execute and not sets:
         raise OptionError("--yes is for --set-position and --set-time.")
+    if arguments.renumber and not sets:
+        raise OptionError("--renumber is for --set-position and --set-time.")
     if arguments.set_position is not None:
         parse_offsets(arguments.set_position, "--set-position")
     if arguments.set_time is not None:
@@ -327,7 +337,8 @@ def _set(
             for name, at in wanted.items()
             if not one.is_committed or at != one.end.last_read[name]
         }
-        files = _new_files(one, changed) if changed else {}
+        renumbers = arguments.renumber
+        files = _new_files(one, changed, renumbers=renumbers) if changed else {}
         kept = ""
         if files and arguments.execute:
             kept = _write(checkpoint, one, files)
@@ -345,7 +356,7 @@ def _set(
             }
         )
         return DONE
-    _explain(checkpoint, one, changed, kept, has_files=bool(files))
+    _explain(checkpoint, one, changed, kept, has_files=bool(files), renumbers=renumbers)
     return DONE
 
 
@@ -403,12 +414,17 @@ def _first(
     return start
 
 
-def _new_files(one: Standing, changed: Mapping[str, LastRead]) -> dict[str, str]:
+def _new_files(
+    one: Standing, changed: Mapping[str, LastRead], *, renumbers: bool
+) -> dict[str, str]:
     """Return the files to replace, by their names in the checkpoint."""
     files = {}
     for planned in (one.last, None if one.is_committed else one.before):
         if planned is not None and one.place in planned.sources:
             new = _moved(planned.sources[one.place], changed)
+            if planned is one.last and not one.is_committed:
+                left_out = {} if renumbers else _left_out(one, changed)
+                new = replace(new, left_out=left_out)
             text = planned.with_source(one.place, new)
             files[f"offsets/{planned.batch_id}"] = text
     return files
@@ -427,6 +443,18 @@ def _moved(
         # As at the start of a query, first chunks that a message lacks are no loss.
         began={**end.began, **there},
     )
+
+
+def _left_out(
+    one: Standing, changed: Mapping[str, LastRead]
+) -> dict[str, tuple[LastRead, LastRead]]:
+    """Return what the planned micro-batch was to read at first, and reads no more."""
+    read, planned = one.read, one.planned
+    spans = {name: (read[name], planned[name]) for name in changed}
+    return {
+        **{name: span for name, span in spans.items() if span[0] < span[1]},
+        **one.end.left_out,
+    }
 
 
 def _write(checkpoint: Checkpoint, one: Standing, files: Mapping[str, str]) -> str:
@@ -506,6 +534,7 @@ def _explain(
     kept: str,
     *,
     has_files: bool,
+    renumbers: bool,
 ) -> None:
     if not has_files:
         say("The query stands there already.")
@@ -516,7 +545,7 @@ def _explain(
     ]
     say(table(["TOPIC PARTITION", "READ TO", "GOES ON AFTER", ""], rows))
     say()
-    for line in _consequences(checkpoint, one, changed):
+    for line in _consequences(checkpoint, one, changed, renumbers=renumbers):
         say(f"- {line}")
     say()
     if kept:
@@ -532,7 +561,11 @@ def _direction(before: LastRead, after: LastRead) -> str:
 
 
 def _consequences(
-    checkpoint: Checkpoint, one: Standing, changed: Mapping[str, LastRead]
+    checkpoint: Checkpoint,
+    one: Standing,
+    changed: Mapping[str, LastRead],
+    *,
+    renumbers: bool,
 ) -> Iterator[str]:
     number = one.last.batch_id
     if not one.is_committed:
@@ -541,6 +574,22 @@ def _consequences(
             " again without rows of these topic partitions. Rows of it that its sink"
             " has stored already stay; others come only after the new position."
         )
+        if renumbers:
+            yield (
+                "Its other rows get other tasks. An idempotent sink would take them"
+                " for rows that it has, and drop them: give an idempotent or"
+                " exactly-once sink a new idempotenceId before the restart. What the"
+                " micro-batch has stored already comes a second time then."
+            )
+        else:
+            yield (
+                "Its other rows keep their tasks, if the restart has the same"
+                " minPartitions, maxPartitions and maxRecordsPerPartition. A query that"
+                " puts input partitions together, by coalesce, has other rows in its"
+                " tasks then: let the micro-batch finish first, where its sink is"
+                " idempotent. Where maxPartitions has put one of these topic partitions"
+                " and another into one task, the restart refuses and changes nothing."
+            )
     moves = {_direction(one.read[name], at) for name, at in changed.items()}
     if "back" in moves:
         yield (

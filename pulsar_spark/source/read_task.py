@@ -17,7 +17,8 @@ class ReadTask:
     """Some ranges, and where to read them.
 
     Attributes:
-        ranges: What to read, in this order; at least one.
+        ranges: What to read, in this order; none where a micro-batch that runs again
+            no longer reads what the task had.
         brokers: Who served their topic partitions when this was planned, as the cluster
             itself answered. They save the task its lookups, and may be wrong by the
             time at which it runs.
@@ -34,6 +35,8 @@ class ReadTask:
     service_url: ServiceUrl | None = None
 
     def __str__(self) -> str:
+        if not self.ranges:
+            return "no topic partition"
         first, others = self.ranges[0].topic_partition, len(self.ranges) - 1
         return f"{first} and {others} more" if others else first
 
@@ -47,7 +50,7 @@ def read_tasks(
 
     Args:
         pool: Has asked for the brokers of their topic partitions.
-        groups: The ranges of each task, at least one.
+        groups: The ranges of each task.
         schema: As in ReadTask.
     """
     tasks = []

@@ -220,6 +220,69 @@ class TestCheckpoint:
         assert query.rows() == {0: skipped, 1: [*range(12)]}
         assert query.written == query.committed == [*range(query.planned[-1] + 1)]
 
+    def test_other_rows_of_an_idempotent_stream_stay(
+        self,
+        spark: SparkSession,
+        admin: Admin,
+        namespace: str,
+        service_url: str,
+        parts: str,
+        tmp_path: Path,
+        run: Run,
+    ) -> None:
+        """Its sink knows rows by their task, and drops none of other partitions."""
+        sink, away = (f"persistent://{namespace}/{name}" for name in ("sink", "away"))
+        admin.set_deduplication(namespace, enabled=True)
+        for name in (sink, away):
+            admin.create_topic(name)
+        checkpoint = tmp_path / "query"
+
+        def go_on(second: str) -> None:
+            """Runs the query; rows of the second partition go to another topic."""
+            rows = (
+                spark.readStream.format("pulsar")
+                .option("service.url", service_url)
+                .option("topic", parts)
+                .option("startingOffsets", "earliest")
+                .option("metadataColumns", "__partition")
+                .load()
+                .selectExpr(
+                    "concat(__partition, ':', CAST(value AS STRING)) AS value",
+                    f"IF(__partition = 0, '{sink}', '{second}') AS __topic",
+                )
+            )
+            query = (
+                rows.writeStream.format("pulsar")
+                .option("service.url", service_url)
+                .option("deliveryGuarantee", "idempotent")
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(240)
+
+        publish_numbers(service_url, parts, [0, 1], range(2))
+        go_on(sink)
+        publish_numbers(service_url, parts, [0, 1], range(2, 6))
+        # As if its first task had stored its rows, and the second one none of them.
+        go_on(away)
+        (checkpoint / "commits" / "1").unlink()
+        (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+        command = ("checkpoint", checkpoint, "-o", f"service.url={service_url}")
+        wanted = json.dumps({parts: {"0": "latest"}})
+        code, printed = run(*command, "--set-position", wanted, "--yes")
+        assert code == 0
+        assert "Its other rows keep their tasks" in printed
+        publish_numbers(service_url, parts, [0, 1], range(6, 8))
+        go_on(sink)
+        stored = [
+            row.value.decode().split(":")
+            for row in official.read_back(service_url, sink)
+            if row.value is not None
+        ]
+        for part in ("0", "1"):
+            assert [n for p, n in stored if p == part] == [*map(str, range(8))]
+
     def test_the_first_micro_batch_was_not_committed(
         self,
         spark: SparkSession,

@@ -10,7 +10,9 @@
      "began":      {"persistent://public/default/t": {"0": "12:-1"}},
      "chunked":    ["persistent://public/default/t"],
      "schema":     {"type": "AVRO", "topic": "persistent://public/default/t",
-                    "version": 3, "hash": "5f2a..."}}
+                    "version": 3, "hash": "5f2a..."},
+     "leftOut":    {"after": {"persistent://public/default/t": {"1": "15:3"}},
+                    "last":  {"persistent://public/default/t": {"1": "15:9"}}}}
 
 A position names what was read last, here an entry, or a message of it as
 ``ledger:entry:batchIndex``; reading goes on right after it.
@@ -32,6 +34,11 @@ version there, and a hash of it, because the version may come to mean another sc
 ``{"type": "NONE"}`` stands for values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
+
+``leftOut`` is written by ``pulsar-spark checkpoint`` alone, where it sets topic
+partitions elsewhere while a micro-batch is planned: what the micro-batch would have
+read of them. Tasks are divided as if it still did, and then read nothing there. Sinks
+know rows by the number of their task.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure, and
 knows of positions only their order and their text.
@@ -100,6 +107,7 @@ class StreamOffset(Offset[P]):
         began: The position after which the query began in a topic partition, where that
             is the beginning of the ledger that it has read last.
         schema: The schema that the query began with, if one is kept.
+        left_out: What the batch that ends here was planned to read, and reads no more.
     """
 
     subscription: str
@@ -108,6 +116,7 @@ class StreamOffset(Offset[P]):
     chunked: frozenset[str] = frozenset()
     began: Mapping[str, P] = field(default_factory=dict)
     schema: SchemaPin | None = None
+    left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
@@ -124,6 +133,11 @@ class StreamOffset(Offset[P]):
             tree["chunked"] = sorted(self.chunked)
         if self.schema is not None:
             tree["schema"] = self.schema.to_json()
+        if self.left_out:
+            tree["leftOut"] = {
+                "after": position_tree({n: at for n, (at, _) in self.left_out.items()}),
+                "last": position_tree({n: at for n, (_, at) in self.left_out.items()}),
+            }
         return tree
 
     @classmethod
@@ -151,6 +165,7 @@ class StreamOffset(Offset[P]):
                 _topics(tree.get("chunked", [])),
                 read_positions(tree.get("began", {}), flatten, parse),
                 _schema(tree.get("schema")),
+                _left_out(tree.get("leftOut", {}), parse),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -194,6 +209,16 @@ def _schema(tree: object) -> SchemaPin | None:
         if all(isinstance(one, str) for one in texts) and type(pin.version) is int:
             return pin
     raise ValueError(f"{shorten(tree)} is not a schema")
+
+
+def _left_out(tree: object, parse: Callable[[str], P]) -> dict[str, tuple[P, P]]:
+    if not isinstance(tree, Mapping):
+        raise ValueError(f"{shorten(tree)} is not what is left out")
+    after = read_positions(tree.get("after", {}), flatten, parse)
+    last = read_positions(tree.get("last", {}), flatten, parse)
+    if after.keys() != last.keys():
+        raise ValueError(f"{shorten(tree)} is not what is left out")
+    return {name: (after[name], last[name]) for name in after}
 
 
 def unreadable(tree: object, error: Exception) -> CheckpointError:

@@ -17,7 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -45,9 +52,11 @@ from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.losses import LossCheck
 from pulsar_spark.source.stream.pulsar_offsets import (
+    not_divided_alike,
     read_offset,
     still_where_it_began,
     topic_ranges,
+    without,
 )
 from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import (
@@ -468,8 +477,36 @@ class PulsarCluster:
         """Return ranges of message ids, divided as the options want it."""
         ranges = self._with_known_starts(topic_ranges(spans))
         parts = divide(self._pool, self._options, ranges)
+        left_out = {span.topic_partition for span in spans if span.is_left_out}
+        if left_out:
+            if parts != [(range_,) for range_ in ranges]:
+                self._require_stored(ranges, left_out)
+            parts = without(parts, left_out)
         schema = None if self._schema is None else self._schema.info
         return read_tasks(self._pool, parts, schema)
+
+    def _require_stored(
+        self, ranges: Iterable[TopicRange], left_out: Collection[str]
+    ) -> None:
+        """Return if what is left out counts as it did when it was divided first.
+
+        Raises:
+            CheckpointError: Some of it is no longer stored.
+        """
+        starts = {
+            range_.topic_partition: range_.start
+            for range_ in ranges
+            if range_.topic_partition in left_out
+        }
+        found = self._positions.from_message_ids(starts, absent_ok=True)
+        for name, start in starts.items():
+            at = found.get(name)
+            if at is None or at.before.position >= start.position:
+                raise not_divided_alike(
+                    f"what it was to read of {name}, from {start} on, is no longer"
+                    " stored, and `minPartitions`, `maxPartitions` or"
+                    " `maxRecordsPerPartition` divide it by what is stored"
+                )
 
     def _with_known_starts(self, ranges: list[TopicRange]) -> list[TopicRange]:
         """Mark the ranges whose start is stored now, where an executor must know.

@@ -8,10 +8,10 @@ this is pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import CheckpointError, OptionError
 from pulsar_spark.options.offsets import Edge, parse_offsets
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset, unreadable
@@ -44,6 +44,51 @@ def topic_ranges(spans: Iterable[Span[LastRead]]) -> list[TopicRange]:
         )
         for span in spans
     ]
+
+
+def without(
+    parts: Iterable[Sequence[TopicRange]], left_out: Collection[str]
+) -> list[tuple[TopicRange, ...]]:
+    """Return what each task reads, without topic partitions that are left out.
+
+    A task that has nothing left is still one, so that the others keep their numbers.
+
+    Args:
+        parts: What each task would read.
+        left_out: Topic partitions that none reads.
+
+    Raises:
+        CheckpointError: A task would read of others, too: their rows would get other
+            numbers in the task.
+    """
+    rest = []
+    for part in parts:
+        kept = tuple(one for one in part if one.topic_partition not in left_out)
+        if kept and len(kept) < len(part):
+            gone = next(one for one in part if one not in kept)
+            raise not_divided_alike(
+                f"by `maxPartitions`, one task reads {gone.topic_partition}, which is"
+                f" left out, and {kept[0].topic_partition}"
+            )
+        rest.append(kept)
+    return rest
+
+
+def not_divided_alike(why: str) -> CheckpointError:
+    """Return the error where rows of a micro-batch would get other numbers.
+
+    Args:
+        why: Why they would.
+    """
+    return CheckpointError(
+        "The planned micro-batch cannot run again without what `pulsar-spark"
+        " checkpoint` has set elsewhere and leave other rows their tasks and numbers:"
+        f" {why}. A sink with `deliveryGuarantee=idempotent` would take rows for"
+        " others and drop them. Put back the copies that the command has kept in the"
+        " checkpoint, and let the micro-batch finish first. Or run the command again"
+        " with --renumber, and give the sink a new `idempotenceId`: what the"
+        " micro-batch has stored already comes a second time then."
+    )
 
 
 def still_where_it_began(

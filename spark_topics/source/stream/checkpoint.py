@@ -33,6 +33,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from spark_topics.errors import CheckpointError
@@ -58,11 +59,16 @@ class Offset(Generic[P]):
             not what the batch's start says.
         began: The position after which the query began in a topic partition, where the
             messaging system still has to know it.
+        left_out: Of topic partitions that a person has set elsewhere, what the batch
+            that ends here was planned to read and reads no more: after which position,
+            and up to which. The batch is divided among tasks as if it still read these
+            rows, so that other rows keep their tasks.
     """
 
     last_read: Mapping[str, P]
     start_after: Mapping[str, P]
     began: Mapping[str, P]
+    left_out: Mapping[str, tuple[P, P]] = MappingProxyType({})
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
@@ -103,18 +109,24 @@ class Span(Generic[P]):
         last: Where it ends, inclusive.
         began: The position after which the query began here; None where that is not
             known, as it is no longer of interest.
+        is_left_out: Whether the rows are not read, and only count where the batch is
+            divided among tasks.
     """
 
     topic_partition: str
     after: P
     last: P
     began: P | None
+    is_left_out: bool = False
 
 
 def batch_spans(start: Offset[P], end: Offset[P], earliest: P) -> list[Span[P]]:
     """Return what a micro-batch reads; depends on nothing but its two offsets."""
     spans = []
     for name, last in end.last_read.items():
+        if name in end.left_out:
+            spans.append(Span(name, *end.left_out[name], None, is_left_out=True))
+            continue
         after = end.begin(start, name, earliest)
         if after < last:
             began = after if start.is_new(name) else start.began.get(name)
