@@ -23,7 +23,7 @@
     ├── MessageTooLargeError   [PULSAR_MESSAGE_TOO_LARGE] a row no entry can hold
     ├── SendTimeoutError       [PULSAR_SEND_TIMEOUT]     no receipt came for too long
     ├── InDoubtError           [PULSAR_IN_DOUBT]         whether rows are stored
-    ├── IdempotenceError       [PULSAR_IDEMPOTENCE]      an id that wrote later rows
+    ├── IdempotenceError       [PULSAR_IDEMPOTENCE]      an id that wrote other rows
     ├── DeduplicationOffError  [PULSAR_DEDUPLICATION_OFF] a broker that takes all twice
     ├── CheckpointError        [PULSAR_CHECKPOINT]       offsets that are not ours
     ├── CommitLogError         [PULSAR_COMMIT_LOG]       messages that are not ours
@@ -516,17 +516,26 @@ class DeduplicationOffError(PulsarSparkError):
 
 
 class IdempotenceError(PulsarSparkError):
-    """An ``idempotenceId`` has written micro-batches that come after this one.
+    """An ``idempotenceId`` has written other rows, which the broker would mix up.
 
-    It did so before the checkpoint was set back, or, in ``foreachBatch``, for another
-    query.
+    Either micro-batches that come after this one: before the checkpoint was set back,
+    or, in ``foreachBatch``, for another query. Or other rows of the same task of this
+    one. What changes the rows of a task: other values of ``minPartitions``,
+    ``maxPartitions``, ``maxRecordsPerPartition``, ``spark.default.parallelism`` or
+    ``spark.sql.files.maxPartitionBytes``; another plan, such as another ``coalesce`` or
+    order of a ``union``; more partitions of the topic written to; shuffles; a compacted
+    source; random values, and times of the clock, in the rows.
 
-    Cure: Use a new checkpoint, or another ``idempotenceId``.
+    Cure: Where the rows of a task changed, undo that and start the query again, or go
+    on with another ``idempotenceId``: rows of this micro-batch that are stored come a
+    second time then. With ``exactly-once`` rows may come in another order. Where the
+    checkpoint was set back, use a new one, or another ``idempotenceId``.
 
     Attributes:
         idempotence_id: The id.
         topic_partition: Where it has.
-        batch_ids: The micro-batch to be written, and the last one that is there.
+        batch_ids: The micro-batch to be written, and the last one that is there; the
+            same where a task had other rows.
     """
 
     condition = "PULSAR_IDEMPOTENCE"
@@ -534,14 +543,32 @@ class IdempotenceError(PulsarSparkError):
     def __init__(
         self, idempotence_id: str, topic_partition: str, batch_ids: tuple[int, int]
     ) -> None:
-        super().__init__(
-            f"{topic_partition}: micro-batch {batch_ids[0]} cannot be written under "
-            f"the `idempotenceId` {idempotence_id!r}, because rows of its micro-batch "
-            f"{batch_ids[1]} are there already: the broker would drop these rows as "
-            "duplicates. Was the checkpoint set back, or does a batch write in "
-            "`foreachBatch` go by an id that another query has used? Begin with a new "
-            "checkpoint, or give it another id."
-        )
+        batch_id, last = batch_ids
+        if batch_id == last:
+            text = (
+                f"{topic_partition}: this task has written other rows of micro-batch "
+                f"{batch_id} before, under the `idempotenceId` {idempotence_id!r}: the "
+                "broker would drop rows that it does not have, and have others twice. "
+                "What a task has changes with minPartitions, maxPartitions, "
+                "maxRecordsPerPartition, spark.default.parallelism, "
+                "spark.sql.files.maxPartitionBytes, coalesce, the order of a union, "
+                "and the number of partitions of the topic; and at each attempt behind "
+                "shuffles and compacted topics, and with random values or the time of "
+                "day in rows. Undo such a change and start again. Or go on with a "
+                "new `idempotenceId`: rows of this micro-batch that are stored come a "
+                "second time then. With `deliveryGuarantee=exactly-once` rows may come "
+                "in another order."
+            )
+        else:
+            text = (
+                f"{topic_partition}: micro-batch {batch_id} cannot be written under "
+                f"the `idempotenceId` {idempotence_id!r}, because rows of its "
+                f"micro-batch {last} are there already: the broker would drop these "
+                "rows as duplicates. Was the checkpoint set back, or does a batch "
+                "write in `foreachBatch` go by an id that another query has used? "
+                "Begin with a new checkpoint, or give it another id."
+            )
+        super().__init__(text)
         self.idempotence_id = idempotence_id
         self.topic_partition = topic_partition
         self.batch_ids = batch_ids

@@ -472,6 +472,7 @@ LAYERS = {
     "sink.grouping": Layer(
         ("errors", "topics", "columns", "arrow"), ("pyarrow",), _NETWORK + _CLOCK
     ),
+    "sink.numbering": Layer(("errors", "arrow"), ("crc32c",), _NETWORK + _CLOCK),
     "sink.target": Layer(
         (
             "errors",
@@ -482,6 +483,7 @@ LAYERS = {
             "client.producer_state",
             "arrow",
             "sink.grouping",
+            "sink.numbering",
         ),
         (),
         _NETWORK,

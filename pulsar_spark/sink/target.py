@@ -5,16 +5,13 @@ Frames are made by ``loops.sends`` and sent by ``sink.task``. An entry holds as 
 rows as fit; a row that is too large for a batch goes alone, in chunks where these are
 allowed.
 
-With ``deliveryGuarantee=idempotent`` a row has the same number whenever it is written::
-
-    sequence id = micro-batch * 2^32 + number of the row in its task
-
+With ``deliveryGuarantee=idempotent`` a row has the same number whenever it is written,
 and the broker drops what it has already. With any other guarantee numbers just go up.
+How rows are numbered, and how a repetition with other rows is noticed: ``numbering``.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -22,45 +19,13 @@ from functools import partial
 
 from pulsar_spark.arrow.encode import EncodedRows
 from pulsar_spark.client.producer_state import TopicProducer
-from pulsar_spark.errors import BadRowError, IdempotenceError
 from pulsar_spark.loops.sends import Packer, SendFrame
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries
+from pulsar_spark.sink.numbering import Numbering
 from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, as_single
-
-#: Sequence ids reserved for a task in each micro-batch.
-_ROWS_OF_A_BATCH = 1 << 32
-
-#: Micro-batches that have sequence ids: brokers take these for 64 bits with a sign.
-_BATCHES = 1 << 31
-
-
-def require_numbers(batch_id: int, rows: int) -> None:
-    """Return if an idempotent write has a sequence id for each row of a task.
-
-    Args:
-        batch_id: The micro-batch.
-        rows: How many rows the task has had so far.
-
-    Raises:
-        BadRowError: There are too many. The next ids are those of the micro-batch that
-            follows, whose rows the broker would drop.
-    """
-    if rows > _ROWS_OF_A_BATCH:
-        raise BadRowError(
-            f"A task has more than {_ROWS_OF_A_BATCH:,} rows in one micro-batch or "
-            "batch write, which is as many as can be numbered with "
-            "`deliveryGuarantee=idempotent`. Make the micro-batch smaller, or have "
-            "the source cut it into more tasks."
-        )
-    if batch_id >= _BATCHES:
-        raise BadRowError(
-            f"Micro-batch {batch_id:,} cannot be numbered with "
-            f"`deliveryGuarantee=idempotent`, which ends at {_BATCHES - 1:,}: begin "
-            "with a new checkpoint."
-        )
 
 
 class Target:
@@ -95,17 +60,14 @@ class Target:
             compression=codec,
             chunk_bytes=_chunk_bytes(options, producer.max_message_size_bytes),
         )
-        base: int | None = None  # what is added to the numbers of rows
-        self._known_row = -1  # the last row that the broker has heard of
+        self._numbering: Numbering | None = None
         if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
-            base = batch_id * _ROWS_OF_A_BATCH
-            self._known_row = producer.last_sequence_id - base
-            if self._known_row >= _ROWS_OF_A_BATCH:
-                raise IdempotenceError(
-                    options.idempotence_id or "",
-                    producer.topic,
-                    (batch_id, producer.last_sequence_id // _ROWS_OF_A_BATCH),
-                )
+            self._numbering = Numbering(
+                options.idempotence_id or "",
+                producer.topic,
+                batch_id,
+                producer.last_sequence_id,
+            )
         max_bytes = self._encoder.max_entry_bytes
         # A batch is no larger than a chunk: a topic's own limit holds for both.
         chunk_bytes = self._encoder.chunk_bytes or max_bytes
@@ -128,7 +90,7 @@ class Target:
             codec=codec,
             compress=partial(compress, codec),
             now_ms=_now_ms,
-            first_number=base,
+            first_number=None if self._numbering is None else 0,
             schema_version=producer.schema_version,
             encrypt=None if encryption is None else encryption.encrypt,
         )
@@ -159,20 +121,22 @@ class Target:
 
         Raises:
             MessageTooLargeError: A row fits into no entry.
+            IdempotenceError: The broker has other rows of this task.
         """
         # All rows are sent, also those that the broker has: what it knows of may only
         # be on its way to storage, and could still fail. But no entry holds some that
         # it has and some that it has not, or it would drop all of them.
-        known = start
-        if self._known_row >= 0:
-            known = bisect.bisect_right(numbers, self._known_row, start, end)
         packer, packed = self._packer, rows.packed
+        known, is_seam = start, False
+        if self._numbering is not None:
+            known, is_seam = self._numbering.begin(rows, numbers, start, end)
+            numbers = self._numbering
         runs = runs_of_entries(rows, known, end, batching=self._batching)
         if start < known:
             of_known = runs_of_entries(rows, start, known, batching=self._batching)
             runs = itertools.chain(of_known, runs)
         for begin, stop, is_alone in runs:
-            if is_alone or (begin == known and self._known_row >= 0):
+            if is_alone or (begin == known and is_seam):
                 yield from self.finish()
             take = packer.add_alone if is_alone else packer.add
             while begin < stop:
@@ -184,8 +148,19 @@ class Target:
                     yield frames
                 if packer.odd_row is not None:
                     yield from self._odd_row()
-        if known < end:
-            self._known_row = -1
+        if self._numbering is not None:
+            self._numbering.end()
+
+    def require_known(self) -> None:
+        """Return if all rows that the broker has of this micro-batch came again.
+
+        To be called after the last row.
+
+        Raises:
+            IdempotenceError: The broker has more rows of this task.
+        """
+        if self._numbering is not None:
+            self._numbering.require_known()
 
     def finish(self) -> Iterator[list[SendFrame]]:
         """Yield the frame of the rows that no entry holds yet.

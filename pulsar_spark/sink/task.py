@@ -53,8 +53,9 @@ from pulsar_spark.sink.grouping import (
     up_to_large_rows,
     with_keys_as_bytes,
 )
+from pulsar_spark.sink.numbering import producer_name, require_numbers
 from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
-from pulsar_spark.sink.target import Target, require_numbers
+from pulsar_spark.sink.target import Target
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import TopicName
@@ -186,6 +187,8 @@ class TaskWriter:
         try:
             for batch in self._promptly(batches):
                 self._add(batch)
+            for target in self._targets.values():
+                target.require_known()
             self._cut_rest()
             if self._marker is not None:
                 self._mark(*self._marker)
@@ -287,7 +290,7 @@ class TaskWriter:
     def _add_rows(self, rows: EncodedRows) -> None:
         first_row, self._rows = self._rows, self._rows + len(rows)
         if self._options.guarantee is DeliveryGuarantee.IDEMPOTENT:
-            require_numbers(self._task.batch_id, self._rows)
+            require_numbers(self._rows)
         numbers: Sequence[int] = range(first_row, self._rows)
         by_topic: dict[TopicName, pa.Int64Array | None]
         if self._options.topic is not None:
@@ -527,7 +530,7 @@ def _settings(
 ) -> ProducerSettings:
     name = options.producer_name or ""
     if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
-        name = f"{options.idempotence_id}-{task.number}"
+        name = producer_name(options.idempotence_id or "", task.number, task.batch_id)
     settings = ProducerSettings(
         name=name,
         access_mode=_ACCESS_MODES[options.access_mode],

@@ -27,6 +27,7 @@ from pulsar_spark.errors import (
     BrokerError,
     CommitLogError,
     DeduplicationOffError,
+    IdempotenceError,
     QueryConflictError,
     TopicNotFoundError,
     TransactionLostError,
@@ -733,7 +734,7 @@ def test_a_batch_write_again(
 def test_duplicates_are_counted(
     service_url: str, admin: Admin, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In what a task tells the driver, and in the driver's log."""
+    """In what a task tells the driver, and in the driver's log; others are refused."""
     topic = f"persistent://{namespace}/sink"
     admin.create_partitioned(topic, PARTS)
     idempotent = {"deliveryGuarantee": "idempotent"}
@@ -751,6 +752,9 @@ def test_duplicates_are_counted(
         stream.writer().commit([again], 4)
     assert "micro-batch 4: 10 rows" in caplog.text
     assert "50 rows were there already" in caplog.text
+    for others in (range(59), range(1, 61)):  # fewer, and in another order
+        with pytest.raises(IdempotenceError, match="other rows of micro-batch 4"):
+            stream.write(planned, 4, 0, map(str, others))
     assert visible(service_url, topic) == Counter(map(str, range(60)))
 
 

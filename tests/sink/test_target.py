@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.client.producer_state import Shared, TopicProducer
@@ -21,7 +25,8 @@ from pulsar_spark.wire.frames import FrameReader, split_entry
 
 TOPIC = "persistent://public/default/t-partition-0"
 P = "pulsar.producer."
-BATCH = 1 << 32
+#: A micro-batch, and a row, in sequence ids; the rest is the digest of rows.
+BATCH, ROW = 1 << 47, 1 << 16
 IDEMPOTENT = {"deliveryGuarantee": "idempotent", "idempotenceId": "job"}
 
 
@@ -117,45 +122,108 @@ def test_numbers_go_up(options: dict[str, str], known: int, first: int) -> None:
     assert [one.rows for one in found] == [2, 2, 1]
 
 
-def test_numbers_of_a_row_that_is_written_again() -> None:
-    """They follow from the micro-batch and the row."""
-    one = target(batch_id=3, **IDEMPOTENT)
-    assert ids(entries(one, encoded([b"a"] * 5), first=7)) == [
-        (3 * BATCH + 7, 3 * BATCH + 11)
+def places(found: Iterable[Entry]) -> list[tuple[int, int]]:
+    """First and last row of each entry of micro-batch 3, by sequence ids."""
+    return [
+        ((first - 3 * BATCH) // ROW, (last - 3 * BATCH) // ROW)
+        for first, last in ids(found)
     ]
+
+
+def known_id(row: int) -> int:
+    """The sequence id of a row of micro-batch 3, all rows of which are ``a``."""
+    if row < 0:
+        return -1
+    one = target(batch_id=3, **IDEMPOTENT, **{P + "batchingEnabled": "false"})
+    return entries(one, encoded([b"a"] * (row + 1)))[-1].ids[0]
+
+
+def test_numbers_of_a_row_that_is_written_again() -> None:
+    """They follow from the micro-batch, the row, and the rows before it."""
+    one = target(batch_id=3, **IDEMPOTENT)
+    found = entries(one, encoded([b"a"] * 5), first=7)
+    assert places(found) == [(7, 11)]
+    alone = target(batch_id=3, **IDEMPOTENT, **{P + "batchingEnabled": "false"})
+    again = entries(alone, encoded([b"a"] * 5), first=7)
+    assert (again[0].ids[0], again[-1].ids[0]) == found[0].ids
+    other = entries(target(batch_id=3, **IDEMPOTENT), encoded([b"b"] * 5), first=7)
+    assert places(other) == [(7, 11)]
+    assert other[0].ids[1] != found[0].ids[1]
 
 
 @pytest.mark.parametrize("known", range(-1, 6))
 def test_known_and_new_rows_share_no_entry(known: int) -> None:
     """The broker would drop all of it; what it knows is sent again all the same."""
-    one = target(known, **IDEMPOTENT)
-    found = ids(entries(one, encoded([b"a"] * 6)))
+    one = target(known_id(known), batch_id=3, **IDEMPOTENT)
+    found = places(entries(one, encoded([b"a"] * 6)))
     split = [(0, known), (known + 1, 5)] if 0 <= known < 5 else [(0, 5)]
     assert found == split
+    one.require_known()
 
 
 def test_the_seam_may_lie_between_batches_of_rows() -> None:
     """It is cut at the first new row, also where that comes later; and only there."""
-    one = target(2, **IDEMPOTENT)
-    rows = encoded([b"a"] * 2)
+    for known, seams in ((2, [(0, 2), (3, 7)]), (3, [(0, 3), (4, 7)])):
+        one = target(known_id(known), batch_id=3, **IDEMPOTENT)
+        rows = encoded([b"a"] * 2)
+        frames: list[SendFrame] = []
+        for first in (0, 2, 4, 6):
+            frames += flat(one.add(rows, range(first, first + 2), 0, 2))
+        frames += flat(one.finish())
+        assert places(map(entry, frames)) == seams
+
+
+@given(
+    rows=st.lists(st.binary(max_size=3), min_size=1, max_size=12),
+    others=st.lists(st.binary(max_size=3), max_size=12),
+    stored=st.integers(1, 12),
+    cuts=st.sets(st.integers(1, 11)),
+    batching=st.booleans(),
+)
+def test_other_rows_are_noticed(
+    rows: list[bytes],
+    others: list[bytes],
+    stored: int,
+    cuts: set[int],
+    batching: bool,
+) -> None:
+    """Where the rows that are stored do not come again, however batches are cut."""
+    options = {**IDEMPOTENT, P + "batchingEnabled": str(batching).lower()}
+    stored = min(stored, len(rows))
+    first = entries(target(batch_id=3, **options), encoded(rows[:stored]))
+    one = target(first[-1].ids[1], batch_id=3, **options)
+    is_same = others[:stored] == rows[:stored]
+    if len(others) >= stored and not is_same:
+        other = entries(target(batch_id=3, **options), encoded(others[:stored]))
+        # A digest of 16 bits takes a few for the same.
+        assume(other[-1].ids[1] != first[-1].ids[1])
     frames: list[SendFrame] = []
-    for first in (0, 2, 4, 6):
-        frames += flat(one.add(rows, range(first, first + 2), 0, 2))
-    frames += flat(one.finish())
-    assert ids(map(entry, frames)) == [(0, 2), (3, 7)]
+    with contextlib.nullcontext() if is_same else pytest.raises(IdempotenceError):
+        for start, end in pairwise([0, *sorted(cuts), 99]):
+            some = others[start:end]
+            if not some:
+                break
+            numbers = range(start, start + len(some))
+            frames += flat(one.add(encoded(some), numbers, 0, len(some)))
+        one.require_known()
+        frames += flat(one.finish())
+    new = [last for _, last in places(map(entry, frames)) if last >= stored]
+    assert bool(new) == (is_same and len(others) > stored)
 
 
 def test_rows_of_an_earlier_micro_batch() -> None:
     """All that the broker knows is older: nothing is in doubt."""
     one = target(2 * BATCH + 99, batch_id=3, **IDEMPOTENT)
-    assert ids(entries(one, encoded([b"a"] * 3))) == [(3 * BATCH, 3 * BATCH + 2)]
+    assert places(entries(one, encoded([b"a"] * 3))) == [(0, 2)]
+    one.require_known()
 
 
 def test_rows_of_a_later_micro_batch_are_known() -> None:
     """Then the broker would drop every row: an error says so."""
-    with pytest.raises(IdempotenceError) as caught:
-        target(7 * BATCH, batch_id=3, **IDEMPOTENT)
-    assert caught.value.batch_ids == (3, 7)
+    for batch_id, known in ((3, 7), (3 * 2**16 + 3, 3 * 2**16 + 7)):
+        with pytest.raises(IdempotenceError) as caught:
+            target(7 * BATCH, batch_id=batch_id, **IDEMPOTENT)
+        assert caught.value.batch_ids == (batch_id, known)
 
 
 # -- cutting ---------------------------------------------------------------------------

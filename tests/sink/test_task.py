@@ -16,12 +16,13 @@ from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
     BadRowError,
     BrokerError,
+    IdempotenceError,
     InDoubtError,
     MessageTooLargeError,
     TransactionLostError,
 )
 from pulsar_spark.options import WriteOptions, parse_write_options
-from pulsar_spark.sink import target
+from pulsar_spark.sink import numbering
 from pulsar_spark.sink import task as task_writer
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
@@ -334,7 +335,8 @@ def test_a_topic_that_grows_before_a_task_is_repeated(scripted: ScriptedBroker) 
     first = TaskWriter(options, Task(0), {TOPIC: PARTITIONS}).write([rows])
     again = TaskWriter(options, Task(0), {TOPIC: PARTITIONS}).write([rows])
     assert (first.rows, again.rows) == (20, 0)
-    assert TaskWriter(options, Task(0), {TOPIC: more}).write([rows]).rows > 0
+    with pytest.raises(IdempotenceError, match="partitions of the topic"):
+        TaskWriter(options, Task(0), {TOPIC: more}).write([rows])
 
 
 def test_more_rows_than_there_are_numbers(
@@ -342,7 +344,7 @@ def test_more_rows_than_there_are_numbers(
 ) -> None:
     """It is an error before a row takes the number of the next micro-batch's first."""
     scripted.deduplicates = True
-    monkeypatch.setattr(target, "_ROWS_OF_A_BATCH", 4)
+    monkeypatch.setattr(numbering, "MOST_ROWS", 4)
     options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
 
     def run(batch_id: int, *values: bytes) -> WriteSummary:
@@ -358,19 +360,81 @@ def test_more_rows_than_there_are_numbers(
     assert rows_at(scripted, PARTITIONS[0]) == [[b"a", b"b", b"c", b"d", b"e", b"f"]]
 
 
-def test_a_micro_batch_without_numbers(scripted: ScriptedBroker) -> None:
-    """Sequence ids are 64 bits with a sign; what does not fit is an error."""
+def test_many_micro_batches(scripted: ScriptedBroker) -> None:
+    """Their numbers begin anew under another name, whatever number Spark gives."""
     scripted.deduplicates = True
     options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
     rows = [pa.record_batch({"value": [b"a"]})]
-    last = (1 << 31) - 1
     targets = {TOPIC: PARTITIONS[:1]}
-    assert TaskWriter(options, Task(0, batch_id=last), targets).write(rows).rows == 1
-    (entry,) = scripted.topics[PARTITIONS[0]]
-    assert entry.metadata.sequence_id == last << 32
-    with pytest.raises(BadRowError, match="begin with a new checkpoint"):
-        TaskWriter(options, Task(0, batch_id=last + 1), targets).write(rows)
-    assert len(scripted.topics[PARTITIONS[0]]) == 1
+    numbers = (0xFFFF, 0x10000, (1 << 63) - 1)
+    for batch_id in numbers:
+        for stored in (1, 0):
+            task = Task(0, batch_id=batch_id)
+            assert TaskWriter(options, task, targets).write(rows).rows == stored
+    found = scripted.topics[PARTITIONS[0]]
+    assert [entry.metadata.producer_name for entry in found] == [
+        "job-0",
+        "job-0.1",
+        f"job-0.{(1 << 47) - 1}",
+    ]
+    assert [entry.metadata.sequence_id >> 47 for entry in found] == [0xFFFF, 0, 0xFFFF]
+
+
+@pytest.mark.parametrize("batching", ["true", "false"])
+def test_a_task_with_other_rows(scripted: ScriptedBroker, batching: str) -> None:
+    """It fails, and nothing is dropped or stored twice; the same ones add the rest."""
+    scripted.deduplicates = True
+    options = options_of(
+        scripted,
+        deliveryGuarantee="idempotent",
+        idempotenceId="job",
+        **{P + "batchingEnabled": batching, P + "batchingMaxMessages": "3"},
+    )
+
+    def run(text: str, size: int = 4, targets: int = 1) -> WriteSummary:
+        parts = [text[at : at + size] for at in range(0, len(text), size)]
+        batches = [pa.record_batch({"value": [c.encode() for c in p]}) for p in parts]
+        task = Task(0, batch_id=5)
+        return TaskWriter(options, task, {TOPIC: PARTITIONS[:targets]}).write(batches)
+
+    assert run("abcdefgh").rows == 8
+    before = rows_at(scripted, PARTITIONS[0])
+    for other in (
+        "abcdefg",  # fewer
+        "abcdefxhij",
+        "bacdefghij",
+        "ijklmnopqr",
+        "cdefghij",
+    ):
+        for size in (1, 3, 100):
+            with pytest.raises(IdempotenceError, match="has written other rows"):
+                run(other, size)
+    assert rows_at(scripted, PARTITIONS[0]) == before
+    for size in (1, 3, 100):
+        assert run("abcdefgh", size).duplicate_rows == 8
+    assert run("abcdefghij", 7).rows == 2
+    stored = [row for rows in rows_at(scripted, PARTITIONS[0]) for row in rows]
+    assert b"".join(stored) == b"abcdefghij"
+
+
+def test_other_rows_where_rows_name_topics(scripted: ScriptedBroker) -> None:
+    """Each topic partition is looked at for itself."""
+    scripted.deduplicates = True
+    options = options_of(scripted, deliveryGuarantee="idempotent", idempotenceId="job")
+    options = replace(options, topic=None)
+    names = [TOPIC.partition(number).full_name for number in (0, 1)]
+
+    def run(first: str, second: str) -> WriteSummary:
+        values = [c.encode() for pair in zip(first, second, strict=True) for c in pair]
+        columns = {"value": values, "__topic": names * len(first)}
+        return TaskWriter(options, Task(0), {}).write([pa.record_batch(columns)])
+
+    assert run("abcd", "efgh").rows == 8
+    assert run("abcd", "efgh").duplicate_rows == 8
+    with pytest.raises(IdempotenceError) as caught:
+        run("abcdxx", "efghxx"[::-1])
+    assert caught.value.topic_partition == names[1]
+    assert run("abcdxx", "efghyy").rows == 4
 
 
 # -- transactions that are over --------------------------------------------------------

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequence ids of an idempotent write: which row it is, and whether it is the same one.
+
+::
+
+    producer     <idempotenceId>-<task>        .<micro-batch / 2^16> behind it, if not 0
+    sequence id  micro-batch % 2^16 | number of the row in its task | digest
+                      16 bits                   31 bits               16 bits
+
+The broker keeps the highest id that it has stored of each producer, and drops entries
+up to it. The digest is of all rows of the task that went to this topic partition, up to
+this one and in their order. So the last id alone tells how many rows of a repeated task
+are stored and whether they were the same: where they were not, rows would be missing
+and others be there twice, and the task fails instead.
+
+A digest of 16 bits takes one of 65,536 other rows for the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from pulsar_spark.arrow.encode import EncodedRows
+from pulsar_spark.errors import BadRowError, IdempotenceError
+
+_DIGEST_BITS = 16
+_ROW_BITS = 31
+_ID_BITS = _ROW_BITS + _DIGEST_BITS
+_DIGEST_MASK = (1 << _DIGEST_BITS) - 1
+
+#: Micro-batches that share the name of a producer.
+_BATCHES_OF_A_NAME = 1 << 16
+
+#: Rows that a task can number in a micro-batch.
+MOST_ROWS = 1 << _ROW_BITS
+
+
+def producer_name(idempotence_id: str, task: int, batch_id: int) -> str:
+    """Return the name of a task's producers.
+
+    Args:
+        idempotence_id: Of the write.
+        task: The number of the task.
+        batch_id: The micro-batch; 0 in a batch query.
+    """
+    name = f"{idempotence_id}-{task}"
+    generation = batch_id // _BATCHES_OF_A_NAME
+    return f"{name}.{generation}" if generation else name
+
+
+def require_numbers(rows: int) -> None:
+    """Return if an idempotent write has a sequence id for each row of a task.
+
+    Args:
+        rows: How many rows the task has had so far.
+
+    Raises:
+        BadRowError: There are too many. The next ids are those of the micro-batch that
+            follows, whose rows the broker would drop.
+    """
+    if rows > MOST_ROWS:
+        raise BadRowError(
+            f"A task has more than {MOST_ROWS:,} rows in one micro-batch or "
+            "batch write, which is as many as can be numbered with "
+            "`deliveryGuarantee=idempotent`. Make the micro-batch smaller, or have "
+            "the source cut it into more tasks."
+        )
+
+
+class Numbering(Sequence[int]):
+    """The sequence ids of a task's rows that go to one topic partition.
+
+    It is a sequence for ``loops.sends.Packer``, which asks for the first and the last
+    row of an entry, in order: so the digest goes over all rows, and is made for few.
+
+    Args:
+        idempotence_id: Of the write, for messages.
+        topic_partition: Where rows go, for messages.
+        batch_id: The micro-batch; 0 in a batch query.
+        last_sequence_id: The highest that the broker knows of the producer, or -1.
+
+    Raises:
+        IdempotenceError: It is one of a later micro-batch.
+    """
+
+    def __init__(
+        self,
+        idempotence_id: str,
+        topic_partition: str,
+        batch_id: int,
+        last_sequence_id: int,
+    ) -> None:
+        self._idempotence_id = idempotence_id
+        self._topic_partition = topic_partition
+        self._batch_id = batch_id
+        generation, number = divmod(batch_id, _BATCHES_OF_A_NAME)
+        self._base = number << _ID_BITS
+        known = -1 if last_sequence_id < 0 else last_sequence_id >> _ID_BITS
+        if known > number:
+            last = generation * _BATCHES_OF_A_NAME + known
+            raise IdempotenceError(idempotence_id, topic_partition, (batch_id, last))
+        self._known_row = -1  # the last one that the broker has; -1 once it has come
+        if known == number:
+            self._known_row = (last_sequence_id >> _DIGEST_BITS) & (MOST_ROWS - 1)
+            self._known_digest = last_sequence_id & _DIGEST_MASK
+        self._begins_new = False  # whether the next row is the first new one
+        self._digest = 0  # of all rows before ``_next``
+        self._next = self._stop = 0
+        self._data = memoryview(b"")
+        self._offsets: Sequence[int] = (0,)
+        self._numbers: Sequence[int] = ()
+
+    def begin(
+        self, rows: EncodedRows, numbers: Sequence[int], start: int, end: int
+    ) -> tuple[int, bool]:
+        """Begin with further rows.
+
+        Args:
+            rows: The rows.
+            numbers: The number of each of them in the task, ascending.
+            start: The first of them that goes here.
+            end: The first of them that does not.
+
+        Returns:
+            The first row that the broker does not have, and whether no entry may hold
+            rows on both sides of it.
+
+        Raises:
+            IdempotenceError: The rows that the broker has were others.
+        """
+        self._data, self._offsets, self._numbers = rows.data, rows.offsets, numbers
+        self._next, self._stop = start, end
+        if start == end:
+            return start, False
+        if self._known_row < 0:
+            is_seam, self._begins_new = self._begins_new, False
+            return start, is_seam
+        if numbers[end - 1] < self._known_row:
+            return end, False
+        last = bisect.bisect_left(numbers, self._known_row, start, end)
+        if numbers[last] != self._known_row or (
+            self._digest_to(last) & _DIGEST_MASK != self._known_digest
+        ):
+            raise self._other_rows()
+        self._known_row = -1
+        self._begins_new = last + 1 == end
+        return last + 1, True
+
+    def end(self) -> None:
+        """End with these rows."""
+        if self._next < self._stop:
+            self._digest = self._digest_to(self._stop - 1)
+        # They are not to be kept in memory.
+        self._data, self._offsets, self._numbers = memoryview(b""), (0,), ()
+        self._next = self._stop = 0
+
+    def require_known(self) -> None:
+        """Return if the last row that the broker has has come, too.
+
+        Raises:
+            IdempotenceError: It has not.
+        """
+        if self._known_row >= 0:
+            raise self._other_rows()
+
+    def _other_rows(self) -> IdempotenceError:
+        batch_ids = self._batch_id, self._batch_id
+        return IdempotenceError(self._idempotence_id, self._topic_partition, batch_ids)
+
+    def _digest_to(self, row: int) -> int:
+        """Return the digest of all rows up to one of those at hand."""
+        begin, end = self._offsets[self._next], self._offsets[row + 1]
+        return crc32c(self._data[begin:end], self._digest)
+
+    def __getitem__(self, row: int) -> int:  # type: ignore[override]
+        """Return the sequence id of a row; of none before the last one asked for."""
+        if row >= self._next:
+            self._digest = self._digest_to(row)
+            self._next = row + 1
+        digest = self._digest & _DIGEST_MASK
+        return self._base | self._numbers[row] << _DIGEST_BITS | digest
+
+    def __len__(self) -> int:
+        """Return how many rows there are, those before and after them included."""
+        return len(self._numbers)
