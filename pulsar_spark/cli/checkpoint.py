@@ -576,19 +576,17 @@ def _consequences(
         )
         if renumbers:
             yield (
-                "Its other rows get other tasks. An idempotent sink would take them"
-                " for rows that it has, and drop them: give an idempotent or"
-                " exactly-once sink a new idempotenceId before the restart. What the"
-                " micro-batch has stored already comes a second time then."
+                "Its other rows get other tasks, which an idempotent or exactly-once"
+                " sink refuses: give the sink a new idempotenceId before the restart."
+                " What the micro-batch has stored already comes a second time then."
             )
         else:
             yield (
                 "Its other rows keep their tasks, if the restart has the same"
-                " minPartitions, maxPartitions and maxRecordsPerPartition. A query that"
-                " puts input partitions together, by coalesce, has other rows in its"
-                " tasks then: let the micro-batch finish first, where its sink is"
-                " idempotent. Where maxPartitions has put one of these topic partitions"
-                " and another into one task, the restart refuses and changes nothing."
+                " minPartitions, maxPartitions and maxRecordsPerPartition. Where"
+                " maxPartitions has put one of these topic partitions and another into"
+                " one task, the restart is an error and writes nothing; where the query"
+                " does so itself, by coalesce, an idempotent sink refuses the rows."
             )
     moves = {_direction(one.read[name], at) for name, at in changed.items()}
     if "back" in moves:

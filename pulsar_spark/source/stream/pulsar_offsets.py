@@ -83,8 +83,8 @@ def not_divided_alike(why: str) -> CheckpointError:
     return CheckpointError(
         "The planned micro-batch cannot run again without what `pulsar-spark"
         " checkpoint` has set elsewhere and leave other rows their tasks and numbers:"
-        f" {why}. A sink with `deliveryGuarantee=idempotent` would take rows for"
-        " others and drop them. Put back the copies that the command has kept in the"
+        f" {why}. A sink with `deliveryGuarantee=idempotent` knows rows by these"
+        " numbers. Put back the copies that the command has kept in the"
         " checkpoint, and let the micro-batch finish first. Or run the command again"
         " with --renumber, and give the sink a new `idempotenceId`: what the"
         " micro-batch has stored already comes a second time then."
