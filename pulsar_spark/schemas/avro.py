@@ -82,6 +82,7 @@ class AvroType:
         items: Type of what an array or a map holds.
         branches: Of a union.
         fields: Of a record.
+        definition: The JSON object that defines a record.
     """
 
     kind: Kind
@@ -96,6 +97,7 @@ class AvroType:
     items: AvroType | None = None
     branches: tuple[AvroType, ...] = ()
     fields: tuple[AvroField, ...] = ()
+    definition: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         if self.kind is Kind.UNION:
@@ -132,7 +134,18 @@ def parse_avro(text: bytes) -> AvroType:
     Raises:
         InvalidSchemaError: It is not AVRO's, nested without end, or far too large.
     """
-    tree = read_json(text, "text")
+    return parse_tree(read_json(text, "text"))
+
+
+def parse_tree(tree: Any) -> AvroType:
+    """Read a schema from its text as JSON was read.
+
+    Args:
+        tree: The objects, lists and strings. Types of records refer to its objects.
+
+    Raises:
+        InvalidSchemaError: As ``parse_avro`` does.
+    """
     if isinstance(tree, Mapping) and "type" in tree and "properties" in tree:
         raise InvalidSchemaError(
             "its text is JSON Schema, as very old producers registered it"
@@ -281,6 +294,7 @@ class _Parser:
                 )
             )
         record.fields = tuple(fields)
+        record.definition = tree
         return record
 
     def _enum(

@@ -107,6 +107,10 @@ class InvalidSchemaError(ValueError):
     """
 
 
+class UnfitColumnsError(InvalidSchemaError):
+    """Columns do not fit a schema that can be written; its text names the column."""
+
+
 def read_json(data: bytes, name: str) -> Any:
     """Read a definition that is JSON.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from spark_topics.text import shorten
@@ -61,6 +61,25 @@ def parse_key_value(info: SchemaInfo) -> KeyValueInfo:
     return KeyValueInfo(
         _part(info, "key", key), _part(info, "value", value), encoding == "SEPARATED"
     )
+
+
+def with_parts(info: SchemaInfo, key: bytes | None, value: bytes | None) -> SchemaInfo:
+    """Return a KEY_VALUE schema with other definitions of its parts.
+
+    Args:
+        info: The schema.
+        key: The key's definition; None for the one that it has.
+        value: The value's.
+
+    Returns:
+        The schema, not registered; all else, also how sizes are written, is the same.
+    """
+    key_size = len(_split(info.data, "key")[0]) + 4
+    parts = [info.data[:key_size], info.data[key_size:]]
+    for index, data in enumerate((key, value)):
+        if data is not None:
+            parts[index] = len(data).to_bytes(4, "big") + data
+    return replace(info, data=b"".join(parts), version=b"")
 
 
 def _split(data: bytes, name: str) -> tuple[bytes, bytes]:

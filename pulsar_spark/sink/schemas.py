@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With which schema rows go to a topic: the one that it has, where they fit, or ours.
+"""With which schema rows go to a topic: the one that it has, or a first one of ours.
+
+The schema that a topic has is a contract with its other clients. Rows that do not fit
+are an error before any row; what a write may add are nullable fields for more columns.
 
 A schema is asked for before any row, and a new one is registered before any row: what
 does not fit writes nothing. Those that rows name their topics are dealt with when the
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,10 +24,11 @@ from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
 from pulsar_spark.arrow.values.copy_encoder import CopyEncoder
 from pulsar_spark.arrow.values.encoders import (
     encoder_for,
+    extended_schema,
     is_primitive,
     new_schema,
-    next_schema,
 )
+from pulsar_spark.arrow.values.sql_types import meaning
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
@@ -33,20 +38,25 @@ from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
 from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.options import WriteOptions
-from pulsar_spark.schemas.avro import AvroType, Kind, parse_avro
+from pulsar_spark.schemas.avro import (
+    NO_DEFAULT,
+    AvroField,
+    AvroType,
+    Kind,
+    nullable,
+    parse_avro,
+)
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
     SchemaType,
+    UnfitColumnsError,
     version_number,
 )
 from pulsar_spark.schemas.key_value import parse_key_value
 from pulsar_spark.sink.grouping import topics_of
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
-
-#: Schemas that rows are evolved in: of all others ours would be no version.
-_EVOLVING = (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE)
 
 _AS_BYTES = (
     "To write bytes as they are, whatever the schema says, set schemaType=bytes."
@@ -115,11 +125,8 @@ class TopicSchemas:
         try:
             if self._options.schema_topic is not None:
                 return self._copy(topic, registered)
-            if registered is not None and self._is_wanted(registered):
-                try:
-                    return self._checked(registered)
-                except InvalidSchemaError as error:
-                    return self._another(topic, registered, error)
+            if registered is not None and wanted != "bytes":
+                return self._by_contract(topic, registered)
             encoding = self._options.key_value_encoding
             return self._checked(new_schema(self._columns, wanted, encoding))
         except InvalidSchemaError as error:
@@ -177,10 +184,6 @@ class TopicSchemas:
     def _copies_bytes(self) -> bool:
         return SCHEMA_VERSION in self._columns.names
 
-    def _is_wanted(self, registered: SchemaInfo) -> bool:
-        wanted = self._options.schema_type
-        return wanted in ("auto", registered.type_name.lower())
-
     def _checked(self, info: SchemaInfo | None) -> SchemaInfo | None:
         encoder = encoder_for(info, self._columns)
         if getattr(encoder, "gives_keys", False) and KEY in self._names:
@@ -189,20 +192,34 @@ class TopicSchemas:
             )
         return info
 
-    def _another(
-        self, topic: TopicName, registered: SchemaInfo, error: InvalidSchemaError
-    ) -> SchemaInfo | None:
-        """Return the next version for a topic whose schema the rows do not fit."""
-        ours = None
-        if registered.type in _EVOLVING and not _is_raw(self._columns):
-            with contextlib.suppress(InvalidSchemaError):
-                ours = next_schema(registered, self._columns, _encoding(registered))
-        if ours is None:
+    def _by_contract(self, topic: TopicName, registered: SchemaInfo) -> SchemaInfo:
+        """Return what a topic has, with fields for columns that it has not.
+
+        Raises:
+            SchemaError: The rows do not fit, or such a schema cannot be written.
+        """
+        wanted = self._options.schema_type
+        has = f"{topic.full_name} has the schema {described(registered)}"
+        if wanted not in ("auto", registered.type_name.lower()):
             raise SchemaError(
-                f"{topic.full_name} has the schema {described(registered)}, which "
-                f"these rows do not fit: {error}. {_AS_BYTES}"
+                f"{has}, and schemaType says {wanted}. A write does not replace the"
+                " schema of a topic: leave schemaType out, or write to another topic."
             )
-        return self._checked(ours)
+        info, is_raw = registered, _is_raw(self._columns)
+        try:
+            if not is_raw:
+                info = extended_schema(registered, self._columns) or registered
+            self._checked(info)
+        except UnfitColumnsError as error:
+            raise SchemaError(
+                f"{has}, which these rows do not fit: {error}."
+                + (f" {_AS_BYTES}" if is_raw else "")
+            ) from None
+        except InvalidSchemaError as error:
+            raise SchemaError(
+                f"{has}, by which these rows cannot be written: {error}. {_AS_BYTES}"
+            ) from None
+        return info
 
     def encoder(self, topic: TopicName) -> ValueEncoder:
         """Return what makes values for a topic that was asked for."""
@@ -245,14 +262,47 @@ class TopicSchemas:
         if error.code != "IncompatibleSchema" and not has_broken_schema(error):
             return error
         ours, registered = self.chosen.get(topic), self._registered.get(topic)
-        reason = error.server_message.partition(" caused by ")[0].strip(" .")
-        text = f"{topic.full_name} refuses the schema of these rows: {reason}."
+        text = f"{topic.full_name} refuses the schema of these rows. "
         if ours is not None and registered is not None:
-            text += f" {difference(registered, ours)}"
-        return SchemaError(
-            f"{text} Make the columns fit what the topic has, or change its schema "
-            "compatibility strategy."
-        )
+            text += f"{difference(registered, ours)} "
+        if _NO_UPDATES in error.server_message:
+            cure = (
+                "Nobody but an administrator may register schemas there"
+                " (isAllowAutoUpdateSchema is false): have this one registered by"
+                " `pulsar-admin schemas upload`, or new ones allowed by `pulsar-admin"
+                " namespaces set-is-allow-auto-update-schema --enable`"
+            )
+            if registered is not None:
+                cure += ", or write the columns that the topic has alone"
+        elif self._options.schema_topic is not None:
+            cure = (
+                "Write to a topic of its own, or change the schema compatibility"
+                " strategy of this one"
+            )
+        else:
+            cure = (
+                "Write the columns that the topic has alone, or change its schema"
+                " compatibility strategy"
+            )
+        return SchemaError(f"{text}{cure}. The broker says: {_reason(error)}.")
+
+
+#: How a broker says that the policy isAllowAutoUpdateSchema is false.
+_NO_UPDATES = "schema auto updating is disabled"
+
+#: The most characters of a broker's reason in an error.
+_REASON_SHOWN = 200
+
+#: Names of Java's classes before a message.
+_CLASSES = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
+
+
+def _reason(error: BrokerError) -> str:
+    """Return why a broker refuses a schema, without the names of Java's classes."""
+    text = error.server_message.partition(" caused by ")[0]
+    text = _CLASSES.sub("", text).replace("\\n", "\n").partition("\n")[0]
+    text = text.strip(" .:")
+    return text if len(text) <= _REASON_SHOWN else f"{text[:_REASON_SHOWN]}..."
 
 
 def _identity(info: SchemaInfo) -> tuple[int, bytes]:
@@ -297,7 +347,7 @@ def difference(registered: SchemaInfo, ours: SchemaInfo) -> str:
     parts += [
         f"changed: `{n}` from {old[n]} to {new[n]}"
         for n in new
-        if n in old and str(old[n]) != str(new[n])
+        if n in old and old[n] != new[n]
     ]
     listed = f": {'; '.join(parts)}" if parts else " in what is not their fields"
     return f"The rows differ from {described(registered)}{listed}."
@@ -305,23 +355,31 @@ def difference(registered: SchemaInfo, ours: SchemaInfo) -> str:
 
 def _fields_of(info: SchemaInfo) -> dict[str, str]:
     if info.type == SchemaType.KEY_VALUE:
+        pair = parse_key_value(info)
         return {
-            name: value
-            for name, value in info.properties.items()
-            if name.endswith((".type",))
+            f"{part}.{name}" if name else part: text
+            for part, schema in (("key", pair.key), ("value", pair.value))
+            for name, text in _fields_of_part(schema).items()
         }
+    return {name or VALUE: text for name, text in _fields_of_part(info).items()}
+
+
+def _fields_of_part(info: SchemaInfo) -> dict[str, str]:
+    """Return the fields of a record; of another schema one without a name."""
+    if info.type not in (SchemaType.AVRO, SchemaType.JSON):
+        return {"": info.type_name}
     root: AvroType = parse_avro(info.data)
     if root.kind is not Kind.RECORD:
-        return {VALUE: str(root)}
-    return {
-        one.name: str(one.type)
-        + (f" default {json.dumps(one.default)}" if _has_default(one.default) else "")
-        for one in root.fields
-    }
+        return {"": meaning(root)}
+    return {one.name: _said(one) for one in root.fields}
 
 
-def _has_default(default: object) -> bool:
-    return isinstance(default, (str, int, float, bool, list, dict, type(None)))
+def _said(field: AvroField) -> str:
+    type_, is_nullable = nullable(field.type)
+    text = meaning(type_) + ("" if is_nullable else " NOT NULL")
+    if field.default is None or field.default is NO_DEFAULT:
+        return text
+    return f"{text} DEFAULT {json.dumps(field.default)}"
 
 
 class ByTopicEncoder:

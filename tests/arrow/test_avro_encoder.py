@@ -254,35 +254,35 @@ def test_order_and_defaults():
 @pytest.mark.parametrize(
     ("type_", "array", "part"),
     [
-        ("int", pa.array([1]), "`a` is int64, and the schema has int"),
-        ("string", pa.array([1]), "the schema has string"),
-        (["null", "int", "string"], pa.array([1.5]), "[null, int, string]"),
+        ("int", pa.array([1]), "BIGINT, and the schema has INT: write CAST(a AS INT)"),
+        ("string", pa.array([1]), "the schema has STRING"),
+        (["null", "int", "string"], pa.array([1.5]), "has INT or STRING: write"),
         (
             {"type": "array", "items": "int"},
             pa.array([["x"]]),
-            "`a[]` is string, and the schema has int",
+            "`a[]` is STRING, and the schema has INT: write CAST(... AS INT)",
         ),
         (
             {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal",
              "precision": 10, "scale": 2},
             pa.array([Decimal("1.25")], pa.decimal128(10, 2)),
-            "decimal128(10, 2)",
+            "DECIMAL(10, 2)",
         ),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 1},
             pa.array([Decimal("1.25")], pa.decimal128(10, 2)),
-            "the schema has bytes decimal",
+            "the schema has DECIMAL(10, 1): write CAST(a AS",
         ),
-        ("long", pa.array([1], pa.timestamp("us", UTC)), "the schema has long"),
-        (["null", "int"], pa.array(["x"]), "`a` is string, and the schema has int"),
-        ({"type": "array", "items": "int"}, pa.array([1]), "has array<int>"),
+        ("long", pa.array([1], pa.timestamp("us", UTC)), "BIGINT: write unix_millis"),
+        (["null", "int"], pa.array(["x"]), "`a` is STRING, and the schema has INT"),
+        ({"type": "array", "items": "int"}, pa.array([1]), "has ARRAY<INT>"),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 1},
             pa.array([1]),
-            "`a` is int64, and the schema has bytes decimal",
+            "`a` is BIGINT, and the schema has DECIMAL(10, 1)",
         ),
-        ({"type": "map", "values": "int"}, pa.array([1]), "map<int>"),
-        ({"type": "record", "name": "S", "fields": []}, pa.array([1]), "record S"),
+        ({"type": "map", "values": "int"}, pa.array([1]), "MAP<STRING, INT>"),
+        ({"type": "record", "name": "S", "fields": []}, pa.array([1]), "STRUCT<>"),
     ],
 )  # fmt: skip
 def test_types_that_do_not_fit(type_: Any, array: pa.Array, part: str):
@@ -296,7 +296,7 @@ def test_types_that_do_not_fit(type_: Any, array: pa.Array, part: str):
 def test_columns_of_a_schema_that_is_no_record():
     """It is for one column, and it is said which type that has."""
     columns = pa.schema([("a", pa.int32()), ("b", pa.int32())])
-    with pytest.raises(InvalidSchemaError, match="schema is int, which is a single"):
+    with pytest.raises(InvalidSchemaError, match="schema is INT and no record"):
         AvroEncoder(parse_avro(b'"int"'), columns)
 
 
@@ -489,5 +489,7 @@ def test_members_of_a_union():
     members = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
     schema = pa.schema([("a", members), ("b", pa.int32())])
     text = record(("a", ["null", "int", "string"]), ("b", "int"))
-    with pytest.raises(InvalidSchemaError, match="`a` is struct"):
+    with pytest.raises(
+        InvalidSchemaError, match="`a` is STRUCT<member0: INT, member1: STRING>, and"
+    ):
         AvroEncoder(parse_avro(text), schema)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.arrow.values import ValueSettings, kinds, primitive
-from pulsar_spark.arrow.values.encoders import encoder_for, new_schema, next_schema
+from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
 from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
@@ -63,13 +63,17 @@ def test_no_schema():
 
 
 def test_records():
-    """Several columns are one, and so are the fields of a single struct."""
+    """Several columns are one, and so are the fields of a single struct.
+
+    All fields may be null, whatever Spark's plan says: it says NOT NULL of constants,
+    and such a field could never be dropped, or be added to a topic that has rows.
+    """
     fields = [pa.field("x", pa.int8(), nullable=False), pa.field("y", pa.string())]
     expected = {
         "type": "record",
         "name": "topLevelRecord",
         "fields": [
-            {"name": "x", "type": "int"},
+            {"name": "x", "type": ["null", "int"], "default": None},
             {"name": "y", "type": ["null", "string"], "default": None},
         ],
     }
@@ -97,7 +101,7 @@ def test_names_of_parts():
 @pytest.mark.parametrize(
     ("type_", "name", "part"),
     [
-        (pa.duration("us"), "a", "`a` has the type duration"),
+        (pa.duration("us"), "a", "`a` has the type INTERVAL DAY TO SECOND"),
         (pa.map_(pa.int8(), pa.int8()), "a", "keys are no text"),
         (pa.int8(), "bad-name", "`bad-name` is no name"),
         (pa.struct([("é", pa.int8())]), "a", "`a.é` is no name"),
@@ -169,28 +173,6 @@ def test_a_schema_that_is_asked_for():
         chosen(("a", pa.int8()), wanted="string")
     with pytest.raises(InvalidSchemaError, match="of two columns, `key` and `value`"):
         chosen(("key", pa.string()), ("a", pa.int8()), wanted="key_value")
-
-
-@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
-def test_the_next_version(kind: SchemaType):
-    """Others' fields stay as they are; where that cannot be it is our columns' own."""
-    field = {"name": "a", "type": "int", "doc": "theirs"}
-    text = json.dumps({"type": "record", "name": "Theirs", "fields": [field]})
-    columns = pa.schema([("a", pa.int32()), ("b", pa.string())])
-    registered = SchemaInfo(kind, text.encode(), {"p": "q"})
-    found = next_schema(registered, columns, "INLINE")
-    tree = json.loads(found.data)
-    assert (found.type, found.properties) == (kind, {"p": "q"})
-    assert tree["name"] == "Theirs"
-    assert tree["fields"][0] == field
-    assert [one["name"] for one in tree["fields"]] == ["a", "b"]
-    ours = new_schema(columns, kind.name.lower(), "INLINE")
-    for other in (b'"int"', b"{", text.replace("int", "string").encode()):
-        assert next_schema(SchemaInfo(kind, other), columns, "INLINE") == ours
-    wider = pa.schema([("a", pa.int64())])
-    assert next_schema(registered, wider, "INLINE") == new_schema(
-        wider, kind.name.lower(), "INLINE"
-    )
 
 
 def test_primitives_that_do_not_fit():
@@ -272,7 +254,7 @@ def test_key_value_and_other_columns():
     info = join_schemas(text, text, "INLINE")
     for columns, part in (
         ([("a", pa.string()), ("value", pa.string())], "`key` and `value`"),
-        ([("key", pa.string()), ("value", pa.int8())], "`value` is int8"),
+        ([("key", pa.string()), ("value", pa.int8())], "`value` is TINYINT"),
     ):
         with pytest.raises(InvalidSchemaError, match=part):
             encoder_for(info, pa.schema(columns))

@@ -54,7 +54,7 @@ def check(batch: pa.RecordBatch, wanted: str, encoding: str = "INLINE") -> None:
     info = new_schema(batch.schema, wanted, encoding)
     assert info is not None
     expected = rows_of(batch)
-    asked = pa.schema([_as_asked(field, wanted) for field in batch.schema])
+    asked = pa.schema([_as_asked(field) for field in batch.schema])
     for at in (0, len(batch) // 2):  # a slice, too
         some = batch.slice(at)
         own = kinds.columns_of(info)
@@ -65,12 +65,19 @@ def check(batch: pa.RecordBatch, wanted: str, encoding: str = "INLINE") -> None:
         assert read(info, some, asked) == expected[at:]
 
 
-def _as_asked(field: pa.Field, wanted: str) -> pa.Field:
-    """A column as a user may ask for it: at the top of a value all may be NULL."""
-    if wanted == "key_value" and pa.types.is_struct(field.type):
-        parts = [one.with_nullable(True) for one in field.type]
-        field = field.with_type(pa.struct(parts))
-    return field.with_nullable(True)
+def _as_asked(field: pa.Field) -> pa.Field:
+    """A column as a user may ask for it: schemas of our own have NULL everywhere."""
+    return pa.field(field.name, _with_nulls(field.type))
+
+
+def _with_nulls(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        return pa.struct([_as_asked(one) for one in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_as_asked(type_.value_field))
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, _as_asked(type_.item_field))
+    return type_
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.arrow.values.encoders import new_schema
+from pulsar_spark.arrow.values.sql_types import sql_type
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, SchemaError
 from pulsar_spark.loops.avro_write import UnfitValueError
@@ -246,13 +247,14 @@ def test_what_cannot_be_a_next_version(
     data: str,
     columns: pa.Schema,
 ) -> None:
-    """The error names what the topic has, and how bytes get there all the same."""
+    """The error names what the topic has, and how bytes get there if these are some."""
     scripted.add_schema(TOPIC.full_name, kind, data)
     with pytest.raises(SchemaError) as caught:
         chosen(pool, columns)
     text = caught.value.message
     assert f"{TOPIC.full_name} has the schema {kind.name}, version 0" in text
-    assert "schemaType=bytes" in text
+    is_of_columns = kind is SchemaType.INT32
+    assert ("schemaType=bytes" in text) is not is_of_columns
 
 
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
@@ -272,37 +274,145 @@ def test_the_next_version(
     assert json.loads(latest.data) == before
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        [("id", pa.string()), ("name", pa.string()), ("more", pa.int8())],
-        [("id", pa.int64()), ("more", pa.int8())],
-    ],
-)
-def test_a_next_version_of_our_own(
-    scripted: ScriptedBroker, pool: ConnectionPool, columns: list[Any]
+MOMENT, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+DAY, TIME = pa.date32(), pa.time64("ns")
+
+
+def logical(kind: str, meaning: str, **more: Any) -> Any:
+    """A type with a meaning."""
+    return {"type": kind, "logicalType": meaning, **more}
+
+
+#: Types of a field, of a column that means something else, and what the error says.
+OTHER_MEANINGS = [
+    ("long", MOMENT, "BIGINT: write unix_millis(x) or unix_micros(x), whichever"),
+    ("long", LOCAL, "BIGINT: write unix_millis(CAST(x AS TIMESTAMP)) or"),
+    (
+        logical("long", "local-timestamp-millis"),
+        MOMENT,
+        (
+            "TIMESTAMP_NTZ (long local-timestamp-millis in AVRO): write CAST(x AS"
+            " TIMESTAMP_NTZ)"
+        ),
+    ),
+    (
+        logical("long", "local-timestamp-micros"),
+        MOMENT,
+        "write CAST(x AS TIMESTAMP_NTZ)",
+    ),
+    (logical("long", "timestamp-millis"), LOCAL, "write CAST(x AS TIMESTAMP)"),
+    (
+        logical("long", "timestamp-millis"),
+        pa.int64(),
+        (
+            "TIMESTAMP (long timestamp-millis in AVRO): write timestamp_millis(x) or"
+            " timestamp_micros(x), whichever"
+        ),
+    ),
+    (logical("long", "time-micros"), MOMENT, "TIME (long time-micros in AVRO): write"),
+    (logical("int", "time-millis"), DAY, "TIME (int time-millis in AVRO): write a"),
+    ("int", DAY, "INT: write unix_date(x), if"),
+    (logical("int", "date"), pa.int32(), "DATE (int date in AVRO): write date_from"),
+    (
+        logical("fixed", "decimal", name="D", size=5, precision=10, scale=2),
+        pa.decimal128(10, 4),
+        "DECIMAL(10, 2): write CAST(x AS DECIMAL(10, 2))",
+    ),
+    ("int", pa.int64(), "INT: write CAST(x AS INT)"),
+    ("double", pa.int64(), "DOUBLE: write CAST(x AS DOUBLE)"),
+    ("float", pa.int32(), "FLOAT: write CAST(x AS FLOAT)"),
+    ("string", pa.int64(), "STRING: write CAST(x AS STRING)"),
+    ({"type": "array", "items": "int"}, pa.int64(), "ARRAY<INT>"),
+]
+
+
+@pytest.mark.parametrize("form", [SchemaType.AVRO, SchemaType.JSON])
+@pytest.mark.parametrize(("type_", "column", "said"), OTHER_MEANINGS)
+def test_a_column_that_means_something_else(
+    scripted: ScriptedBroker,
+    pool: ConnectionPool,
+    form: SchemaType,
+    type_: Any,
+    column: pa.DataType,
+    said: str,
 ) -> None:
-    """Where more differs than columns that are new, it is up to the broker."""
-    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
-    info = chosen(pool, pa.schema(columns))
+    """An error names both meanings and the cast; more columns do not change that."""
+    for given in (type_, ["null", type_]):
+        text = json.dumps(record_of(("x", given)))
+        scripted.add_schema(TOPIC.full_name, form, text)
+        for more in ([], [("more", pa.int8())]):
+            with pytest.raises(SchemaError) as caught:
+                chosen(pool, pa.schema([("x", column), *more]))
+            assert said in caught.value.message
+            assert f"`x` is {sql_type(column)}, and the schema has" in str(caught.value)
+    assert not scripted.requests["PRODUCER"]
+
+
+def test_fields_that_rows_leave_out(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """They stay in the schema: by their default or null, or the write is an error."""
+    tree = record_of(("id", "long"), ("a", ["null", "int"], None), ("b", "int", 5))
+    tree |= {"namespace": "shop", "doc": "?", "owner": "team"}
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, json.dumps(tree), {"p": "q"})
+    info = chosen(pool, pa.schema([("id", pa.int64()), ("c", pa.string())]))
     assert info is not None
-    assert json.loads(info.data)["name"] == "topLevelRecord"
+    more = {"name": "c", "type": ["null", "string"], "default": None}
+    assert json.loads(info.data) == tree | {"fields": [*tree["fields"], more]}
+    assert info.properties == {"p": "q"}
+    missing = "`id` is a field of the schema without a default.* a column `id` BIGINT"
+    with pytest.raises(SchemaError, match=missing):
+        chosen(pool, pa.schema([("a", pa.int32()), ("c", pa.string())]))
+
+
+@pytest.mark.parametrize("wanted", ["json", "string", "key_value"])
+def test_another_type_than_the_topic_has(
+    scripted: ScriptedBroker, pool: ConnectionPool, wanted: str
+) -> None:
+    """What a topic has is not replaced, whatever its compatibility would allow."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    with pytest.raises(SchemaError, match=f"version 0, and schemaType says {wanted}"):
+        chosen(pool, FULL, schemaType=wanted)
 
 
 def test_a_refusal(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """The broker's reason without its inner one, and the fields that differ."""
     scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
-    one = schemas(pool, pa.schema([("id", pa.string()), ("more", pa.int8())]))
+    one = schemas(pool, pa.schema([*FULL, ("more", pa.int8())]))
     one.choose([TOPIC])
-    reason = "Unable to read schema caused by org.apache.x.Y: because"
+    reason = (
+        'org.apache.avro.SchemaValidationException: Unable to read schema: \n{"type":'
+        " caused by org.apache.x.Y: because"
+    )
     scripted.script("PRODUCER", refuse("IncompatibleSchema", reason))
     with pytest.raises(SchemaError) as caught:
         one.register(TOPIC, TOPIC.full_name)
     text = caught.value.message
-    assert "refuses the schema of these rows: Unable to read schema. The rows" in text
-    assert "new: `more` [null, int] default null; gone: `name` string" in text
-    assert "changed: `id` from long to [null, string] default null" in text
-    assert "org.apache" not in text
+    assert (
+        "refuses the schema of these rows. The rows differ from AVRO, version" in text
+    )
+    assert "new: `more` INT. Write the columns that the topic has alone, or" in text
+    assert text.endswith("The broker says: Unable to read schema.")
+
+
+def test_a_namespace_that_registers_nothing(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The cure is not the compatibility of schemas, with and without a schema."""
+    reason = "Schema not found and schema auto updating is disabled."
+    for is_typed in (False, True):
+        if is_typed:
+            scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+        one = schemas(pool, pa.schema([*ROWS, ("more", pa.int8())]))
+        one.choose([TOPIC])
+        scripted.script("PRODUCER", refuse("IncompatibleSchema", reason))
+        with pytest.raises(SchemaError) as caught:
+            one.register(TOPIC, TOPIC.full_name)
+        text = caught.value.message
+        assert "set-is-allow-auto-update-schema --enable" in text
+        assert "pulsar-admin schemas upload" in text
+        assert "compatibility" not in text
+        assert ("the columns that the topic has" in text) is is_typed
 
 
 def test_other_refusals(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -415,14 +525,18 @@ ID = record_of(("id", "long"))
         (
             avro("int", 7),
             avro(ID),
-            "The rows differ from AVRO, version 7: new: `id` long; gone: `value` int.",
+            (
+                "The rows differ from AVRO, version 7: new: `id` BIGINT NOT NULL; "
+                "gone: `value` INT."
+            ),
         ),
         (
             avro(record_of(("id", "long", 5))),
             avro(record_of(("id", "long", 6))),
             (
                 "The rows differ from AVRO, version 0: "
-                "changed: `id` from long default 5 to long default 6."
+                "changed: `id` from BIGINT NOT NULL DEFAULT 5 to BIGINT NOT NULL "
+                "DEFAULT 6."
             ),
         ),
         (
@@ -435,7 +549,7 @@ ID = record_of(("id", "long"))
             key_value(pa.int64()),
             (
                 "The rows differ from KEY_VALUE, version 3: "
-                "changed: `value.schema.type` from INT32 to INT64."
+                "changed: `value` from INT32 to INT64."
             ),
         ),
     ],

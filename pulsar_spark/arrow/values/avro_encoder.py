@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.values import EncodedValues
 from pulsar_spark.arrow.values.avro_parts import plan, record_plan
+from pulsar_spark.arrow.values.sql_types import sql_type_of_field
 from pulsar_spark.loops import avro_write as kernel
 from pulsar_spark.loops.avro_write import AvroWriter, Part
 from pulsar_spark.schemas.avro import AvroType, Kind
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import UnfitColumnsError
 
 #: A field takes about as many bytes: room to begin with.
 _USUAL_BYTES = 8
@@ -22,20 +23,23 @@ class AvroEncoder:
     """Makes values of columns.
 
     The columns are the fields of a record, and so are those of a single column that is
-    a struct; of it a NULL is a null value, as it is of the only column of a schema that
-    is no record.
+    the whole record; of it a NULL is a null value, as it is of the only column of a
+    schema that is no record.
 
     Args:
         root: The schema.
         schema: The columns.
+        is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
 
     Raises:
         InvalidSchemaError: The columns do not fit the schema.
     """
 
-    def __init__(self, root: AvroType, schema: pa.Schema) -> None:
+    def __init__(
+        self, root: AvroType, schema: pa.Schema, *, is_part: bool = False
+    ) -> None:
         self.columns = tuple(schema.names)
-        self._is_single, self._bind = _bind(root, list(schema))
+        self._is_single, self._bind = _bind(root, list(schema), is_part=is_part)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -56,20 +60,49 @@ class AvroEncoder:
 
 
 def _bind(
-    root: AvroType, fields: list[pa.Field]
+    root: AvroType, fields: list[pa.Field], *, is_part: bool
 ) -> tuple[bool, Callable[[Sequence[pa.Array]], Part]]:
     """Return whether it is about a single column, and what makes the part."""
-    if root.kind is Kind.RECORD and not is_record(fields):
+    if not is_whole(root, fields, is_part=is_part):
         parts_of = record_plan(root, fields)
         return False, lambda columns: Part(
             kernel.RECORD, root.name, children=parts_of(columns)
         )
-    if len(fields) != 1:
-        raise InvalidSchemaError(f"the schema is {root}, which is a single column")
     bind = plan(root, fields[0].type, fields[0].name)
     return True, lambda columns: bind(columns[0])
 
 
 def is_record(fields: Sequence[pa.Field]) -> bool:
-    """Return whether there is only a struct, which is the record itself."""
+    """Return whether there is only a struct."""
     return len(fields) == 1 and bool(pa.types.is_struct(fields[0].type))
+
+
+def is_whole(root: AvroType, fields: Sequence[pa.Field], *, is_part: bool) -> bool:
+    """Return whether a single column is the whole value, and not a field of a record.
+
+    A column that is called like a field is that field; only else a struct is the record
+    itself. A struct cannot be a field that holds no record.
+
+    Args:
+        root: The schema.
+        fields: The columns.
+        is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
+
+    Raises:
+        UnfitColumnsError: The schema is no record, and there are several columns.
+    """
+    if root.kind is not Kind.RECORD:
+        if len(fields) != 1:
+            raise UnfitColumnsError(
+                f"the schema is {sql_type_of_field(root)} and no record: write"
+                " a single column"
+            )
+        return True
+    if not is_record(fields):
+        return False
+    of_name = [one.type for one in root.fields if one.name == fields[0].name]
+    return is_part or not any(_holds_record(type_) for type_ in of_name)
+
+
+def _holds_record(type_: AvroType) -> bool:
+    return any(one.kind is Kind.RECORD for one in (type_, *type_.branches))

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
+from pulsar_spark.arrow.values.sql_types import difference, sql_type_of_field
 from pulsar_spark.loops import avro_write as kernel
 from pulsar_spark.loops.avro_write import Part
 from pulsar_spark.schemas.avro import NO_DEFAULT, AvroType, Kind, Logical
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import InvalidSchemaError, UnfitColumnsError
 from pulsar_spark.schemas.resolution import encode_default
 
 #: Makes a part of an array; what it is given is how NULL and all else are told apart.
@@ -65,18 +66,18 @@ def plan_branch(type_: AvroType, column: pa.DataType, where: str) -> tuple[int, 
     numbered = [
         (at, one) for at, one in enumerate(type_.branches) if one.kind is not Kind.NULL
     ]
-    for at, branch in sorted(numbered, key=lambda pair: pair[1].kind in _SECOND_CHOICE):
+    for at, branch in sorted(numbered, key=lambda pair: _CHOICE.get(pair[1].kind, 0)):
         try:
             return at, _plan(branch, column, where)
         except InvalidSchemaError as error:
             reasons.append(str(error))
     if len(reasons) == 1:
-        raise InvalidSchemaError(reasons[0])
+        raise UnfitColumnsError(reasons[0])
     raise _misfit(type_, column, where)
 
 
-#: What only some values of a column fit, or what takes more room.
-_SECOND_CHOICE = (Kind.ENUM, Kind.FIXED, Kind.DOUBLE)
+#: What comes later: what takes more room, or what only some values of a column fit.
+_CHOICE = {Kind.FLOAT: 1, Kind.DOUBLE: 2, Kind.ENUM: 2, Kind.FIXED: 2}
 
 
 def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
@@ -91,7 +92,7 @@ def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
 
 
 def _misfit(type_: AvroType, column: pa.DataType, where: str) -> InvalidSchemaError:
-    return InvalidSchemaError(f"`{where}` is {column}, and the schema has {type_}")
+    return UnfitColumnsError(difference(column, type_, where))
 
 
 # -- nested types ----------------------------------------------------------------------
@@ -111,7 +112,7 @@ def record_plan(
     at_column = {field.name: at for at, field in enumerate(fields)}
     known = {field.name for field in type_.fields}
     if new := [name for name in at_column if name not in known]:
-        raise InvalidSchemaError(
+        raise UnfitColumnsError(
             f"the schema has no field {', '.join(f'`{_path(where, n)}`' for n in new)}"
         )
     plans: list[tuple[int, Bind | Part]] = []
@@ -140,8 +141,9 @@ def _constant(type_: AvroType, default: Any, where: str) -> Part:
         is_union = type_.kind is Kind.UNION
         branches = [b.kind for b in type_.branches] if is_union else [type_.kind]
         if Kind.NULL not in branches:
-            raise InvalidSchemaError(
-                f"`{where}` is a field of the schema without a default, and no column"
+            raise UnfitColumnsError(
+                f"`{where}` is a field of the schema without a default, and no column:"
+                f" write a column `{where}` {sql_type_of_field(type_)}"
             )
         default = None
     data = encode_default(type_, default, where)
@@ -405,8 +407,20 @@ def _is_local_time(column: pa.DataType) -> bool:
     return bool(_KINDS.is_timestamp(column)) and column.tz is None
 
 
-def _is_float(column: pa.DataType) -> bool:
-    return bool(_KINDS.is_float32(column) or _KINDS.is_float64(column))
+def is_exact_float(column: pa.DataType) -> bool:
+    """Return whether a FLOAT holds all of a column's values."""
+    return bool(
+        _KINDS.is_float32(column) or (_is_integer(column) and column.bit_width <= 16)
+    )
+
+
+def is_exact_double(column: pa.DataType) -> bool:
+    """Return whether a DOUBLE holds all of a column's values."""
+    return bool(
+        _KINDS.is_float32(column)
+        or _KINDS.is_float64(column)
+        or _is_small_integer(column)
+    )
 
 
 _Leaf = tuple[Callable[[pa.DataType], bool], Callable[[AvroType], _Bind]]
@@ -444,8 +458,8 @@ _LEAVES: dict[tuple[Kind, Logical | None], tuple[_Leaf, ...]] = {
         *_LONGS,
         (_is_local_time, _times(factor=1000)),
     ),
-    (Kind.FLOAT, None): ((_KINDS.is_float32, _fixed(pa.float32(), 4)),),
-    (Kind.DOUBLE, None): ((_is_float, _fixed(pa.float64(), 8)),),
+    (Kind.FLOAT, None): ((is_exact_float, _fixed(pa.float32(), 4)),),
+    (Kind.DOUBLE, None): ((is_exact_double, _fixed(pa.float64(), 8)),),
     (Kind.STRING, None): ((is_text, _texts),),
     (Kind.STRING, Logical.UUID): ((is_text, _texts),),
     (Kind.ENUM, None): ((is_text, _symbols),),

@@ -2,8 +2,10 @@
 """Columns as AVRO's schema text, for topics that get their schema from a write.
 
 Names are those of the Scala connector, so that a job which moves over goes on with the
-schema that it registered; a nullable column is ``["null", T]`` with the default null,
-the only form that may be added and dropped again under Pulsar's default compatibility.
+schema that it registered. Every field is ``["null", T]`` with the default null, the
+only form that may be added and dropped again under Pulsar's default compatibility. That
+Spark's plan says NOT NULL is not taken over: it says so of ``lit()``, ``count()`` and
+``range()``, too. (Spark's file sources make all columns nullable as well.)
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.values.sql_types import sql_type
 from pulsar_spark.schemas.info import InvalidSchemaError
 
 ROOT = "topLevelRecord"
@@ -43,20 +46,20 @@ def record_text(columns: pa.Schema | pa.StructType, name: str = ROOT) -> bytes:
     """Return the text of the record that has these columns as its fields.
 
     Args:
-        columns: Names, types and what may be NULL.
+        columns: Names and types.
         name: Of the record.
 
     Raises:
         InvalidSchemaError: A column has a type that AVRO has not, or a name that it
             does not allow, or that differs from another one's by its case only.
     """
-    _check_case(field.name for field in columns)
+    check_case(field.name for field in columns)
     return json.dumps(
         _record(list(columns), name, "", ""), separators=(",", ":")
     ).encode()
 
 
-def _check_case(names: Iterable[str]) -> None:
+def check_case(names: Iterable[str]) -> None:
     """Refuse names that only Spark's setting ``caseSensitive`` tells apart.
 
     Raises:
@@ -72,34 +75,6 @@ def _check_case(names: Iterable[str]) -> None:
             )
 
 
-def extended_text(text: bytes, columns: pa.Schema | pa.StructType) -> bytes | None:
-    """Return the text of a record with fields for those columns that it has not.
-
-    All that it has stays as it is: names, docs, order, types.
-
-    Args:
-        text: Of a schema that can be read.
-        columns: Names, types and what may be NULL.
-
-    Returns:
-        The text; None where the schema is no record, or has all of them.
-
-    Raises:
-        InvalidSchemaError: A column has a type that AVRO has not, or a name that it
-            does not allow, or that differs from another one's by its case only.
-    """
-    tree = json.loads(text)
-    if not isinstance(tree, dict) or tree.get("type") != "record":
-        return None
-    known = {field["name"] for field in tree["fields"]}
-    more = [_field(one, ROOT, "") for one in columns if one.name not in known]
-    if not more:
-        return None
-    tree["fields"] += more
-    _check_case(field["name"] for field in tree["fields"])
-    return json.dumps(tree, separators=(",", ":")).encode()
-
-
 def _record(
     fields: list[pa.Field], name: str, namespace: str, where: str
 ) -> dict[str, Any]:
@@ -107,29 +82,36 @@ def _record(
     if namespace:
         record["namespace"] = namespace
     inside = f"{namespace}.{name}" if namespace else name
-    record["fields"] = [_field(one, inside, where) for one in fields]
+    record["fields"] = [new_field(one, inside, where) for one in fields]
     return record
 
 
-def _field(field: pa.Field, namespace: str, where: str) -> dict[str, Any]:
+def new_field(field: pa.Field, namespace: str, where: str) -> dict[str, Any]:
+    """Return the definition of a nullable field for a column.
+
+    Args:
+        field: The column.
+        namespace: Of the named types within it.
+        where: The path of names to the record that it is a field of, for errors.
+
+    Raises:
+        InvalidSchemaError: As ``record_text`` does.
+    """
     path = f"{where}.{field.name}" if where else field.name
     if not _NAME.fullmatch(field.name):
         raise InvalidSchemaError(
             f"`{path}` is no name that a schema can have: these are of letters, digits "
             "and _, and do not begin with a digit"
         )
-    found: dict[str, Any] = {
+    return {
         "name": field.name,
-        "type": _nullable(field, field.name, namespace, path),
+        "type": _nullable(field.type, field.name, namespace, path),
+        "default": None,
     }
-    if field.nullable:
-        found["default"] = None
-    return found
 
 
-def _nullable(field: pa.Field, name: str, namespace: str, where: str) -> Any:
-    type_ = _type(field.type, name, namespace, where)
-    return ["null", type_] if field.nullable else type_
+def _nullable(type_: pa.DataType, name: str, namespace: str, where: str) -> list[Any]:
+    return ["null", _type(type_, name, namespace, where)]
 
 
 def _type(type_: pa.DataType, name: str, namespace: str, where: str) -> Any:
@@ -151,16 +133,18 @@ def _type(type_: pa.DataType, name: str, namespace: str, where: str) -> Any:
     if _KINDS.is_struct(type_):
         return _record(list(type_), name, namespace, where)
     if _KINDS.is_list(type_) or _KINDS.is_large_list(type_):
-        items = _nullable(type_.value_field, name, namespace, f"{where}[]")
+        items = _nullable(type_.value_type, name, namespace, f"{where}[]")
         return {"type": "array", "items": items}
     if _KINDS.is_map(type_) and is_text(type_.key_type):
-        items = _nullable(type_.item_field, name, namespace, f"{where}{{}}")
+        items = _nullable(type_.item_type, name, namespace, f"{where}{{}}")
         return {"type": "map", "values": items}
     if _KINDS.is_map(type_):
         raise InvalidSchemaError(
             f"`{where}` is a map whose keys are no text, which AVRO's and JSON's are"
         )
-    raise InvalidSchemaError(f"`{where}` has the type {type_}, which no schema has")
+    raise InvalidSchemaError(
+        f"`{where}` has the type {sql_type(type_)}, which no schema has"
+    )
 
 
 def is_text(type_: pa.DataType) -> bool:

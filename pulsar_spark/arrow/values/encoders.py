@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.arrow.values.avro_encoder import AvroEncoder, is_record
 from pulsar_spark.arrow.values.avro_text import (
-    extended_text,
     is_bytes,
     is_text,
     record_text,
 )
+from pulsar_spark.arrow.values.extended import extended_text
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
 from pulsar_spark.arrow.values.key_value_encoder import (
     KEY,
@@ -26,8 +26,13 @@ from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primit
 from pulsar_spark.arrow.values.raw import RawEncoder
 from pulsar_spark.columns import OF_KAFKA, VALUE, renamed_from_kafka, spelling
 from pulsar_spark.schemas.avro import parse_avro
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-from pulsar_spark.schemas.key_value import parse_key_value
+from pulsar_spark.schemas.info import (
+    InvalidSchemaError,
+    SchemaInfo,
+    SchemaType,
+    UnfitColumnsError,
+)
+from pulsar_spark.schemas.key_value import parse_key_value, with_parts
 
 #: What a Kafka connector has its values begin with, as a property of the schema.
 _OFFSET = "__AVRO_READ_OFFSET__"
@@ -35,31 +40,34 @@ _OFFSET = "__AVRO_READ_OFFSET__"
 _RECORDS = (SchemaType.AVRO, SchemaType.JSON)
 
 
-def encoder_for(info: SchemaInfo | None, columns: pa.Schema) -> ValueEncoder:
+def encoder_for(
+    info: SchemaInfo | None, columns: pa.Schema, *, is_part: bool = False
+) -> ValueEncoder:
     """Return the encoder that turns columns into values of a schema.
 
     Args:
         info: The schema; None for values that are plain bytes.
         columns: The columns that a value is made of.
+        is_part: Whether it is a part of a KEY_VALUE.
 
     Raises:
-        InvalidSchemaError: The columns do not fit the schema, or values of such a
-            schema cannot be written.
+        UnfitColumnsError: The columns do not fit the schema.
+        InvalidSchemaError: Values of such a schema cannot be written.
     """
     if info is None or not info.is_typed:
         return _raw_encoder(columns)
     if info.properties.get(_OFFSET, "0") != "0":
         raise InvalidSchemaError("its values begin with bytes of another system")
     if info.type == SchemaType.AVRO:
-        return AvroEncoder(parse_avro(info.data), columns)
+        return AvroEncoder(parse_avro(info.data), columns, is_part=is_part)
     if info.type == SchemaType.JSON:
-        return JsonEncoder(parse_avro(info.data), columns)
+        return JsonEncoder(parse_avro(info.data), columns, is_part=is_part)
     if info.type == SchemaType.KEY_VALUE:
         pair = parse_key_value(info)
         parts = {KEY: pair.key, VALUE: pair.value}
         return KeyValueEncoder(
             columns,
-            lambda name, column: encoder_for(parts[name], column),
+            lambda name, column: encoder_for(parts[name], column, is_part=True),
             is_separated=pair.is_separated,
         )
     if is_primitive(info):
@@ -81,7 +89,7 @@ def is_primitive(info: SchemaInfo) -> bool:
 def _raw_encoder(columns: pa.Schema) -> ValueEncoder:
     if len(columns) == 1 and (is_bytes(columns[0].type) or is_text(columns[0].type)):
         return RawEncoder(columns[0].name)
-    raise InvalidSchemaError(
+    raise UnfitColumnsError(
         "without a schema the value is one column, of bytes or text"
     )
 
@@ -129,34 +137,41 @@ def _check_no_kafka(columns: pa.Schema) -> None:
         )
 
 
-def next_schema(
-    registered: SchemaInfo, columns: pa.Schema, encoding: str
-) -> SchemaInfo:
-    """Return the next version of a schema, for columns that do not fit the last one.
+def extended_schema(
+    registered: SchemaInfo, columns: pa.Schema, *, is_part: bool = False
+) -> SchemaInfo | None:
+    """Return the schema of a topic with nullable fields for columns that it has not.
 
-    Where columns are only added, that is the schema with these: other clients' fields
-    stay as they declared them, which brokers and readers take for compatible. Otherwise
-    it is the columns' own.
+    All else stays as it is registered. That the columns fit the schema is not checked.
 
     Args:
-        registered: Of AVRO, JSON or KEY_VALUE.
+        registered: What the topic has.
         columns: Those that make the value.
-        encoding: Of a KEY_VALUE, ``INLINE`` or ``SEPARATED``.
+        is_part: Whether it is a part of a KEY_VALUE.
+
+    Returns:
+        The schema, not registered; None where nothing is to be added.
 
     Raises:
-        InvalidSchemaError: No such schema has these columns.
+        InvalidSchemaError: The schema cannot be read, or cannot have such a field.
     """
     if registered.type in _RECORDS:
-        with contextlib.suppress(InvalidSchemaError):
-            parse_avro(registered.data)
-            text = extended_text(registered.data, _fields(columns))
-            if text is not None:
-                info = SchemaInfo(registered.type, text, registered.properties)
-                encoder_for(info, columns)
-                return info
-    ours = new_schema(columns, registered.type_name.lower(), encoding)
-    assert ours is not None
-    return ours
+        text = extended_text(registered.data, columns, is_part=is_part)
+        return None if text is None else replace(registered, data=text, version=b"")
+    if registered.type != SchemaType.KEY_VALUE or set(columns.names) != {KEY, VALUE}:
+        return None
+    pair = parse_key_value(registered)
+    key, value = (
+        extended_schema(part, pa.schema([columns.field(name)]), is_part=True)
+        for name, part in ((KEY, pair.key), (VALUE, pair.value))
+    )
+    if key is None and value is None:
+        return None
+    return with_parts(
+        registered,
+        None if key is None else key.data,
+        None if value is None else value.data,
+    )
 
 
 def _natural(columns: pa.Schema) -> SchemaInfo | None:

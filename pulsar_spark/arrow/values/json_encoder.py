@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues
-from pulsar_spark.arrow.values.avro_encoder import is_record
+from pulsar_spark.arrow.values.avro_encoder import is_whole
 from pulsar_spark.arrow.values.avro_parts import (
     check_text,
     in_unit,
@@ -56,23 +56,24 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 class JsonEncoder:
-    """Makes values of columns, which are the fields of a record as in ``AvroEncoder``.
+    """Makes values of columns, which are what they are in ``AvroEncoder``.
 
     Args:
         root: The schema.
         schema: The columns.
+        is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
 
     Raises:
         InvalidSchemaError: The columns do not fit the schema.
     """
 
-    def __init__(self, root: AvroType, schema: pa.Schema) -> None:
+    def __init__(
+        self, root: AvroType, schema: pa.Schema, *, is_part: bool = False
+    ) -> None:
         self.columns = tuple(schema.names)
-        if root.kind is not Kind.RECORD:
-            raise InvalidSchemaError(f"the schema is {root} and no record")
         fields = list(schema)
         self._texts: Callable[[Sequence[pa.Array]], pa.LargeStringArray]
-        if is_record(fields):
+        if is_whole(root, fields, is_part=is_part):
             plan(root, fields[0].type, fields[0].name)  # for what does not fit
             texts = _plan(root, fields[0].type, fields[0].name)
             self._texts = lambda columns: texts(columns[0])

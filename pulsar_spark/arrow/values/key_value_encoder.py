@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
 from pulsar_spark.arrow.values.primitive_encoder import size_bytes
 from pulsar_spark.columns import VALUE
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType, UnfitColumnsError
 
 KEY = "key"
 
@@ -36,7 +36,7 @@ class KeyValueEncoder:
         is_separated: Whether keys are the messages' own.
 
     Raises:
-        InvalidSchemaError: There are other columns, or they do not fit.
+        UnfitColumnsError: There are other columns, or they do not fit.
     """
 
     columns = (KEY, VALUE)
@@ -49,7 +49,7 @@ class KeyValueEncoder:
         is_separated: bool,
     ) -> None:
         if set(schema.names) != set(self.columns):
-            raise InvalidSchemaError(
+            raise UnfitColumnsError(
                 "the schema is KEY_VALUE, whose columns are `key` and `value`"
             )
         self.gives_keys = is_separated

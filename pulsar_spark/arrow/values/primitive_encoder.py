@@ -21,9 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues
-from pulsar_spark.arrow.values.avro_parts import check_text, in_unit
+from pulsar_spark.arrow.values.avro_parts import (
+    check_text,
+    in_unit,
+    is_exact_double,
+    is_exact_float,
+)
 from pulsar_spark.arrow.values.avro_text import is_text
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.arrow.values.sql_types import cure, sql_type
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType, UnfitColumnsError
 
 _KINDS = pa.types
 _DAY_US = 86_400_000_000
@@ -39,19 +45,23 @@ class PrimitiveEncoder:
         schema: The column.
 
     Raises:
-        InvalidSchemaError: There are more columns, or it has another type.
+        UnfitColumnsError: There are more columns, or it has another type.
     """
 
     def __init__(self, info: SchemaInfo, schema: pa.Schema) -> None:
         if len(schema) != 1:
-            raise InvalidSchemaError(
+            raise UnfitColumnsError(
                 f"the schema is {info.type_name}, which is a single column"
             )
         (field,) = schema
-        primitive = _PRIMITIVES.get(SchemaType(info.type))
-        if primitive is None or not primitive.accepts(field.type):
-            raise InvalidSchemaError(
-                f"`{field.name}` is {field.type}, and the schema {info.type_name}"
+        kind = SchemaType(info.type)
+        primitive = _PRIMITIVES[kind]
+        if not primitive.accepts(field.type):
+            wanted = _SQL[kind]
+            raise UnfitColumnsError(
+                f"`{field.name}` is {sql_type(field.type)}, and the schema"
+                f" {info.type_name}, which is {wanted} in Spark"
+                + cure(field.type, wanted, field.name)
             )
         self.columns = (field.name,)
         self._encode = primitive.encode
@@ -215,10 +225,6 @@ def _is_time_or_number(type_: pa.DataType) -> bool:
     return _is_time_of_day(type_) or bool(_KINDS.is_int64(type_))
 
 
-def _is_floating(type_: pa.DataType) -> bool:
-    return bool(_KINDS.is_float32(type_) or _KINDS.is_float64(type_))
-
-
 #: What each takes for its own, what besides, and how it is written.
 _PRIMITIVES: dict[SchemaType, _Primitive] = {
     SchemaType.BOOLEAN: _Primitive(_KINDS.is_boolean, _KINDS.is_boolean, _booleans),
@@ -233,10 +239,10 @@ _PRIMITIVES: dict[SchemaType, _Primitive] = {
         _KINDS.is_int64, _up_to(64), _swapped(pa.int64(), "q")
     ),
     SchemaType.FLOAT: _Primitive(
-        _KINDS.is_float32, _KINDS.is_float32, _swapped(pa.float32(), "f")
+        _KINDS.is_float32, is_exact_float, _swapped(pa.float32(), "f")
     ),
     SchemaType.DOUBLE: _Primitive(
-        _KINDS.is_float64, _is_floating, _swapped(pa.float64(), "d")
+        _KINDS.is_float64, is_exact_double, _swapped(pa.float64(), "d")
     ),
     SchemaType.STRING: _Primitive(is_text, is_text, _text),
     SchemaType.INSTANT: _Primitive(_is_instant, _is_instant, _instants),
@@ -250,6 +256,25 @@ _PRIMITIVES: dict[SchemaType, _Primitive] = {
     SchemaType.LOCAL_DATE_TIME: _Primitive(_is_local, _is_local, _dates_and_times),
 }
 _BY_CHOICE = tuple(_PRIMITIVES)
+
+#: SQL's types that fit, for errors.
+_SQL = {
+    SchemaType.BOOLEAN: "BOOLEAN",
+    SchemaType.INT8: "TINYINT",
+    SchemaType.INT16: "SMALLINT",
+    SchemaType.INT32: "INT",
+    SchemaType.INT64: "BIGINT",
+    SchemaType.FLOAT: "FLOAT",
+    SchemaType.DOUBLE: "DOUBLE",
+    SchemaType.STRING: "STRING",
+    SchemaType.INSTANT: "TIMESTAMP",
+    SchemaType.TIMESTAMP: "TIMESTAMP",
+    SchemaType.DATE: "DATE",
+    SchemaType.TIME: "TIME",
+    SchemaType.LOCAL_DATE: "DATE",
+    SchemaType.LOCAL_TIME: "TIME",
+    SchemaType.LOCAL_DATE_TIME: "TIMESTAMP_NTZ",
+}
 
 
 def size_bytes(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
