@@ -30,11 +30,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pulsar_spark.client.access import AUTHORIZATION
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import AskAgainError, PulsarSparkError, TopicNotFoundError
+from pulsar_spark.errors import (
+    AskAgainError,
+    BrokerError,
+    PulsarSparkError,
+    TopicNotFoundError,
+)
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
+from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
@@ -261,3 +268,27 @@ def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
     # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
     # can be delivered answers with its entry -1.
     return TopicPositions(before, last if last.entry_id >= 0 else None)
+
+
+def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:
+    """Return whether any partition of a topic has a message.
+
+    A role that may only produce cannot look, and is told that there is none.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses for another reason.
+    """
+    base = topic.base
+    count = TopicLookup(pool).partition_counts([base.full_name])[base.full_name]
+    if count is None:
+        return False
+    names = [base.partition(index).full_name for index in range(count)]
+    starts = dict.fromkeys(names or [base.full_name], EARLIEST)
+    positions = PositionLookup(pool, subscription_prefix="spark-pulsar")
+    try:
+        found = positions.from_message_ids(starts, absent_ok=True)
+    except BrokerError as error:
+        if error.code != AUTHORIZATION:
+            raise
+        return False
+    return any(not one.is_empty for one in found.values())

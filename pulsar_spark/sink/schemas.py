@@ -30,6 +30,7 @@ from pulsar_spark.arrow.values.encoders import (
 )
 from pulsar_spark.arrow.values.sql_types import meaning
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import has_messages
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOPIC, VALUE, WRITE
@@ -112,7 +113,41 @@ class TopicSchemas:
             if registered is not None and not registered.is_typed:
                 registered = None
             self._registered[topic] = registered
-            self.chosen[topic] = self._choice(topic, registered)
+            chosen = self._choice(topic, registered)
+            if registered is None and self._is_guessed(chosen):
+                chosen = self._first(topic, chosen)
+            self.chosen[topic] = chosen
+
+    def _is_guessed(self, chosen: SchemaInfo | None) -> bool:
+        """Return whether nobody asked for the schema that a topic would get."""
+        options = self._options
+        is_asked = options.schema_topic is not None or options.schema_type != "auto"
+        return chosen is not None and not is_asked
+
+    def _first(self, topic: TopicName, guessed: SchemaInfo | None) -> SchemaInfo | None:
+        """Return the schema of a topic that had none, if it has no messages either.
+
+        Raises:
+            SchemaError: It has messages without a schema, which its consumers could
+                no longer read once it has one.
+        """
+        if not has_messages(self.pool, topic):
+            return guessed
+        # They may be from another task of the same write, which was the first.
+        latest = SchemaLookup(self.pool).latest([topic.base.full_name])
+        registered = latest[topic.base.full_name]
+        if registered is not None and registered.is_typed:
+            self._registered[topic] = registered
+            return self._choice(topic, registered)
+        assert guessed is not None
+        raise SchemaError(
+            f"{topic.full_name} has messages and no schema. With these columns its"
+            f" schema would be {guessed.type_name}, for good, and its readers could no"
+            " longer read what it has. To write such rows without a schema make one"
+            f" column `{VALUE}` of them, as by to_json(struct(*)) AS {VALUE}. To give"
+            " the topic this schema all the same set"
+            f" schemaType={guessed.type_name.lower()}."
+        )
 
     def is_registered(self, topic: TopicName) -> bool:
         """Return whether rows go by what the topic has."""

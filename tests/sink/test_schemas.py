@@ -24,7 +24,7 @@ from pulsar_spark.sink.schemas import (
     value_columns,
 )
 from pulsar_spark.topics import TopicName
-from tests.support.scripted_broker import ScriptedBroker, refuse
+from tests.support.scripted_broker import ScriptedBroker, numbered, refuse
 
 TOPIC = TopicName("public", "default", "t")
 OTHER = TopicName("public", "default", "o")
@@ -221,6 +221,64 @@ def test_nothing_and_what_was_deleted(
         assert info.type == SchemaType.AVRO
         scripted.add_schema(TOPIC.full_name, SchemaType.STRING)
         scripted.delete_schema(TOPIC.full_name)
+
+
+class TestATopicInUse:
+    """A topic that has messages, and no schema."""
+
+    ONE = pa.schema([("id", pa.int64())])
+
+    @pytest.mark.parametrize("partition", [None, 1])
+    @pytest.mark.parametrize(
+        ("columns", "wanted"), [(FULL, "avro"), (ONE, "int64")], ids=["two", "one"]
+    )
+    def test_it_gets_a_schema_on_request_only(
+        self,
+        scripted: ScriptedBroker,
+        pool: ConnectionPool,
+        columns: pa.Schema,
+        wanted: str,
+        partition: int | None,
+    ) -> None:
+        """By ``auto`` its readers could no longer read what is there."""
+        names = [TOPIC.full_name]
+        if partition is not None:
+            scripted.partitions[TOPIC.full_name] = 2
+            names = [TOPIC.partition(index).full_name for index in range(2)]
+        for name in names:
+            scripted.add_topic(name)
+        assert chosen(pool, columns)
+        scripted.append(names[-1], *numbered(1, 1))
+        with pytest.raises(SchemaError, match="has messages and no schema") as caught:
+            chosen(pool, columns)
+        assert f"set schemaType={wanted}." in caught.value.message
+        assert chosen(pool, columns, schemaType=wanted)
+        assert chosen(pool, BYTES) is None
+
+    def test_a_task_of_the_same_write_was_first(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Messages that came with a schema in the meantime are no reason."""
+        scripted.add_topic(TOPIC.full_name, numbered(1, 1))
+        one = schemas(pool, FULL)
+        asked = one._is_guessed
+
+        def is_guessed(info: SchemaInfo | None) -> bool:
+            scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+            return asked(info)
+
+        one._is_guessed = is_guessed  # type: ignore[method-assign]
+        one.choose([TOPIC])
+        assert one.is_registered(TOPIC)
+        assert one.chosen[TOPIC] is not None
+
+    def test_a_role_that_may_only_produce(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """It cannot look, and gives a topic its first schema as ever."""
+        scripted.add_topic(TOPIC.full_name, numbered(1, 1))
+        scripted.script("SUBSCRIBE", refuse("AuthorizationError"))
+        assert chosen(pool, FULL)
 
 
 def test_bytes_on_request(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
