@@ -654,9 +654,9 @@ class SchemaError(PulsarSparkError, kinds.SchemaError):
     """Columns or types that were asked for do not fit what a topic has.
 
     ``.schema(...)`` names columns or types that a topic does not have, or rows to be
-    written have columns or types that cannot be written, or not by the topic's schema,
-    and its brokers refuse the rows' own. The message has their reason and the fields
-    that differ.
+    written have columns or types that cannot be written, or not by the topic's schema.
+    A write adds nullable fields to that and changes nothing else; where brokers refuse
+    these, the message has their reason and the fields.
 
     Cure: Choose from the documented columns, and cast after reading; ``select`` and
     cast before writing, or say by ``schemaType`` what values are.
