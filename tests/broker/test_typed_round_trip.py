@@ -74,20 +74,25 @@ def check(
     expected = collected(frame)
     assert expected == rows_of(batch)
     save(frame, service_url, topic, **options)
-    is_pair = options["schemaType"] == "key_value"
-    asked = [_as_asked(field, is_pair=is_pair) for field in frame.schema]
+    asked = [_as_asked(field) for field in frame.schema]
     assert load(spark, service_url, topic, types.StructType(asked)) == expected
     if options["schemaType"] in ("avro", "json"):
         assert load(spark, service_url, topic) == expected
 
 
-def _as_asked(field: types.StructField, *, is_pair: bool) -> types.StructField:
-    """A column as a user may ask for it: at the top of a value all may be NULL."""
-    type_ = field.dataType
-    if is_pair and isinstance(type_, types.StructType):
-        parts = [types.StructField(one.name, one.dataType) for one in type_]
-        type_ = types.StructType(parts)
-    return types.StructField(field.name, type_)
+def _as_asked(field: types.StructField) -> types.StructField:
+    """A column as a user may ask for it: schemas of our own have NULL everywhere."""
+    return types.StructField(field.name, _with_nulls(field.dataType))
+
+
+def _with_nulls(type_: types.DataType) -> types.DataType:
+    if isinstance(type_, types.StructType):
+        return types.StructType([_as_asked(one) for one in type_])
+    if isinstance(type_, types.ArrayType):
+        return types.ArrayType(_with_nulls(type_.elementType))
+    if isinstance(type_, types.MapType):
+        return types.MapType(type_.keyType, _with_nulls(type_.valueType))
+    return type_
 
 
 def records(chance: Random) -> pa.RecordBatch:

@@ -110,7 +110,7 @@ class TestReading:
         error = save_error(frame, service_url, topic)
         assert "[PULSAR_SCHEMA]" in error
         assert "refuses the schema of these rows" in error
-        assert "new: `more` [null, int]" in error
+        assert "new: `more` INT. Write" in error
         assert len(official.read_back(service_url, topic)) == 1
 
     def test_a_stream_of_protobuf(
