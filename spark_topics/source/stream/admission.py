@@ -184,8 +184,10 @@ class _Room:
         """Return which part of all that waits there is room for, at most 1."""
         rows = sum(lane.rows for lane in lanes)
         size_bytes = sum(lane.size_bytes for lane in lanes)
-        by_rows = self._rows / rows if rows > self._rows else 1.0
-        by_bytes = self._bytes / size_bytes if size_bytes > self._bytes else 1.0
+        # Less than nothing is left where an entry was taken that fits no limit.
+        rows_left, bytes_left = max(self._rows, 0.0), max(self._bytes, 0.0)
+        by_rows = rows_left / rows if rows > rows_left else 1.0
+        by_bytes = bytes_left / size_bytes if size_bytes > bytes_left else 1.0
         return min(by_rows, by_bytes)
 
     def take(self, rows: float, size_bytes: float, wanted: int) -> int:

@@ -527,3 +527,10 @@ def test_where_nothing_waits() -> None:
     admission = limited(rows=4, each=each)
     assert admission.admit(same({"a": 0, "b": 9}, each)) == {"a": 0, "b": 4}
     assert admission.admit(same({"a": 0})) == {"a": 0}
+
+
+def test_entries_without_bytes_where_nothing_is_left() -> None:
+    """An entry that fits no limit is taken; none of the others is, and none divides."""
+    admission = Admission(None, 1)
+    ahead = (EntrySize(0, 1_000_000), EntrySize(0, 0))
+    assert admission.admit({"a": Backlog(TOPIC, 2, ahead)})["a"] >= 1
