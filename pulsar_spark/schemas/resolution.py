@@ -13,6 +13,7 @@ what Pulsar makes of it:
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,38 @@ _PROMOTIONS = {
 }
 
 _NAMED = (Kind.ENUM, Kind.FIXED)
+
+#: More pairs of types than any plan has. Each branch of a writer's union is planned by
+#: itself, so that unions within unions multiply.
+_MAX_PAIRS = 20_000
+
+
+class PlanTooLargeError(InvalidSchemaError):
+    """Two schemas need more memory or time than any two of a real topic."""
+
+
+class PairCount:
+    """Counts the pairs of a writer's and a reader's type of one plan."""
+
+    def __init__(self) -> None:
+        self._pairs = 0
+
+    def add(self, where: str) -> None:
+        """Count a pair.
+
+        Args:
+            where: The path of fields to the pair, for the error.
+
+        Raises:
+            PlanTooLargeError: There are too many.
+        """
+        self._pairs += 1
+        if self._pairs > _MAX_PAIRS:
+            raise PlanTooLargeError(
+                f"at `{where}` its unions and defaults make more than {_MAX_PAIRS:,} "
+                "pairs of types. Register a schema with fewer types within each other"
+            )
+
 
 _TIMES = (Logical.TIME_MILLIS, Logical.TIME_MICROS)
 
@@ -207,18 +240,59 @@ def encode_default(type_: AvroType, default: Any, where: str) -> bytes:
     try:
         return _Default().encoded(type_, default)
     except _TooLargeError:
-        raise InvalidSchemaError(
-            f"the default of `{where}` holds more than {_MAX_VALUES:,} values"
-        ) from None
+        raise default_too_large(where) from None
     except (TypeError, ValueError, OverflowError, struct.error, RecursionError):
         raise InvalidSchemaError(
             f"the default of `{where}`, {shorten(default)}, is no {type_}"
         ) from None
 
 
+def default_bytes(field: AvroField) -> int:
+    """Return about how many bytes of memory a field's default takes; 0 for none."""
+    if field.default is NO_DEFAULT or field.default is None:
+        return 0
+    # JSON may read a default that AVRO does not: then what its text holds counts.
+    values = size_bytes = 0
+    left = [field.default]
+    while left:
+        value = left.pop()
+        values += 1
+        if isinstance(value, str):
+            size_bytes += len(value.encode("utf-8", "replace"))
+        elif isinstance(value, (list, dict)):
+            left.extend(value.values() if isinstance(value, dict) else value)
+    encoded = _Default()
+    with contextlib.suppress(
+        _TooLargeError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        struct.error,
+        RecursionError,
+    ):
+        encoded.encoded(field.type, field.default)
+    return max(
+        values * _VALUE_BYTES + size_bytes,
+        encoded.values * _VALUE_BYTES + encoded.size_bytes,
+    )
+
+
+#: What a value of a default takes in a column, beside a text.
+_VALUE_BYTES = 16
+
+
+def default_too_large(where: str) -> PlanTooLargeError:
+    """Return the error for a default with too many values or too long texts."""
+    return PlanTooLargeError(
+        f"the default of `{where}` holds more than {MAX_VALUES:,} values, or texts of "
+        f"more than {MAX_DEFAULT_BYTES:,} bytes. Register a schema with a smaller one"
+    )
+
+
 #: More than any default holds. A field that it leaves out has its own, so that a few
 #: records, each of them twice in the next one, have values without end.
-_MAX_VALUES = 100_000
+MAX_VALUES = 100_000
+MAX_DEFAULT_BYTES = 2**20
 
 
 class _TooLargeError(Exception):
@@ -231,14 +305,18 @@ class _Default:
 
     Attributes:
         values: How many it had so far.
+        size_bytes: How long its texts were so far.
     """
 
     values: int = 0
+    size_bytes: int = 0
 
     def encoded(self, type_: AvroType, value: Any) -> bytes:  # noqa: C901 - a case each
         """Return a value as AVRO would write it."""
         self.values += 1
-        if self.values > _MAX_VALUES:
+        if isinstance(value, str):
+            self.size_bytes += len(value)
+        if self.values > MAX_VALUES or self.size_bytes > MAX_DEFAULT_BYTES:
             raise _TooLargeError
         kind = type_.kind
         if kind is Kind.UNION:

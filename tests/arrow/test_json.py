@@ -733,6 +733,42 @@ def test_what_cannot_be_planned(writer: Any, reader: Any, wanted: Any, said: str
         )
 
 
+def nested_defaults(levels: int, items: int) -> Any:
+    """A field whose default is a list of records, each with such a field."""
+    type_ = fields(x=("long", 1)) | {"name": "R_"}
+    for level in range(levels + 1):
+        array = {"type": "array", "items": type_}
+        type_ = fields(a=(array, [{}] * items)) | {"name": f"R{level}"}
+    return type_
+
+
+def test_defaults_within_defaults_are_bounded():
+    """A schema of few bytes does not become a default of millions of values."""
+    writer = info(fields(id="int"))
+    for tree in (nested_defaults(9, 10), nested_defaults(20, 1000)):
+        reader = info(fields(id="int", b=(tree, {})))
+        with pytest.raises(InvalidSchemaError, match=r"holds more than|pairs of types"):
+            planned(writer, reader)
+
+
+def test_unions_of_a_writer_are_bounded():
+    """A union within each branch of another does not multiply the plan for ever."""
+
+    def written(depth: int, number: int, known: set[str]) -> Any:
+        name = f"W{depth}_{number}"
+        if name in known:
+            return name
+        known.add(name)
+        below = [written(depth - 1, one, known) for one in range(10)] if depth else []
+        return fields(f=below or "int") | {"name": name}
+
+    own = fields(f="int")
+    for level in range(8):
+        own = fields(f=own) | {"name": f"R{level}"}
+    with pytest.raises(InvalidSchemaError, match="more than 20,000 pairs of types"):
+        planned(info(written(8, 0, set())), info(own))
+
+
 def test_other_roots():
     """What is no record is the column `value`."""
     assert decode(info("int"), ["1", "x", None])[0] == [

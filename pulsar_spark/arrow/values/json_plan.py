@@ -8,8 +8,10 @@ few times faster and gives up where a value is unusual.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,31 @@ from pulsar_spark.schemas.avro import (
     nullable,
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.resolution import (
+    MAX_DEFAULT_BYTES,
+    MAX_VALUES,
+    PairCount,
+    PlanTooLargeError,
+    default_too_large,
+)
+
+#: Of the plan that is being made.
+_PAIRS: ContextVar[PairCount | None] = ContextVar("_PAIRS", default=None)
+
+
+@contextlib.contextmanager
+def _counted() -> Iterator[PairCount]:
+    """Give the count of the plan that is being made, a new one for a new plan."""
+    pairs = _PAIRS.get()
+    if pairs is not None:
+        yield pairs
+        return
+    pairs = PairCount()
+    token = _PAIRS.set(pairs)
+    try:
+        yield pairs
+    finally:
+        _PAIRS.reset(token)
 
 
 @dataclass(frozen=True)
@@ -100,6 +127,14 @@ def plan(
     Raises:
         InvalidSchemaError: One cannot be read as the other.
     """
+    with _counted() as pairs:
+        pairs.add(where)
+        return _planned(writer, reader, wanted, codec, where)
+
+
+def _planned(
+    writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> Node:
     writer, reader = (_without_null(one) for one in (writer, reader))
     if Kind.UNION in (writer.kind, reader.kind):
         return _union(writer, reader, wanted, codec, where)
@@ -139,6 +174,17 @@ def field_nodes(
     Raises:
         InvalidSchemaError: The reader has no such field, or one cannot be made.
     """
+    with _counted():
+        return _field_nodes(writer, reader, wanted, codec, where)
+
+
+def _field_nodes(
+    writer: AvroType,
+    reader: AvroType,
+    wanted: Sequence[pa.Field],
+    codec: str,
+    where: str,
+) -> list[FieldNode]:
     known = {one.name: one for one in reader.fields}
     written = {one.name: one for one in writer.fields}
     found = []
@@ -180,10 +226,35 @@ def _default(own: AvroField, type_: pa.DataType, where: str) -> Any:
     try:
         # Of a union it is the first type's, and bytes are as AVRO says them.
         value = plan(own.type, own.type, type_, "latin1", where).read(token)
+        _check_size(value, where)
         pa.array([value], type_)
     except (BadTokenError, pa.ArrowInvalid):
         return None  # brokers do not check it
     return value
+
+
+def _check_size(default: Any, where: str) -> None:
+    """Refuse a default that is too large.
+
+    A list may hold the default of a field within many times, as one object of Python's.
+    Arrow copies the object for each time.
+
+    Raises:
+        PlanTooLargeError: The default is too large.
+    """
+    values = size_bytes = 0
+    left = [default]
+    while left:
+        value = left.pop()
+        values += 1
+        if isinstance(value, (str, bytes)):
+            size_bytes += len(value)
+        elif isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            left.extend(value)
+        if values + len(left) > MAX_VALUES or size_bytes > MAX_DEFAULT_BYTES:
+            raise default_too_large(where)
 
 
 def _record(
@@ -343,6 +414,8 @@ def _members(
                 type_ = wanted.field(place).type if place >= 0 else column_type(one)
             try:
                 read = plan(branch, one, type_, codec, where).read
+            except PlanTooLargeError:
+                raise
             except InvalidSchemaError as error:
                 reason = str(error)
                 continue
