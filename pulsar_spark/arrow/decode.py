@@ -70,7 +70,8 @@ class RecordBatchBuilder:
         max_rows: No RecordBatch has more rows than this.
         max_bytes: No RecordBatch has more bytes of messages than this, except for one
             that holds a single larger message. Long names of producers and clusters
-            that its rows repeat are counted, too.
+            that its rows repeat are counted, too, and what the schema may add to them:
+            defaults and names of enums.
         values: Makes the columns of the value; as bytes unless told otherwise.
         mode: What becomes of rows whose value is bad.
         corrupt_record: Column with the bytes of such a value, STRING or BINARY; "" for
@@ -104,6 +105,7 @@ class RecordBatchBuilder:
             name: source.collector(schema.field(name).type, origin)
             for name, source in zip(wanted, sources, strict=True)
         }
+        self._decoder = decoder
         self._values = (
             _ValueColumns(decoder) if len(wanted) < len(schema.names) else None
         )
@@ -155,7 +157,7 @@ class RecordBatchBuilder:
             return
         repeated = self._repeated_bytes(entry)
         for piece in self._pieces(entry, repeated):
-            size_bytes = piece.size_bytes + repeated * len(piece)
+            size_bytes = self._weight(piece, repeated)
             if self._rows and not self._has_room_for(len(piece), size_bytes):
                 yield self.finish()
             self._append(piece, size_bytes)
@@ -184,6 +186,7 @@ class RecordBatchBuilder:
         def is_too_much(number: int) -> bool:
             row = run.end_of(number)
             size_bytes = run.table.size_bytes(first_row, row)
+            size_bytes += self._added_bytes(row - first_row, size_bytes)
             return not self._has_room_for(row - first_row, size_bytes)
 
         if not is_too_much(run.last - 1):
@@ -275,7 +278,7 @@ class RecordBatchBuilder:
         self._ends.frombytes(known.column(LAST_ROW, first, last, before))
         self._ledger_ids.frombytes(known.column(LEDGER_ID, first, last))
         self._entry_ids.frombytes(known.column(ENTRY_ID, first, last))
-        self._count(run, run.size_bytes)
+        self._count(run, run.size_bytes + self._added_bytes(len(run), run.size_bytes))
         for column in self._collecting:
             column.append_run(run)
 
@@ -290,6 +293,17 @@ class RecordBatchBuilder:
             and self._size_bytes + size_bytes <= self._max_bytes
         )
 
+    def _weight(self, entry: Entry, repeated: int) -> int:
+        """Return how many bytes an entry counts in a RecordBatch."""
+        rows, size_bytes = len(entry), entry.size_bytes
+        return size_bytes + repeated * rows + self._added_bytes(rows, size_bytes)
+
+    def _added_bytes(self, rows: int, size_bytes: int) -> int:
+        """Return what the schema may add to these rows; 0 if no value is wanted."""
+        if self._values is None:
+            return 0
+        return self._decoder.added_bytes(rows, size_bytes)
+
     def _repeated_bytes(self, entry: Entry) -> int:
         """Return the bytes of an entry that each row repeats, if they are many."""
         if not self._repeated:
@@ -299,7 +313,7 @@ class RecordBatchBuilder:
 
     def _pieces(self, entry: Entry, repeated: int) -> Iterator[Entry]:
         """Yield the entry, or its parts where it is too large for a RecordBatch."""
-        size_bytes = entry.size_bytes + repeated * len(entry)
+        size_bytes = self._weight(entry, repeated)
         if len(entry) <= 1 or (
             len(entry) <= self._max_rows and size_bytes <= self._max_bytes
         ):

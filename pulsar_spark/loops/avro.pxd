@@ -311,6 +311,7 @@ cdef class ReadItems(Reader):
     cdef ListColumn _column
     cdef Reader _reader
     cdef BytesColumn _keys
+    cdef long long _weight
 
     @cython.locals(
         column=ListColumn, items=Column, reader=Reader, row=Py_ssize_t,
@@ -365,7 +366,8 @@ cdef class Plan:
 
 @cython.locals(most=Py_ssize_t)
 cdef long long _take_items(
-    Source source, long long count, Py_ssize_t at, Py_ssize_t smallest
+    Source source, long long count, Py_ssize_t at, Py_ssize_t smallest,
+    long long weight
 ) except? 0
 
 @cython.locals(count=Py_ssize_t)

@@ -835,12 +835,18 @@ class ReadItems(Reader):
         column: The lists.
         reader: Of an item.
         keys: Of a map its keys: those that come twice are looked for.
+        weight: For how many items one counts, as it takes more memory than most.
     """
 
     def __init__(
-        self, column: ListColumn, reader: Reader, keys: BytesColumn | None = None
+        self,
+        column: ListColumn,
+        reader: Reader,
+        keys: BytesColumn | None = None,
+        weight: int = 1,
     ) -> None:
         super().__init__(1)
+        self._weight = weight
         self._column = column
         self._reader = reader
         self._keys = keys
@@ -865,7 +871,7 @@ class ReadItems(Reader):
                     return -1
                 if size < 0:
                     return source.fail(_NEGATIVE)
-            count = _take_items(source, count, at, reader.smallest)
+            count = _take_items(source, count, at, reader.smallest, self._weight)
             if count < 0:
                 return -1
             if items.rows + count > _MAX_INT32:
@@ -900,7 +906,7 @@ class ReadConstant(Reader):
 
     def read(self, source: Source, at: int) -> int:
         """Append it."""
-        self._source.items = 0
+        self._source.items = -_MAX_INT32  # the planner has bounded them
         if self._reader.read(self._source, 0) < 0:
             return source.fail(self._source.error)
         return at
@@ -1000,7 +1006,7 @@ class SkipItems(Reader):
                     return source.fail(_ENDS)
                 at += size
                 continue
-            count = _take_items(source, count, at, reader.smallest)
+            count = _take_items(source, count, at, reader.smallest, 1)
             if count < 0:
                 return -1
             while count > 0:
@@ -1091,7 +1097,7 @@ class Plan:
 # -- helpers ---------------------------------------------------------------------------
 
 
-def _take_items(source: Source, count: int, at: int, smallest: int) -> int:
+def _take_items(source: Source, count: int, at: int, smallest: int, weight: int) -> int:
     """Return how many items come: -1 if there cannot be so many.
 
     Args:
@@ -1099,16 +1105,17 @@ def _take_items(source: Source, count: int, at: int, smallest: int) -> int:
         count: How many it says, below 0 where the size follows.
         at: Where they begin.
         smallest: The least bytes of one.
+        weight: For how many items one counts.
     """
-    most = max((source.end - source.begin) * _ITEMS_PER_BYTE, _MIN_ITEMS)
-    most -= source.items
+    most = max((source.end - source.begin) * _ITEMS_PER_BYTE, _MIN_ITEMS * weight)
+    most = (most - source.items) // weight
     if count > most or count < -most:
         return source.fail(_TOO_MANY)
     if count < 0:
         count = -count
     if count * smallest > source.end - at:
         return source.fail(_ENDS)
-    source.items += count
+    source.items += count * weight
     return count
 
 

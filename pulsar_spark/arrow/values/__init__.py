@@ -69,6 +69,10 @@ class ValueDecoder(Protocol):
     @property
     def needs_keys(self) -> bool: ...  # noqa: D102
 
+    def added_bytes(self, rows: int, size_bytes: int) -> int:
+        """Return what the schema may add to so many rows of so many bytes."""
+        ...
+
     def decode(self, run: ValueRun) -> Decoded:
         """Return the columns of a run; never raise for what a producer sent."""
         ...

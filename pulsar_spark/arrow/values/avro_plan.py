@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.values.added import AvroAdded
 from pulsar_spark.columns import VALUE
 from pulsar_spark.loops import avro
 from pulsar_spark.schemas.avro import (
@@ -26,6 +27,8 @@ from pulsar_spark.schemas.avro import (
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
 from pulsar_spark.schemas.resolution import (
+    PairCount,
+    PlanTooLargeError,
     branch_of,
     encode_default,
     factor,
@@ -193,14 +196,28 @@ def _column(type_: pa.DataType) -> avro.Column:
     return avro.LongColumn()
 
 
+#: An item of a list takes so many bytes of memory, or counts as several.
+_ITEM_BYTES = 32
+
+
+def _width(type_: pa.DataType) -> int:
+    """Return the bytes that a row of this type takes at least."""
+    if pa.types.is_struct(type_):
+        return sum(_width(one.type) for one in type_)
+    return 16 if pa.types.is_decimal128(type_) else 8
+
+
 class _Planner:
     """Makes the readers of one plan."""
 
     def __init__(self) -> None:
         self._skipped: dict[int, avro.Reader] = {}
+        self._pairs = PairCount()
+        self._added = AvroAdded()
 
     def read(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
         """Return what reads one type as another into a column."""
+        self._pairs.add(target.where)
         if writer.kind is Kind.UNION:
             return self._union(writer, reader, target)
         if writer.kind is Kind.NULL:
@@ -307,7 +324,7 @@ class _Planner:
         for one in writer.branches:
             try:
                 branches.append(self.read(one, reader, target))
-            except NoColumnError:
+            except (NoColumnError, PlanTooLargeError):
                 raise
             except InvalidSchemaError as error:
                 branches.append(avro.Fail())
@@ -354,7 +371,8 @@ class _Planner:
             raise _no_column(reader, target)
         assert isinstance(column, avro.ListColumn)
         item = Target(type_.value_field, column.items, f"{target.where}[]")
-        return avro.ReadItems(column, self.read(writer.items, reader.items, item))
+        read = self.read(writer.items, reader.items, item)
+        return avro.ReadItems(column, read, None, self._weight(reader.items, item))
 
     def _map(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
         type_, column = target.field.type, target.column
@@ -375,7 +393,12 @@ class _Planner:
                 self.read(writer.items, reader.items, item),
             ],
         )
-        return avro.ReadItems(column, pair, keys)
+        return avro.ReadItems(column, pair, keys, self._weight(reader.items, item))
+
+    def _weight(self, item: AvroType, target: Target) -> int:
+        """Return for how many items one counts, by its bytes of memory."""
+        width = _width(target.field.type) + self._added.of_type(item).row_bytes
+        return max(1, width // _ITEM_BYTES)
 
     def _boolean(
         self, writer: AvroType, reader: AvroType, target: Target

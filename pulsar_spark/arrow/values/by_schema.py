@@ -19,6 +19,7 @@ from pulsar_spark.arrow.values import (
     VersionDecoder,
     kinds,
 )
+from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, added
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
@@ -64,6 +65,11 @@ class SchemaDecoder:
         # By version: a decoder, or what is wrong with its messages.
         self._decoders: dict[bytes, VersionDecoder | str] = {}
         self._unknown = 0
+        self._added = added(reader, wanted)
+
+    def added_bytes(self, rows: int, size_bytes: int) -> int:
+        """Return what defaults and names of enums may add to so many rows."""
+        return self._added.of(rows, size_bytes)
 
     def decode(self, run: ValueRun) -> Decoded:
         """Return the columns of a run of messages of one version."""
@@ -107,6 +113,13 @@ class SchemaDecoder:
             )
         if not writer.is_typed:
             return f"version {number} is the mark of a schema that was deleted"
+        if self._added.row_bytes > MAX_ROW_BYTES:
+            return (
+                f"version {number} cannot be read: the defaults and names of enums of "
+                f"the query's schema may add {self._added.row_bytes:,} bytes to a row, "
+                f"and {MAX_ROW_BYTES:,} are allowed. Select fewer columns, or register "
+                "a schema with shorter ones"
+            )
         try:
             return kinds.decoder(writer, self._reader, self._wanted, self._settings)
         except InvalidSchemaError as error:

@@ -369,6 +369,8 @@ class Plan:
             further = max(map(len, field.symbols.values()), default=0) + 16
             if default is not None:
                 default = field.symbols.get(int(default), str(default))
+        if isinstance(default, (str, bytes)):
+            further += len(default)
         at = self._add(
             ColumnPlan(
                 form.storage,
