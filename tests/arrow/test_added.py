@@ -14,7 +14,7 @@ from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import ValueSettings, avro, kinds
 from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, added
 from pulsar_spark.arrow.values.by_schema import SchemaDecoder
-from pulsar_spark.schemas.info import SchemaInfo, SchemaType
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.wire.entries import decode_entry, read_stored_entry
 from tests.support.protobuf_schemas import Field, field, message, proto_file
 from tests.support.protobuf_schemas import info as protobuf_info
@@ -106,6 +106,36 @@ def test_short_defaults_do_not_cut_record_batches() -> None:
     """What ordinary schemas have is not counted."""
     reader = info(record(ID, ("s", "string", "unknown")))
     assert len(read(info(record(ID)), reader, b"\2")) == 1
+
+
+def test_unions_of_a_writer_are_bounded() -> None:
+    """A union within each branch of another does not multiply the plan for ever."""
+
+    def written(depth: int, number: int, known: set[str]) -> Any:
+        name = f"W{depth}_{number}"
+        if name in known:
+            return name
+        known.add(name)
+        below = [written(depth - 1, one, known) for one in range(10)] if depth else []
+        return record(("f", below or "int"), name=name)
+
+    own = record(("f", "int"), name="R_")
+    for level in range(8):
+        own = record(("f", own), name=f"R{level}")
+    reader = info(own)
+    with pytest.raises(InvalidSchemaError, match=r"more than 20,000 pairs of types"):
+        avro.decoder(
+            info(written(8, 0, set())),
+            reader,
+            avro.columns_of(reader),
+            ValueSettings(),
+        )
+
+
+def test_names_that_are_not_unicode() -> None:
+    """Half of a character in a symbol is no error where sizes are looked at."""
+    half = {"type": "enum", "name": "E", "symbols": ["\ud800"]}
+    assert added(info(record(("e", half))), pa.schema([("e", pa.string())])).row_bytes
 
 
 def test_too_much_for_one_row_is_refused() -> None:

@@ -132,7 +132,12 @@ class AvroAdded:
             return _largest([self.of_type(one) for one in type_.branches])
         if type_.items is not None:
             return _item(self.of_type(type_.items))
-        return Added(max((len(one.encode()) for one in type_.symbols), default=0))
+        return Added(
+            max(
+                (len(one.encode("utf-8", "replace")) for one in type_.symbols),
+                default=0,
+            )
+        )
 
 
 class _Protobuf:

@@ -7,6 +7,7 @@ neither the latest one nor the query's own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pulsar_spark.arrow.values import (
     VersionDecoder,
     kinds,
 )
-from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, added
+from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, Added, added
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
@@ -65,7 +66,9 @@ class SchemaDecoder:
         # By version: a decoder, or what is wrong with its messages.
         self._decoders: dict[bytes, VersionDecoder | str] = {}
         self._unknown = 0
-        self._added = added(reader, wanted)
+        self._added = Added()
+        with contextlib.suppress(InvalidSchemaError):  # each version says what is wrong
+            self._added = added(reader, wanted)
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
         """Return what defaults and names of enums may add to so many rows."""

@@ -531,6 +531,6 @@ def test_where_nothing_waits() -> None:
 
 def test_entries_without_bytes_where_nothing_is_left() -> None:
     """An entry that fits no limit is taken; none of the others is, and none divides."""
-    admission = Admission(None, 1)
+    admission = Admission(max_rows=None, max_bytes=1)
     ahead = (EntrySize(0, 1_000_000), EntrySize(0, 0))
     assert admission.admit({"a": Backlog(TOPIC, 2, ahead)})["a"] >= 1
