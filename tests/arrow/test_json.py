@@ -997,3 +997,93 @@ def test_a_default_of_many_digits():
     reader = info(fields(f=({**DECIMAL, "precision": 38}, text)))
     rows, _, _ = decode(info(fields(g="int")), ["{}"], reader)
     assert rows == [{"f": Decimal(unscaled).scaleb(-2, Context(prec=40))}]
+
+
+# -- decimals that Arrow's parser would misread ---------------------------------------
+
+
+def _decimal_type(precision: int, scale: int) -> dict[str, Any]:
+    return {
+        "type": "bytes",
+        "logicalType": "decimal",
+        "precision": precision,
+        "scale": scale,
+    }
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=45)
+
+
+@st.composite
+def spelled_decimals(draw: st.DrawFn) -> str:
+    """A number as a producer may write it, also in quotes or by its codes."""
+    whole = draw(DIGITS).lstrip("0") or "0"
+    number = draw(st.sampled_from(["", "-"])) + whole
+    if draw(st.booleans()):
+        number += "." + draw(DIGITS)
+    if draw(st.booleans()):
+        number += draw(st.sampled_from(["e", "E", "e+", "E-"]))
+        number += str(draw(st.integers(0, 60)))
+    spelling = draw(st.sampled_from(["number", "text", "codes"]))
+    if spelling == "number":
+        return number
+    if spelling == "text":
+        return f'"{number}"'
+    return '"' + "".join(f"\\u{ord(character):04x}" for character in number) + '"'
+
+
+@given(
+    st.sampled_from([(5, 2), (38, 0), (38, 2), (38, 10), (38, 38)]),
+    st.lists(spelled_decimals(), min_size=1, max_size=8),
+)
+@example((38, 10), ["-51182913907857696820473812471465"])
+@example((38, 2), ["-45091189115471535821001435675797993980"])
+@example((5, 2), ["1E-41", "123456789012345678901234567890E-41", "0." + "0" * 45])
+def test_a_decimal_is_the_same_however_many_come_together(
+    size: tuple[int, int], numbers: list[str]
+):
+    """Whether Arrow reads rows together changes no value and no bad row."""
+    schema = info(fields(d=_decimal_type(*size)))
+    values = as_array([f'{{"d":{number}}}' for number in numbers])
+    together, wanted = planned(schema)
+    alone, _ = planned(schema)
+    alone._few = len(values)
+    rows, expected = together.decode(values, None), alone.decode(values, None)
+    assert check(rows, wanted, len(values)).equals(check(expected, wanted, len(values)))
+    assert list(rows.bad) == list(expected.bad)
+
+
+HUGE_EXPONENTS = """
+from tests.arrow.test_json import DECIMAL, decode, fields, info
+many = info(fields(d=DECIMAL, many={"type": "array", "items": DECIMAL}))
+good = ['{"d":1.5,"many":[2.5]}'] * 100
+for number in ("1E-999999999", "1e-5000000", '"1E-999999999"', '"1\\\\u0045-999999999"',
+               "-0.1E-2147483648", "1E999999999", "0E-999999999", " 1E-999999999 ",
+               '".1E-999999999"'):
+    for value in ('{"d":%s}', '{"d":1,"many":[1,%s]}', '{"d":1,"many":[%s , 2]}'):
+        rows, bad, _ = decode(many, [*good, value % number, *good])
+        assert bad in ([], [100]), (number, bad)
+        assert len(rows) == 201
+        if not number.startswith("0"):
+            assert bad == [100], (number, bad)
+print("alive")
+"""
+
+
+def test_huge_exponents_are_bad_rows_and_end_no_process():
+    """In a child process, which a crash of Arrow ends."""
+    result = subprocess.run(
+        [sys.executable, "-c", HUGE_EXPONENTS], capture_output=True, text=True
+    )
+    assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
+
+
+def test_decimals_beside_texts_with_digits_are_read_together():
+    """Texts such as UUIDs are no reason to read rows one by one."""
+    made, _ = planned(info(fields(d=_decimal_type(38, 18), s="string", f="double")))
+    value = (
+        '{"d":12345678901234567890.123456789012345678,"f":0.30000000000000004,'
+        '"s":"1234e567-e89b-12d3-a456-4266141e4000 \\u00e9"}'
+    )
+    made.decode(as_array([value] * 100), None)
+    assert (made.rows_together, made.rows_alone) == (100, 0)

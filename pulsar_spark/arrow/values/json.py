@@ -338,8 +338,9 @@ def _unsafe_number(type_: pa.DataType | None) -> str:
 
     Arrow's parser does not check a decimal before it moves the point: by an exponent
     below -38 it reads memory that is not its own, and of digits that leave 128 bits it
-    makes another number (apache/arrow#50964). A number that starts in the middle of a
-    text may match, too, and only costs time.
+    makes another number (apache/arrow#50964). Arrow reads decimals in quotes, too,
+    where a number may begin with a point, and JSON may spell its characters by their
+    codes. Another text may match, too, and only costs time.
 
     Args:
         type_: As which the parser reads values; None if it does not.
@@ -350,9 +351,14 @@ def _unsafe_number(type_: pa.DataType | None) -> str:
     scale = -1 if type_ is None else _largest_scale(type_)
     if scale < 0:
         return ""
-    digits = max(1, _DECIMAL_DIGITS + 1 - scale)
-    start = r"""(?:^|[^0-9A-Za-z"._+-])-?"""
-    return rf"{start}(?:[0-9]{{{digits}}}|[0-9]+(?:\.[0-9]+)?[eE])"
+    start, end = "(?:^|[^0-9A-Za-z._+-])", "(?:[^0-9A-Za-z._+-]|$)"
+    unsafe = [
+        rf"{start}[+-]?[0-9]*\.?[0-9]*[eE][+-]?[0-9]+{end}",
+        rf"(?:^|[^0-9.])0*[1-9][0-9]{{{_DECIMAL_DIGITS - scale},}}",
+        rf"\.[0-9]{{{_DECIMAL_DIGITS + 1},}}",
+        r"\\u00(?:2[bBdDeE]|3[0-9]|[46]5)",  # of + - . 0 to 9 E e
+    ]
+    return "|".join(unsafe)
 
 
 def _largest_scale(type_: pa.DataType) -> int:
