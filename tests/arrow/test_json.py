@@ -1087,3 +1087,12 @@ def test_decimals_beside_texts_with_digits_are_read_together():
     )
     made.decode(as_array([value] * 100), None)
     assert (made.rows_together, made.rows_alone) == (100, 0)
+
+
+def test_a_name_that_is_half_a_surrogate_pair():
+    """The error is that of an invalid schema, also below the top."""
+    name = "\ud800"
+    nested = {"type": "record", "name": "N", "fields": [{"name": name, "type": "int"}]}
+    for tree in (fields(**{name: "int"}), fields(f=nested)):
+        with pytest.raises(InvalidSchemaError, match="not Unicode"):
+            columns_of(info(tree))

@@ -87,7 +87,12 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
     Raises:
         InvalidSchemaError: The schema cannot be read, or a type has no column.
     """
-    return avro_types.columns_of(_parsed(info))
+    try:
+        return avro_types.columns_of(_parsed(info))
+    except UnicodeEncodeError:
+        raise InvalidSchemaError(
+            "it has a name that is not Unicode, half of a character"
+        ) from None
 
 
 def decoder(
