@@ -78,6 +78,15 @@ def test_types(array: pa.Array, expected: list[str]):
     assert column(array.slice(1)) == expected[1:]
 
 
+def test_structs_without_fields():
+    """As Spark's `named_struct()` makes them."""
+    array = pa.array([{}, None, {}], pa.struct([]))
+    batch = pa.RecordBatch.from_arrays([array, pa.array([1, 2, 3])], names=["a", "b"])
+    expected = ['{"a":{},"b":1}', '{"a":null,"b":2}', '{"a":{},"b":3}']
+    assert encoded(batch) == expected
+    assert encoded(batch.slice(1)) == expected[1:]
+
+
 @given(st.lists(st.none() | st.text(max_size=9), max_size=5))
 def test_texts(texts: list[str | None]):
     """Any text is one of JSON."""

@@ -301,6 +301,8 @@ def _struct(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     join = _record(type_, list(column), where)
 
     def texts(array: pa.StructArray) -> pa.LargeStringArray:
+        if not column.num_fields:  # all rows have the same text, which is a scalar
+            return pc.if_else(array.is_valid(), join([]), pa.scalar(None, _TEXT))
         if not array.null_count:
             return join([array.field(at) for at in range(column.num_fields)])
         # A NULL may lie above anything: only what is there is looked at.
