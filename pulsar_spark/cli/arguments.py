@@ -12,12 +12,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from pulsar_spark.client.admin import Admin, check_admin_url
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options import CommonOptions, is_option, parse_common_options
 from pulsar_spark.topics import TopicName
+from spark_topics.client.resolving import is_here
 
 #: How a command ends: all is well; something is wrong or could not be done; it was
 #: asked for in a way that cannot be.
@@ -218,7 +220,8 @@ def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     ``service.url`` may be missing, and TLS goes by the address.
 
     Raises:
-        OptionError: The options cannot work.
+        OptionError: The options cannot work, or a credential would be readable on its
+            way, although brokers are not spoken to like that.
     """
     url = check_admin_url(url)
     scheme, _, host = url.partition("://")
@@ -226,12 +229,21 @@ def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     names = [
         n for n in options if _plain(n) in ("serviceurl", "pulsarclientserviceurl")
     ]
+    is_plain = any(options[n].strip().startswith("pulsar://") for n in names)
+    is_safe = scheme == "https" or is_here(urlsplit(url).hostname or "")
     if scheme == "https" or not names:
         for name in names:
             del options[name]
         broker = "pulsar+ssl" if scheme == "https" else "pulsar"
         options["service.url"] = f"{broker}://{host}"
-    return Admin(url, parse_common_options(options).client)
+    admin = Admin(url, parse_common_options(options).client)
+    if admin.shows_credentials and not (is_safe or is_plain):
+        raise OptionError(
+            f"--admin-url {url}: by http:// a credential would be readable on its way. "
+            "Use https://. Only where `service.url` begins with pulsar://, so that "
+            "brokers get the credential without TLS, too, it goes out by http://."
+        )
+    return admin
 
 
 def admin_only(arguments: argparse.Namespace) -> Admin:

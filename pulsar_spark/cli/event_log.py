@@ -118,14 +118,27 @@ def _lines(path: str) -> Iterator[bytes]:
     try:
         with pa.OSFile(path) as file:
             stream = pa.CompressedInputStream(file, codec) if codec else file
-            rest = b""
+            parts: list[bytes] = []  # of a line that has not ended yet
             while data := _some(stream):
-                *lines, rest = (rest + data).split(b"\n")
-                yield from lines
-            yield rest
+                first, *others = data.split(b"\n")
+                parts.append(first)
+                if others:
+                    yield b"".join(parts)
+                    yield from others[:-1]
+                    parts = others[-1:]
+                elif sum(map(len, parts)) > _MOST_LINE_BYTES:
+                    raise OptionError(
+                        f"--event-log {path} cannot be read: a line has more than "
+                        f"{_MOST_LINE_BYTES >> 20} MiB, so the file is no event log."
+                    )
+            yield b"".join(parts)
     except (OSError, pa.ArrowException) as error:
         why = getattr(error, "strerror", None) or "it is no event log"
         raise OptionError(f"--event-log {path} cannot be read: {why}.") from None
+
+
+#: An event of Spark is far shorter; what is longer would only fill the memory.
+_MOST_LINE_BYTES = 64 << 20
 
 
 def _some(stream: Any) -> bytes:

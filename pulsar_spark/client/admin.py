@@ -127,6 +127,12 @@ class Admin:
         self._options = options
         self._credentials = credential_provider(options.authentication)
 
+    @property
+    def shows_credentials(self) -> bool:
+        """Return whether requests carry a token or a password."""
+        credentials = self._credentials
+        return credentials is not None and credentials.method in ("token", "basic")
+
     # -- what there is -----------------------------------------------------------------
 
     def topic_partitions(self, namespace: str) -> list[str]:

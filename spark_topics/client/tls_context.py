@@ -91,6 +91,8 @@ def _new_context(options: TlsSettings) -> ssl.SSLContext:
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     made.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     _choose_versions_and_ciphers(made, options)
+    # A certificate names its hosts in subjectAltName; RFC 9525 forbids the common name.
+    made.hostname_checks_common_name = False
     made.check_hostname = options.verify_hostname and not options.allow_insecure
     if options.allow_insecure:
         made.verify_mode = ssl.CERT_NONE

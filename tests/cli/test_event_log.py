@@ -119,3 +119,20 @@ def test_numbers_and_objects_of_another_kind(
     (tmp_path / "log").write_text("\n".join(lines))
     found = read_history([str(tmp_path / "log")], QUERY_ID)
     assert [one.lag.batch_id for one in found] == [0, 2]
+
+
+def test_a_line_without_an_end(tmp_path: Path) -> None:
+    """A small compressed file that becomes one huge line is refused."""
+    data = pa.Codec("zstd").compress(bytes(80 << 20), asbytes=True)
+    (tmp_path / "log.zstd").write_bytes(data)
+    with pytest.raises(OptionError, match="more than 64 MiB"):
+        read_history([str(tmp_path / "log.zstd")], QUERY_ID)
+
+
+def test_lines_longer_than_a_piece(tmp_path: Path) -> None:
+    """A line that is read in several pieces is whole."""
+    long = '{"Event":"other","text":"' + "x" * (3 << 20) + '"}'
+    text = "\n".join([long, progress_event(0, {T: 5}), long, ""])
+    (tmp_path / "log").write_text(text)
+    (moment,) = read_history([str(tmp_path / "log")], QUERY_ID)
+    assert moment.lag.backlog_entries == 5

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.cli import doctor
+from pulsar_spark.cli.arguments import admin_of
+from pulsar_spark.errors import OptionError
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import ScriptedBroker, refuse
@@ -176,3 +178,27 @@ def test_options_of_a_file(
     assert code == 0
     command = ("lag", folder, "--options", lines, "-o", f"service.url={scripted.url}")
     assert run(*command)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("service", "admin", "is_refused"),
+    [
+        ("pulsar+ssl://broker.example:6651", "http://broker.example:8080", True),
+        ("", "http://broker.example:8080", True),
+        ("pulsar://broker.example:6650", "http://broker.example:8080", False),
+        ("pulsar+ssl://broker.example:6651", "https://broker.example:8443", False),
+        ("pulsar+ssl://broker.example:6651", "http://localhost:8080", False),
+    ],
+)
+@pytest.mark.parametrize("way", [TOKEN, LOGIN, {}], ids=["token", "basic", "none"])
+def test_by_http_to_another_machine(
+    service: str, admin: str, is_refused: bool, way: dict[str, str]
+) -> None:
+    """Only where brokers get the credential without TLS, too."""
+    given = {**way, **({"service.url": service} if service else {})}
+    if is_refused and way:
+        with pytest.raises(OptionError, match="readable on its way") as caught:
+            admin_of(admin, given)
+        assert SECRET not in str(caught.value)
+    else:
+        assert admin_of(admin, given).url == admin
