@@ -96,6 +96,11 @@ class Masters:
         if connection is not None:
             connection.close()
 
+    @property
+    def uses_tls(self) -> bool:
+        """Return whether servers are reached over TLS."""
+        return self._options.tls.enable
+
     def run(self, work: Callable[[Connection], T], timeout_s: float | None = None) -> T:
         """Do something with the master that serves.
 
@@ -191,7 +196,10 @@ class Masters:
             token = _token(registered.authorizedInfo)
             identity.keep(token)
             view = ClusterView(
-                decode_brokers(reply.brokerConfigList or registered.brokerConfigList),
+                decode_brokers(
+                    reply.brokerConfigList or registered.brokerConfigList,
+                    tls=self.uses_tls,
+                ),
                 decode_topic_meta_infos(reply.topicMetaInfoList),
                 token,
             )
@@ -307,7 +315,7 @@ class Producer:
         topics = decode_topic_infos(reply.topicInfos)
         default = reply.appdConfig.maxMsgSize or None
         return ClusterView(
-            decode_brokers(reply.brokerInfos),
+            decode_brokers(reply.brokerInfos, tls=self._masters.uses_tls),
             {
                 name: metadata._replace(
                     max_message_bytes=metadata.max_message_bytes or default

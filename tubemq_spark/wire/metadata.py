@@ -3,7 +3,7 @@
 
 ::
 
-    brokerInfos, brokerConfigList   1:10.0.0.7:8123
+    brokerInfos, brokerConfigList   1:10.0.0.7:8123, default port '1:10.0.0.7: '
     topicInfos                      demo#1:numPartitions:numStores,2:...#maxSize
     topicMetaInfoList               demo#1:numStores:numPartitions:status,2:...
     partitionInfo                   1:10.0.0.7:8123#demo:10000
@@ -30,6 +30,9 @@ STORE_STEP = 10_000
 #: topics that it was asked about, topics, and brokers.
 _MAX_OF_TOPIC, _MAX_PARTITIONS = 100_000, 1_000_000
 _MAX_TOPICS = _MAX_BROKERS = 10_000
+
+#: Ports of a broker whose port a master leaves blank.
+_BROKER_PORT, _BROKER_TLS_PORT = 8123, 8124
 
 _MAX_INT = 2**31 - 1
 _MAX_PORT = 65535
@@ -115,8 +118,13 @@ class PartitionFailure(NamedTuple):
     partition_id: int
 
 
-def decode_brokers(infos: Sequence[str]) -> dict[int, str]:
+def decode_brokers(infos: Sequence[str], *, tls: bool) -> dict[int, str]:
     """Read brokerInfos or brokerConfigList: addresses by broker id.
+
+    Args:
+        infos: As the master sent them.
+        tls: Whether the master was asked over TLS: it then tells the ports for TLS. A
+            blank port is the default of these, else that of the ports without TLS.
 
     Raises:
         ProtocolError: One does not have this form, or they are more than there can be.
@@ -126,12 +134,14 @@ def decode_brokers(infos: Sequence[str]) -> dict[int, str]:
     for info in infos:
         id_, _, address = info.partition(":")
         host, _, port = address.rpartition(":")
+        if port.isspace():  # a space, as masters send it
+            port = str(_BROKER_TLS_PORT if tls else _BROKER_PORT)
         if _HOST.fullmatch(host) is None or not 0 < _number(port, info) <= _MAX_PORT:
             raise _unreadable(info)
         broker_id = _number(id_, info)
         if broker_id > _MAX_INT:
             raise _unreadable(info)
-        brokers[broker_id] = address
+        brokers[broker_id] = f"{host}:{port}"
     return brokers
 
 
@@ -150,7 +160,7 @@ def decode_topic_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
         found: set[Partition] = set()
         for broker_id, partitions, stores in _layouts(parts[0], 3, info):
             believed.add(found, topic, broker_id, stores=stores, partitions=partitions)
-        size = parts[1] if len(parts) > 1 else ""
+        size = parts[1].strip() if len(parts) > 1 else ""
         limit = _number(size, info) if size else None
         topics[topic] = TopicMetadata(tuple(sorted(found)), limit)
     return topics

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -29,10 +30,26 @@ def ids(metadata: TopicMetadata) -> list[tuple[int, int]]:
 
 
 def test_brokers():
-    assert decode_brokers(["1:127.0.0.1:18123", "22:[::1]:8124"]) == {
+    infos = ["1:127.0.0.1:18123", "22:[::1]:8124"]
+    assert decode_brokers(infos, tls=False) == {
         1: "127.0.0.1:18123",
         22: "[::1]:8124",
     }
+
+
+@pytest.mark.parametrize(("tls", "port"), [(False, 8123), (True, 8124)])
+def test_a_blank_port_is_the_default_port_of_a_broker(tls, port):
+    """A master leaves the default port out: with TLS that of TLS, else the other."""
+    infos = ["1:127.0.0.1: ", "2:[::1]: ", "3:h:18123"]
+    assert decode_brokers(infos, tls=tls) == {
+        1: f"127.0.0.1:{port}",
+        2: f"[::1]:{port}",
+        3: "h:18123",
+    }
+
+
+def test_a_blank_size_is_no_limit():
+    assert decode_topic_infos(["t#1:1:1# "])["t"].max_message_bytes is None
 
 
 def test_the_two_forms_have_their_numbers_the_other_way_round():
@@ -68,7 +85,7 @@ def test_partitions_in_heartbeats():
 
 
 DECODERS = [
-    lambda text: decode_brokers([text]),
+    lambda text: decode_brokers([text], tls=False),
     lambda text: decode_topic_infos([text]),
     lambda text: decode_topic_meta_infos([text]),
     decode_failure,
@@ -117,7 +134,7 @@ def test_damaged_texts_are_shown(decoder: int, text: str):
         (decode_topic_infos, ["t#" + ",".join(f"{n}:10000:1" for n in range(11))]),
         (decode_topic_meta_infos, ["t#1:999999999999999999:1:1"]),
         (decode_topic_meta_infos, ["t#"] * 10_001),
-        (decode_brokers, ["1:h:1"] * 10_001),
+        (partial(decode_brokers, tls=False), ["1:h:1"] * 10_001),
     ],
 )
 def test_more_than_there_can_be_is_not_believed(decoder, texts: list[str]):
@@ -143,7 +160,7 @@ def test_many_partitions_of_nothing_are_none():
 
 def test_what_is_shown_of_a_damaged_text_is_short_and_harmless():
     with pytest.raises(ProtocolError) as caught:
-        decode_brokers(["\x1b[2J\n" + "x" * 10_000_000])
+        decode_brokers(["\x1b[2J\n" + "x" * 10_000_000], tls=False)
     assert len(caught.value.message) < 600
     assert caught.value.message.isprintable()
 
