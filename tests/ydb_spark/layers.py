@@ -14,7 +14,7 @@ LAYERS = {
     # The SDK, an extra.
     "sdk": Layer(("errors",), ("grpc", "ydb"), NETWORK + CLOCK),
     # Spark's map of options -> frozen values.
-    "options": Layer(("errors", "system", "wire"), (), NETWORK + CLOCK),
+    "options": Layer(("errors", "system", "text", "wire"), (), NETWORK + CLOCK),
     "options.connection": Layer(("errors", "options"), (), NETWORK + CLOCK),
     # The service's messages.
     "wire": Layer(("errors", "sdk"), (), NETWORK + CLOCK),

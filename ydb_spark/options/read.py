@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import Scope, option
 from spark_topics.options.times import parse_time
 from spark_topics.options.values import boolean, integer, plain_text, seconds, size
+from spark_topics.text import load_object
 from ydb_spark.errors import OptionError
 from ydb_spark.options.topic import TopicOptions, topic_options
 
@@ -35,6 +36,10 @@ class Offsets:
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
 
+#: A partition as JSON names it: no sign, no leading zero.
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
+
 def _offsets(default: str) -> Any:
     def parse(text: str, name: str) -> Offsets:
         word = text.strip().lower()
@@ -44,14 +49,16 @@ def _offsets(default: str) -> Any:
             f"{name} must be earliest, latest, or a JSON object of offsets by"
             ' partition, such as {"0": 100, "1": 250}.'
         )
-        try:
-            tree = json.loads(text)
-            found = {int(key): value for key, value in tree.items()}
-        except (ValueError, AttributeError):
-            raise problem from None
-        if not all(type(v) is int and v >= 0 and k >= 0 for k, v in found.items()):
+        pairs = load_object(text)
+        if pairs is None:
             raise problem
-        return Offsets(default, found)
+        offsets = {}
+        for key, value in pairs:
+            is_new = _PARTITION.fullmatch(key) is not None and int(key) not in offsets
+            if not is_new or type(value) is not int or value < 0:
+                raise problem
+            offsets[int(key)] = value
+        return Offsets(default, offsets)
 
     return parse
 
@@ -88,10 +95,11 @@ class ReadOptions(TopicOptions):
     starting: Offsets | None = option(
         "startingOffsets",
         None,
-        _offsets(_LATEST),
+        _offsets(_EARLIEST),
         Scope.READ,
-        "`earliest`, `latest`, or JSON of offsets by partition. By default a batch read"
-        " begins at `earliest`, a stream at `latest`.",
+        "`earliest`, `latest`, or JSON of offsets by partition. Partitions that JSON"
+        " does not name begin at `earliest`. By default a batch read begins at"
+        " `earliest`, a stream at `latest`.",
     )
     starting_time_ms: int | None = option(
         "startingTime",

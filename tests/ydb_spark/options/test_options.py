@@ -107,12 +107,26 @@ def test_problems_of_writes(given: dict[str, str], problem: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "now", "[1]", '{"a": 1}', '{"0": -1}', '{"0": 1.5}']
+    "text",
+    [
+        *("", "now", "[1]", '{"a": 1}', '{"0": -1}', '{"0": 1.5}', '{"0": true}'),
+        *('{"0": 1, "0": 5}', '{"01": 1}', '{"1_0": 3}', '{" 1": 3}', '{"-0": 1}'),
+    ],
 )
 def test_offsets_that_are_none(text: str):
     """One sentence says what they may be."""
     with pytest.raises(OptionError, match="startingOffsets"):
         read(startingOffsets=text)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_partitions_that_are_not_named(streaming: bool):
+    """They begin at the earliest message, and end at the latest: none is left out."""
+    options = read(startingOffsets='{"10": 5}', streaming=streaming)
+    assert options.starting == Offsets("earliest", {10: 5})
+    if not streaming:
+        ending = read(endingOffsets='{"0": 5}').ending
+        assert ending == Offsets("latest", {0: 5})
 
 
 def test_all_problems_at_once():

@@ -67,7 +67,7 @@ def test_plan(service: TopicService, options: ReadOptions):
     assert bounds(TopicSource(options).plan()) == [(0, 0, 10)]
     bounded = replace(
         options,
-        starting=Offsets("latest", {0: 2}),
+        starting=Offsets("earliest", {0: 2}),
         ending=Offsets("latest", {0: 9}),
         min_partitions=2,
     )
