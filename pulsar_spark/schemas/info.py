@@ -111,6 +111,11 @@ class UnfitColumnsError(InvalidSchemaError):
     """Columns do not fit a schema that can be written; its text names the column."""
 
 
+def not_unicode() -> InvalidSchemaError:
+    """Return the error for a name that is half of a surrogate pair."""
+    return InvalidSchemaError("it has a name that is not Unicode, half of a character")
+
+
 def read_json(data: bytes, name: str) -> Any:
     """Read a definition that is JSON.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequence ids of an idempotent write: which row it is, and whether it is the same one.
+"""Sequence ids of an idempotent write: the number of a row, and a digest of the rows.
 
 ::
 

@@ -42,7 +42,7 @@ class Added(NamedTuple):
     item_bytes: int = 0
 
     def of(self, rows: int, size_bytes: int) -> int:
-        """Return what is added to so many rows of so many bytes."""
+        """Return the bytes that the schema adds at most to a number of rows."""
         row_bytes = self.row_bytes if self.row_bytes > _FREE_ROW_BYTES else 0
         item_bytes = self.item_bytes if self.item_bytes > _FREE_ITEM_BYTES else 0
         return rows * row_bytes + size_bytes * item_bytes

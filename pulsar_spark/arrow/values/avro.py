@@ -12,7 +12,7 @@ from pulsar_spark.arrow.values.avro_plan import plan
 from pulsar_spark.arrow.values.grown import array, view
 from pulsar_spark.loops.avro import REASONS
 from pulsar_spark.schemas.avro import AvroType, parse_avro
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, not_unicode
 
 #: Says how many bytes stand before each value: of a registry of Kafka's, as Pulsar IO
 #: passes them on.
@@ -28,7 +28,7 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
     try:
         return avro_types.columns_of(_parsed(info.data))
     except UnicodeEncodeError:
-        raise _not_unicode() from None
+        raise not_unicode() from None
 
 
 def decoder(
@@ -65,7 +65,7 @@ class AvroDecoder:
                 _parsed(writer.data), _parsed(reader.data), wanted, _read_offset(writer)
             )
         except UnicodeEncodeError:
-            raise _not_unicode() from None
+            raise not_unicode() from None
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
         """Return the columns."""
@@ -98,10 +98,6 @@ def _read_offset(info: SchemaInfo) -> int:
         raise InvalidSchemaError(
             f"its property {READ_OFFSET} is no number, but {given!r}"
         ) from None
-
-
-def _not_unicode() -> InvalidSchemaError:
-    return InvalidSchemaError("it has a name that is not Unicode, half of a character")
 
 
 @functools.lru_cache(maxsize=16)

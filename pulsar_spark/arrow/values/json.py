@@ -40,7 +40,7 @@ from pulsar_spark.arrow.values.json_scalars import Node, UnusualError
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, bad, load
 from pulsar_spark.columns import VALUE
 from pulsar_spark.schemas.avro import AvroType, Kind, Logical, parse_avro
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, not_unicode
 
 #: The arrays around a value: more than any value ends together.
 _ARRAYS = 5
@@ -90,9 +90,7 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
     try:
         return avro_types.columns_of(_parsed(info))
     except UnicodeEncodeError:
-        raise InvalidSchemaError(
-            "it has a name that is not Unicode, half of a character"
-        ) from None
+        raise not_unicode() from None
 
 
 def decoder(

@@ -16,13 +16,12 @@ class RawDecoder:
 
     columns = (VALUE,)
     by_version = False
+    needs_keys = False
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
         """Return 0: bytes stay as they are."""
         del rows, size_bytes
         return 0
-
-    needs_keys = False
 
     def decode(self, run: ValueRun) -> Decoded:
         """Return the values."""
