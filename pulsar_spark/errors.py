@@ -636,7 +636,8 @@ class ReadTimeoutError(PulsarSparkError, kinds.ReadTimeoutError):
 class DataLossError(PulsarSparkError, kinds.DataLossError):
     """Rows that were asked for are no longer in the topic.
 
-    Or the topic never reached the position from which a stream is to go on.
+    Or the topic never reached the position from which a stream is to go on. Or the
+    options no longer name a topic that a stream has read.
 
     Cure: Start later, or set ``failOnDataLoss`` to ``false`` to go on with what there
     is.

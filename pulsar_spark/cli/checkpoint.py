@@ -137,9 +137,10 @@ class Standing:
         if self.is_committed:
             return dict(self.end.last_read)
         start = self.before.sources.get(self.place) if self.before else None
-        known = start.last_read if start else {}
+        if start is None:
+            start = StreamOffset("", {})
         return {
-            name: self.end.start_after.get(name, known.get(name, NOTHING_READ))
+            name: self.end.begin(start, name, NOTHING_READ)
             for name in self.end.last_read
         }
 
@@ -207,7 +208,7 @@ def run(arguments: argparse.Namespace) -> int:
     if given_options(arguments):
         with cluster_of(arguments) as cluster:
             for one in found:
-                unread |= backlogs(cluster, one.read)
+                unread |= backlogs(cluster, {**one.read, **one.end.kept})
     if arguments.json:
         show_json(as_json(checkpoint, found, unread))
         return DONE
@@ -238,6 +239,14 @@ def as_json(
                         **_numbers(unread.get(name)),
                     }
                     for name, at in _sorted(one.read)
+                ],
+                "kept": [
+                    {
+                        "topicPartition": name,
+                        "read": str(position),
+                        **_numbers(unread.get(name)),
+                    }
+                    for name, position in _sorted(one.end.kept)
                 ],
             }
             for one in found
@@ -276,21 +285,35 @@ def _show(
             f"micro-batch   {last} is planned and not committed: a restart runs it"
             " again, with the same rows"
         )
+    planned = None if one.is_committed else one.planned
+    say()
+    say(_table_of(one.read, planned, unread))
+    if one.end.kept:
+        say()
+        say("The options no longer name these. Their positions are kept:")
+        say(_table_of(one.end.kept, None, unread))
+
+
+def _table_of(
+    read: Mapping[str, LastRead],
+    planned: Mapping[str, LastRead] | None,
+    unread: Mapping[str, Backlog],
+) -> str:
+    """Return a table of topic partitions, with what is planned and unread if known."""
     head = ["TOPIC PARTITION", "READ TO"]
-    if not one.is_committed:
+    if planned is not None:
         head.append("PLANNED TO")
     if unread:
         head += ["TOPIC ENDS AT", "UNREAD ENTRIES", "BYTES", "OLDEST UNREAD"]
     rows = []
-    for name, at in _sorted(one.read):
-        row: list[object] = [name, place_of(at)]
-        if not one.is_committed:
-            row.append(place_of(one.planned[name]))
+    for name, position in _sorted(read):
+        row: list[object] = [name, place_of(position)]
+        if planned is not None:
+            row.append(place_of(planned[name]))
         if unread:
             row += columns_of(unread[name])
         rows.append(row)
-    say()
-    say(table(head, rows))
+    return table(head, rows)
 
 
 def columns_of(one: Backlog) -> list[object]:
@@ -435,6 +458,7 @@ def _moved(
 ) -> StreamOffset[LastRead]:
     """Return an offset that stands elsewhere in some topic partitions."""
     there = {name: at for name, at in changed.items() if name in end.last_read}
+    kept = {name: changed.get(name, at) for name, at in end.kept.items()}
     first = {name: there.get(name, at) for name, at in end.start_after.items()}
     return replace(
         end,
@@ -442,6 +466,7 @@ def _moved(
         start_after=first,
         # As at the start of a query, first chunks that a message lacks are no loss.
         began={**end.began, **there},
+        kept=kept,
     )
 
 

@@ -235,7 +235,8 @@ class ReadOptions:
         boolean,
         Scope.READ,
         "Whether to fail when wanted messages are gone; else one warning, and reading"
-        " goes on from the first one available.",
+        " goes on from the first one available. The same holds for topic partitions"
+        " that a stream has read and the options no longer name.",
     )
     waiting_for_non_existed_topic: bool = option(
         "waitingForNonExistedTopic",

@@ -829,6 +829,68 @@ def test_several_sources(
     assert not found.keys() & found_other.keys()
 
 
+def test_topics_leave_and_return(
+    stream: Callable[..., Stream], service_url: str, topic: str
+) -> None:
+    """Leaving is an error that can be allowed; on return reading goes on."""
+    other = f"{topic}-2"
+    publish(service_url, [topic, other], 0, 5)
+    both = f"{topic},{other}"
+    one = stream(topics=both, startingOffsets="earliest")
+    assert sum(one.run()) == 10
+    publish(service_url, [topic, other], 5, 8)
+    one.options["topics"] = topic
+    expect(one.failure(), "PULSAR_DATA_LOSS", other, "failOnDataLoss")
+    one.options["failOnDataLoss"] = "false"
+    assert sum(one.run()) == 3
+    assert list(one.offsets["kept"]) == [other]
+    assert one.run() == []
+    one.options |= {"topics": both, "failOnDataLoss": "true"}
+    publish(service_url, [topic, other], 8, 9)
+    assert sum(one.run()) == 5
+    assert one.sink.numbers == numbered([topic, other], 9)
+    assert "kept" not in one.offsets
+
+
+def test_a_topic_becomes_one_of_its_partitions(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """The others have left; they go on when the whole topic is named again."""
+    admin.create_partitioned(topic, 2)
+    names = partitions_of(topic, 2)
+    publish(service_url, names, 0, 5)
+    one = stream(topic=topic, startingOffsets="earliest")
+    assert sum(one.run()) == 10
+    publish(service_url, names, 5, 8)
+    one.options["topic"] = names[0]
+    expect(one.failure(), "PULSAR_DATA_LOSS", names[1])
+    one.options["failOnDataLoss"] = "false"
+    assert sum(one.run()) == 3
+    one.options |= {"topic": topic, "failOnDataLoss": "true"}
+    assert sum(one.run()) == 3
+    assert one.sink.numbers == numbered(names, 8)
+
+
+def test_sources_of_a_union_change_places(
+    stream: Callable[..., Stream], service_url: str, topic: str
+) -> None:
+    """Spark knows sources by their place alone: that is an error, and loses nothing."""
+    other = f"{topic}-2"
+    publish(service_url, [topic, other], 0, 5)
+    one = stream(startingOffsets="earliest")
+
+    def union(*topics: str) -> DataFrame:
+        first, second = (one.load(topic=name) for name in topics)
+        return first.union(second).selectExpr(*one.columns)
+
+    assert sum(one.run(union(topic, other))) == 10
+    publish(service_url, [topic, other], 5, 8)
+    with pytest.raises(PySparkException, match="lists its sources in another order"):
+        one.run(union(other, topic))
+    assert sum(one.run(union(topic, other))) == 6
+    assert one.sink.numbers == numbered([topic, other], 8)
+
+
 @pytest.mark.parametrize("kind", ["union", "join"])
 def test_a_stream_with_itself(
     stream: Callable[..., Stream],

@@ -79,6 +79,29 @@ def test_shown_with_a_cluster(broker: ScriptedBroker, tmp_path: Path, run: Run) 
     assert not broker.durable(T0)
 
 
+def test_what_the_options_no_longer_name(
+    broker: ScriptedBroker, tmp_path: Path, run: Run
+) -> None:
+    """It is listed with its backlog, and stays where it is when others are moved."""
+    read, kept = {T: {"0": f"{LEDGER}:2"}}, {T: {"1": f"{LEDGER}:1"}}
+    end = offset(read, kept=kept)
+    folder = write_checkpoint(tmp_path / "c", {4: [end], 5: [end]}, 5)
+    command = ("checkpoint", folder, "-o", f"service.url={broker.url}")
+    code, printed = run(*command)
+    assert code == 0
+    above, below = printed.split("The options no longer name these.")
+    assert T0 in above
+    assert T1 not in above
+    row = next(line.split() for line in below.splitlines() if T1 in line)
+    assert row[:4] == [T1, f"{LEDGER}:1", f"{LEDGER}:5", "4"]
+    (source,) = json.loads(run(*command, "--json")[1])["sources"]
+    (row_of_json,) = source["kept"]
+    assert (row_of_json["topicPartition"], row_of_json["backlogEntries"]) == (T1, 4)
+    assert run(*command, "--set-position", "latest", "--yes")[0] == 0
+    moved = last_reads(folder, 5)
+    assert (moved["lastRead"], moved["kept"]) == ({T: {"0": f"{LEDGER}:5"}}, kept)
+
+
 def test_a_dry_run_changes_nothing(
     broker: ScriptedBroker, tmp_path: Path, run: Run
 ) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, Row, StringType, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import DataLossError, OptionError
 from spark_topics.spark.row_stream_writer import RowStreamWriter, batches_of
 from spark_topics.spark.unlimited_stream_reader import UnlimitedStreamReader
 from tests.support.scripted_broker import ScriptedBroker, single
@@ -54,7 +54,7 @@ class Stream:
     """A query as Spark 4.0 runs it, which keeps its checkpoint."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
-        self._options = {
+        self.options = {
             "service.url": broker.url,
             "topic": TOPIC,
             "startingOffsets": "earliest",
@@ -65,7 +65,7 @@ class Stream:
 
     def start(self) -> None:
         """Starts it, or goes on."""
-        reader = PulsarDataSource(self._options).streamReader(BINARY)
+        reader = PulsarDataSource(self.options).streamReader(BINARY)
         assert isinstance(reader, UnlimitedStreamReader)
         self.reader = reader
         if self.logged:
@@ -144,6 +144,45 @@ class TestStreams:
         stream.reader.stop()
         stream.start()
         assert not stream.plan()
+        stream.reader.stop()
+
+    @pytest.mark.parametrize("crashes", [False, True])
+    def test_a_topic_leaves_and_returns(
+        self, broker: ScriptedBroker, crashes: bool
+    ) -> None:
+        """An error, or it goes on where it was left, also in a planned micro-batch."""
+        other = f"{TOPIC}-2"
+        broker.add_topic(other)
+        stream = Stream(broker)
+        stream.options["topics"] = stream.options.pop("topic") + f",{other}"
+        stream.start()
+        add(broker, b"0")
+        broker.append(other, single(b"other 0"))
+        assert stream.plan()
+        if not crashes:
+            assert sorted(stream.run()) == [b"0", b"other 0"]
+            stream.commit()
+        stream.reader.stop()
+        stream.options["topics"] = TOPIC
+        stream.start()
+        with pytest.raises(DataLossError, match=other):
+            stream.run() if crashes else stream.plan()
+        stream.reader.stop()
+        stream.options["failOnDataLoss"] = "false"
+        stream.start()
+        if crashes:
+            assert sorted(stream.run()) == [b"0", b"other 0"]
+            stream.commit()
+        add(broker, b"1")
+        broker.append(other, single(b"other 1"))
+        assert stream.plan()
+        assert stream.run() == [b"1"]
+        stream.commit()
+        stream.reader.stop()
+        stream.options |= {"topics": f"{TOPIC},{other}", "failOnDataLoss": "true"}
+        stream.start()
+        assert stream.plan()
+        assert stream.run() == [b"other 1"]
         stream.reader.stop()
 
     def test_a_micro_batch_is_repeated(self, broker: ScriptedBroker) -> None:

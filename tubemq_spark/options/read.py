@@ -125,7 +125,8 @@ class ReadOptions:
         "true",
         boolean,
         Scope.READ,
-        "Whether rows that are gone fail the query. Else it goes on without them.",
+        "Whether rows that are gone fail the query, and topics that a stream has read"
+        " and the options no longer name. Else the query goes on without them.",
     )
     read_unflushed: bool = option(
         "readUnflushed",

@@ -30,6 +30,7 @@ from spark_topics.source.stream.cluster import (
     Waiting,
 )
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import require_named
 from spark_topics.system import System
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
@@ -141,9 +142,10 @@ class TubeMQCluster:
         start: TubeMQOffset | None,
         last_read: Mapping[str, Position],
         start_after: Mapping[str, Position],
+        kept: Mapping[str, Position],
     ) -> TubeMQOffset:
         """See `Cluster`."""
-        return TubeMQOffset(last_read, start_after)
+        return TubeMQOffset(last_read, start_after, kept=kept)
 
     def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """See `Cluster`."""
@@ -317,8 +319,8 @@ class TubeMQCluster:
 
     def ranges(self, spans: Sequence[Span[Position]]) -> Sequence[ReadTask]:
         """See `Cluster`."""
-        partitions = {span.topic_partition: span for span in spans}
-        found = self._known([partition_of(name) for name in partitions])
+        require_named(self, [span.topic_partition for span in spans])
+        found = self._known([partition_of(span.topic_partition) for span in spans])
         ranges = []
         for span in spans:
             partition = partition_of(span.topic_partition)

@@ -124,7 +124,7 @@ class ReadOptions(TopicOptions):
         boolean,
         Scope.READ,
         "Whether an offset without a message is an error. In compacted topics there are"
-        " such.",
+        " such. Also whether a stream may not leave a topic that its checkpoint has.",
     )
     max_rows: int | None = option(
         "maxRowsPerTrigger",

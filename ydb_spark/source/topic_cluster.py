@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_topics.errors import foreign_text
@@ -31,6 +31,7 @@ from spark_topics.source.stream.cluster import (
     Unread,
     Waiting,
 )
+from spark_topics.source.stream.topic_set import require_named
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.topics import TopicInfo, commit_offset, describe_topic
 from ydb_spark.errors import DataLossError, OptionError, YdbError
@@ -54,25 +55,31 @@ class TopicOffset(StreamOffset[Offset]):
     """How far a stream has been read, as the checkpoint has it.
 
     Attributes:
-        created: What tells the topic from one of the same name before; "" where that is
-            not known.
+        created: What tells a topic from one of the same name before, by the name of
+            the topic; without those of which it is not known.
     """
 
     form = OffsetForm(SYSTEM, SLASHED, Offset)
 
-    created: str = ""
+    created: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
         tree = super().to_json()
         if self.created:
-            tree["created"] = self.created
+            tree["created"] = dict(sorted(self.created.items()))
         return tree
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an offset as JSON has them."""
-        return {**super().fields_of(tree), "created": str(tree.get("created", ""))}
+        fields, created = super().fields_of(tree), tree.get("created", {})
+        if isinstance(created, str):  # of the one topic, as older offsets have it
+            topics = {SLASHED.split(name)[0] for name in fields["last_read"]}
+            created = dict.fromkeys(topics, created)
+        if not isinstance(created, Mapping):
+            raise ValueError("the times of creation are not an object by topic")
+        return {**fields, "created": {topic: str(at) for topic, at in created.items()}}
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ class TopicCluster:
             CheckpointError: It is not one of ours.
         """
         offset = TopicOffset.from_json(tree)
-        self._read_of = offset.created
+        self._read_of = offset.created.get(self._options.topic, "")
         return offset
 
     def next_offset(
@@ -136,12 +143,15 @@ class TopicCluster:
         start: TopicOffset | None,
         last_read: Mapping[str, Offset],
         start_after: Mapping[str, Offset],
+        kept: Mapping[str, Offset],
     ) -> TopicOffset:
         """Return the end of a micro-batch."""
-        created = "" if self._described is None else self._described.created
+        created = {} if start is None else dict(start.created)
+        if self._described is not None and self._described.created:
+            created[self._options.topic] = self._described.created
         if start is None:
-            self._read_of = created
-        return TopicOffset(last_read, start_after, created=created)
+            self._read_of = created.get(self._options.topic, "")
+        return TopicOffset(last_read, start_after, kept=kept, created=created)
 
     def recorded(self, offset: TopicOffset) -> bool:
         """Do nothing: nothing is kept for the query."""
@@ -239,6 +249,7 @@ class TopicCluster:
         """
         if self._described is None:
             self._is_another(self._describe())
+        require_named(self, [span.topic_partition for span in spans])
         sizes = [RangeSize(span.last - span.after) for span in spans]
         parts = count_parts(
             sizes, min_partitions=self._options.min_partitions, max_records=None
@@ -259,7 +270,7 @@ class TopicCluster:
         consumer = self._options.consumer
         if consumer is None:
             return
-        for name, last in read.items():
+        for name, last in filter(lambda item: self.is_wanted(item[0]), read.items()):
             offset = last.next()
             if offset <= self._committed.get(name, 0):
                 continue

@@ -9,6 +9,7 @@
      "startAfter": {"persistent://public/default/t": {"1": "-1:-1"}},
      "began":      {"persistent://public/default/t": {"0": "12:-1"}},
      "chunked":    ["persistent://public/default/t"],
+     "kept":       {"persistent://public/default/u": "21:0"},
      "schema":     {"type": "AVRO", "topic": "persistent://public/default/t",
                     "version": 3, "hash": "5f2a..."},
      "leftOut":    {"after": {"persistent://public/default/t": {"1": "15:3"}},
@@ -28,6 +29,9 @@ ledger it began in: there, missing first chunks of a chunked message are no loss
 
 ``chunked`` names the topics in which chunked messages were seen, if any: there the
 driver has to look how far it may acknowledge, after a restart, too.
+
+``kept`` has the positions of topic partitions that the query has read, and that its
+options no longer name. Reading goes on there when the options name them again.
 
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
@@ -107,6 +111,7 @@ class StreamOffset(Offset[P]):
         began: The position after which the query began in a topic partition, where that
             is the beginning of the ledger that it has read last.
         schema: The schema that the query began with, if one is kept.
+        kept: Position of each topic partition that the options no longer name.
         left_out: What the batch that ends here was planned to read, and reads no more.
     """
 
@@ -116,6 +121,7 @@ class StreamOffset(Offset[P]):
     chunked: frozenset[str] = frozenset()
     began: Mapping[str, P] = field(default_factory=dict)
     schema: SchemaPin | None = None
+    kept: Mapping[str, P] = field(default_factory=dict)
     left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -133,6 +139,8 @@ class StreamOffset(Offset[P]):
             tree["chunked"] = sorted(self.chunked)
         if self.schema is not None:
             tree["schema"] = self.schema.to_json()
+        if self.kept:
+            tree["kept"] = position_tree(self.kept)
         if self.left_out:
             tree["leftOut"] = {
                 "after": position_tree({n: at for n, (at, _) in self.left_out.items()}),
@@ -165,6 +173,7 @@ class StreamOffset(Offset[P]):
                 _topics(tree.get("chunked", [])),
                 read_positions(tree.get("began", {}), flatten, parse),
                 _schema(tree.get("schema")),
+                read_positions(tree.get("kept", {}), flatten, parse),
                 _left_out(tree.get("leftOut", {}), parse),
             )
         except KeyError as error:

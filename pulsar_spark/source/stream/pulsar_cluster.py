@@ -181,6 +181,7 @@ class PulsarCluster:
         start: StreamOffset[LastRead] | None,
         last_read: Mapping[str, LastRead],
         start_after: Mapping[str, LastRead],
+        kept: Mapping[str, LastRead],
     ) -> StreamOffset[LastRead]:
         """Add the subscription's name, topics with chunks, and where it all began."""
         if start is None:
@@ -193,8 +194,9 @@ class PulsarCluster:
             last_read,
             start_after,
             frozenset(self._guard.chunked),
-            still_where_it_began(start, last_read, start_after),
+            still_where_it_began(start, {**last_read, **kept}, start_after),
             self._pin,
+            kept,
         )
 
     @property

@@ -5,9 +5,13 @@
 
     {"v": 1,
      "lastRead":   {"orders": {"0": "1233", "1": "1574"}},
-     "startAfter": {"orders": {"1": "-1"}}}
+     "startAfter": {"orders": {"1": "-1"}},
+     "kept":       {"returns": {"0": "17"}}}
 
 A position names what was read last; reading goes on right after it.
+
+``kept`` has the positions of topic partitions that the query has read, and that its
+options no longer name: reading goes on there when the options name them again.
 
 The end of a micro-batch says by itself where those partitions begin that its start does
 not know: all of them in the first one, later the new ones (``startAfter``). Spark keeps
@@ -59,6 +63,7 @@ class Offset(Generic[P]):
             not what the batch's start says.
         began: The position after which the query began in a topic partition, where the
             messaging system still has to know it.
+        kept: Position of each topic partition that the options no longer name.
         left_out: Of topic partitions that a person has set elsewhere, what the batch
             that ends here was planned to read and reads no more: after which position,
             and up to which. The batch is divided among tasks as if it still read these
@@ -68,6 +73,7 @@ class Offset(Generic[P]):
     last_read: Mapping[str, P]
     start_after: Mapping[str, P]
     began: Mapping[str, P]
+    kept: Mapping[str, P] = MappingProxyType({})
     left_out: Mapping[str, tuple[P, P]] = MappingProxyType({})
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +88,12 @@ class Offset(Generic[P]):
 
     def is_new(self, topic_partition: str) -> bool:
         """Return whether the query begins a topic partition after this offset."""
-        return self.is_start_of_query or topic_partition not in self.last_read
+        return self.is_start_of_query or self.position(topic_partition) is None
+
+    def position(self, topic_partition: str) -> P | None:
+        """Return how far a topic partition was read, None where it is not known."""
+        position = self.last_read.get(topic_partition)
+        return self.kept.get(topic_partition) if position is None else position
 
     def begin(self, start: Offset[P], topic_partition: str, earliest: P) -> P:
         """Return the position after which the batch from ``start`` to here begins.
@@ -95,7 +106,7 @@ class Offset(Generic[P]):
         """
         known = self.start_after.get(topic_partition)
         if known is None:
-            known = start.last_read.get(topic_partition)
+            known = start.position(topic_partition)
         return earliest if known is None else known
 
 
@@ -223,6 +234,7 @@ class StreamOffset(Offset[P]):
         last_read: See `Offset`, as for the others.
         start_after: Where partitions begin.
         began: Where the query began.
+        kept: Positions of what the options no longer name.
     """
 
     #: To be set by the class of a messaging system.
@@ -231,6 +243,7 @@ class StreamOffset(Offset[P]):
     last_read: Mapping[str, P]
     start_after: Mapping[str, P] = field(default_factory=dict)
     began: Mapping[str, P] = field(default_factory=dict)
+    kept: Mapping[str, P] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it."""
@@ -239,6 +252,8 @@ class StreamOffset(Offset[P]):
             tree["startAfter"] = self._tree(self.start_after)
         if self.began:
             tree["began"] = self._tree(self.began)
+        if self.kept:
+            tree["kept"] = self._tree(self.kept)
         return tree
 
     @classmethod
@@ -274,6 +289,7 @@ class StreamOffset(Offset[P]):
             "last_read": read_positions(tree["lastRead"], flatten, parse),
             "start_after": read_positions(tree.get("startAfter", {}), flatten, parse),
             "began": read_positions(tree.get("began", {}), flatten, parse),
+            "kept": read_positions(tree.get("kept", {}), flatten, parse),
         }
 
     def _tree(self, positions: Mapping[str, P]) -> dict[str, Any]:

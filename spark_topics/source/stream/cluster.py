@@ -131,6 +131,7 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         start: OffsetT | None,
         last_read: Mapping[str, P],
         start_after: Mapping[str, P],
+        kept: Mapping[str, P],
     ) -> OffsetT:
         """Return the end of a micro-batch, with what a restart has to find in it.
 
@@ -138,6 +139,7 @@ class Cluster(Protocol[P, OffsetT, R_co]):
             start: Start of the micro-batch; None for the start of the query.
             last_read: As in Offset.
             start_after: As in Offset.
+            kept: As in Offset.
         """
 
     def recorded(self, offset: OffsetT) -> bool:
@@ -170,7 +172,11 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         """
 
     def is_wanted(self, name: str) -> bool:
-        """Return whether the options, which may have changed, still include it."""
+        """Return whether the options, which may have changed, still name it.
+
+        Args:
+            name: Of a topic partition that the query has read, now or in another run.
+        """
 
     def topic_of(self, name: str) -> str:
         """Return the topic of a topic partition: its entries are of similar size."""

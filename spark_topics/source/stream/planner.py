@@ -91,7 +91,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         """
         if self._initial is None:
             starts = self._cluster.starts()
-            self._initial = self._cluster.next_offset(None, starts, starts)
+            self._initial = self._cluster.next_offset(None, starts, starts, {})
         return self._initial
 
     def fix_target(self) -> None:
@@ -121,12 +121,14 @@ class StreamPlanner(Generic[P, OffsetT, R]):
                 on acknowledges nothing before its first micro-batch otherwise.
 
         Raises:
-            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+            DataLossError: Rows are gone, or the options no longer name what was read,
+                and ``failOnDataLoss`` is set.
             TopicsError: The cluster does not answer, or refuses.
         """
         began_s = time.monotonic()
         if self._rest.covers(start):
             return start
+        kept = self._topics.kept(start)
         if is_committed and start != self._initial:
             self._cluster.recorded(start)
         statuses = self._topics.visit(self._topics.begins(start))
@@ -142,21 +144,23 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             name: status.after if status.last is None else status.last
             for name, status in statuses.items()
         }
-        last_read = {
-            name: ends[name] if name in ends else start.last_read[name]
-            for name in statuses
-            if name in ends or name in start.last_read
-        }
-        if last_read == start.last_read:
+        last_read = {}
+        for name in statuses:
+            position = ends[name] if name in ends else start.position(name)
+            if position is not None:
+                last_read[name] = position
+        if last_read == start.last_read and kept == start.kept:
             self._rest.begin(start, time.monotonic() - began_s)
             return start
         self._ends.batch_planned()
         # The start of the query is in no offset but the ends that follow from it.
-        start_after = dict(start.last_read) if start.is_start_of_query else {}
+        start_after = {}
+        if start.is_start_of_query:
+            start_after = {n: at for n, at in start.last_read.items() if n in last_read}
         for name in ends:
             if statuses[name].after != start.last_read.get(name):
                 start_after[name] = statuses[name].after
-        return self._cluster.next_offset(start, last_read, start_after)
+        return self._cluster.next_offset(start, last_read, start_after, kept)
 
     def ranges(self, start: OffsetT, end: OffsetT) -> Sequence[R]:
         """Return what the micro-batch between two offsets reads.
@@ -168,15 +172,23 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         the cluster, and no earlier: one that dies before that leaves nothing.
 
         Raises:
-            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+            DataLossError: Rows are gone, or the options no longer name what was read,
+                and ``failOnDataLoss`` is set.
             TopicsError: The cluster does not answer, or refuses.
         """
+        leaving = self._topics.leaving(end)
         earliest = self._cluster.earliest
+        spans = batch_spans(start, end, earliest)
         if self._cluster.recorded(end):
+            has_rows = {span.topic_partition for span in spans}
             self._topics.visit(
-                {name: end.begin(start, name, earliest) for name in end.last_read}
+                {
+                    name: end.begin(start, name, earliest)
+                    for name in end.last_read
+                    if name not in leaving or name in has_rows
+                }
             )
-        return self._cluster.ranges(batch_spans(start, end, earliest))
+        return self._cluster.ranges(spans)
 
     def commit(self, end: OffsetT) -> None:
         """Acknowledge what Spark has committed, where that was not done yet."""

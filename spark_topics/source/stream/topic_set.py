@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topic partitions of a stream: which there are, and where each goes on."""
+"""The topic partitions of a stream: which there are, and where each goes on.
+
+A topic partition that the query has read may be missing for two reasons::
+
+    gone        the cluster has it no more           its rows are lost
+    leaving     the options no longer name it        its rows are not read, its position
+                                                     is kept in the checkpoint
+
+Each is an error where ``failOnDataLoss`` is set, and a warning elsewhere.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
 from spark_topics.source.stream.checkpoint import Offset, OffsetT
 from spark_topics.source.stream.cluster import Cluster, PartitionStatus
 from spark_topics.source.stream.position import P
 
+#: How many names an error gives in full.
+_NAMES = 5
+
 
 class TopicSet(Generic[P, OffsetT]):
-    """Finds topic partitions that are new, and drops those that are gone.
+    """Finds topic partitions that are new, and drops those that are gone or leave.
 
     Args:
         cluster: Has them.
         discovery_interval_s: How often to look for new ones, in seconds.
-        fail_on_data_loss: Whether it is an error that one is gone.
+        fail_on_data_loss: Whether it is an error that one is gone, or leaves.
     """
 
     def __init__(
@@ -41,6 +53,7 @@ class TopicSet(Generic[P, OffsetT]):
         # Positions that their topic partition has never reached.
         self._unreached: dict[str, P] = {}
         self._gone: set[str] = set()  # those that were warned about
+        self._wanted: dict[str, bool] = {}  # by name; options stay as they are
 
     @property
     def is_fixed(self) -> bool:
@@ -57,6 +70,60 @@ class TopicSet(Generic[P, OffsetT]):
         found = self._edges(self._cluster.partitions(wait=True))
         self._target = {name: status.last for name, status in found.items()}
 
+    def kept(self, start: OffsetT) -> dict[str, P]:
+        """Return the position of each topic partition that the options do not name.
+
+        Args:
+            start: The end of the last micro-batch.
+
+        Raises:
+            DataLossError: One leaves that the last micro-batch still named, and that is
+                an error.
+        """
+        leaving = self.leaving(start)
+        if leaving:
+            self._cluster.system.logger("source").warning(
+                "[%s] %s Going on without them. The checkpoint keeps their positions: "
+                "reading goes on there when the options name them again.",
+                self._cluster.system.data_loss_error.condition,
+                _left_message(leaving),
+            )
+        kept = {n: at for n, at in start.kept.items() if not self._is_wanted(n)}
+        return kept | leaving
+
+    def leaving(self, offset: OffsetT) -> dict[str, P]:
+        """Return what an offset goes on in though the options no longer name it.
+
+        Raises:
+            DataLossError: There are such topic partitions, and that is an error.
+        """
+        leaving = {
+            name: position
+            for name, position in offset.last_read.items()
+            if not self._is_wanted(name)
+        }
+        if leaving and self._fail_on_data_loss:
+            name = next(iter(leaving))
+            raise self._cluster.system.data_loss_error(
+                f"{_left_message(leaving)} Name them again, in the place that this "
+                "source has in the query: a union that lists its sources in another "
+                "order takes the checkpoint of each for the other. Set "
+                "`failOnDataLoss` to false for one run to go on without them: the "
+                "checkpoint then keeps their positions, and reading goes on there when "
+                "the options name them again. A query that is to read other topics "
+                "instead needs a checkpoint location of its own.",
+                topic_partition=name,
+                wanted=str(leaving[name].next()),
+                available="",
+            )
+        return leaving
+
+    def _is_wanted(self, name: str) -> bool:
+        is_wanted = self._wanted.get(name)
+        if is_wanted is None:
+            is_wanted = self._wanted[name] = self._cluster.is_wanted(name)
+        return is_wanted
+
     def begins(self, start: OffsetT) -> dict[str, P]:
         """Return the position after which each topic partition goes on.
 
@@ -71,10 +138,14 @@ class TopicSet(Generic[P, OffsetT]):
         known = set(self._names)
         names = self._names + [
             name
-            for name in start.last_read
-            if name not in known and self._cluster.is_wanted(name)
+            for name in (*start.last_read, *start.kept)
+            if name not in known and self._is_wanted(name)
         ]
-        new = [n for n in names if n not in start.last_read and n not in self._starts]
+        new = [
+            name
+            for name in names
+            if start.position(name) is None and name not in self._starts
+        ]
         # What is found while a query runs is read from its first row on.
         found = self._edges(new)
         self._starts.update({name: status.after for name, status in found.items()})
@@ -118,9 +189,10 @@ class TopicSet(Generic[P, OffsetT]):
         return found
 
     def _begin(self, start: Offset[P], name: str) -> P:
-        read, known = start.last_read.get(name), self._starts.get(name)
+        read, known = start.position(name), self._starts.get(name)
         if known is None:
-            return start.last_read[name]
+            assert read is not None, "it is known, or was looked up as a new one"
+            return read
         if read is None or read == self._unreached.get(name):
             return known
         # What the query has read since may bring it to that very position again.
@@ -166,4 +238,34 @@ class TopicSet(Generic[P, OffsetT]):
             condition = system.data_loss_error.condition
             system.logger("source").warning(
                 "[%s] %s Going on without it.", condition, message
+            )
+
+
+def _left_message(leaving: Mapping[str, Any]) -> str:
+    """Return which topic partitions the options do not name, and where each stands."""
+    places = [f"{name} (read up to {leaving[name]})" for name in list(leaving)[:_NAMES]]
+    if len(leaving) > _NAMES:
+        places.append(f"{len(leaving) - _NAMES} more")
+    return (
+        "The checkpoint has topic partitions that the options no longer name, so that "
+        f"nothing more of them is read: {', '.join(places)}."
+    )
+
+
+def require_named(cluster: Cluster[Any, Any, Any], names: Sequence[str]) -> None:
+    """Require that the options name what a planned micro-batch reads.
+
+    Args:
+        cluster: Can read no other topics than those.
+        names: The topic partitions that the micro-batch reads.
+
+    Raises:
+        CheckpointError: They do not.
+    """
+    for name in names:
+        if not cluster.is_wanted(name):
+            raise cluster.system.checkpoint_error(
+                "The last micro-batch was planned and not finished. Its rows of "
+                f"{name} are to be read again, and the options no longer name it. Run "
+                "the query once with the options that it had, then leave it out."
             )

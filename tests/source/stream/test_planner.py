@@ -630,8 +630,8 @@ class TestBatches:
     def test_a_partition_that_is_not_asked_for_any_more(
         self, two: ScriptedBroker, queries: Any
     ) -> None:
-        """It leaves; the other goes on."""
-        query = queries()
+        """It leaves; the other goes on, and so does the first when it returns."""
+        query = queries(failOnDataLoss="false")
         query.drain()
         query.kill()
         del query.options["topic"]
@@ -641,10 +641,33 @@ class TestBatches:
         query.drain()
         assert query.rows[-1] == [(P1, LEDGER, 5, 0)]
         assert list(query.begin().last_read) == [P1]
+        assert dict(query.begin().kept) == {P0: at(4)}
         # Its subscription stays, where the last batch with it left off.
         (left,), (held,) = two.durable(P0), two.durable(P1)
         assert left.name == held.name
         assert (left.mark_delete, left.consumer) == ((LEDGER, 4), None)
+        query.kill()
+        del query.options["topics"]
+        query.options |= {"topic": "t", "failOnDataLoss": "true"}
+        query.drain()
+        assert query.rows[-1] == [(P0, LEDGER, 5, 0)]
+        assert all_rows(query) == stored(two)
+
+    def test_what_leaves_is_an_error(self, two: ScriptedBroker, queries: Any) -> None:
+        """Each time, until it is named again or `failOnDataLoss` is false."""
+        query = queries()
+        query.drain()
+        query.kill()
+        query.options["topic"] = P1
+        for _ in range(2):
+            with pytest.raises(DataLossError, match=P0) as caught:
+                query.drain()
+            assert caught.value.topic_partition == P0
+            query.kill()
+        query.options["topic"] = "t"
+        two.append(P0, single(b"b"))
+        query.drain()
+        assert all_rows(query) == stored(two)
 
     def test_acknowledged_is_what_spark_has_committed(
         self, two: ScriptedBroker, queries: Any
@@ -1925,7 +1948,7 @@ class TestStop:
         self, two: ScriptedBroker, queries: Any
     ) -> None:
         """Whoever reads the others leaves it alone, also when it is deleted there."""
-        query = queries(deleteSubscriptionOnStop="true")
+        query = queries(deleteSubscriptionOnStop="true", failOnDataLoss="false")
         query.drain()
         query.kill()
         query.options["topic"] = P0
@@ -1940,7 +1963,7 @@ class TestStop:
         names = [f"persistent://public/default/{letter}" for letter in "abc"]
         for name in names:
             scripted.add_topic(name, [single(b"a")])
-        query = queries(deleteSubscriptionOnStop="true")
+        query = queries(deleteSubscriptionOnStop="true", failOnDataLoss="false")
         del query.options["topic"]
         query.options["topicsPattern"] = "public/default/[ab]"
         query.drain()

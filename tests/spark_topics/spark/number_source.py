@@ -246,9 +246,10 @@ class FolderCluster:
         start: NumberOffset | None,
         last_read: Mapping[str, Offset],
         start_after: Mapping[str, Offset],
+        kept: Mapping[str, Offset],
     ) -> NumberOffset:
         """There is nothing to add."""
-        return NumberOffset(last_read, start_after)
+        return NumberOffset(last_read, start_after, kept=kept)
 
     def recorded(self, offset: NumberOffset) -> bool:
         """Nothing is kept for the query."""

@@ -111,6 +111,34 @@ def test_rows_that_retention_took_are_a_loss(server: ScriptedServer, fails: bool
         assert ranges(stream, first, end) == [("t/1:0", 6 * ENTRY, 10 * ENTRY)]
 
 
+def test_topics_that_the_options_no_longer_name():
+    """They leave with an error or a warning, and go on where they were left."""
+    with ScriptedServer({"t": [1], "u": [1]}) as server:
+        for topic in "tu":
+            server.append(topic, 0, b"first")
+        both, only = {"topics": ("t", "u")}, {"topics": ("t",)}
+        stream = planner(server, **both)
+        start = stream.initial()
+        end = stream.latest(start)
+        with pytest.raises(DataLossError, match=r"u/1:0 \(read up to 28\)"):
+            planner(server, **only).latest(end)
+        only["fail_on_data_loss"] = False
+        # Rows of a micro-batch that was planned are still to be read.
+        with pytest.raises(CheckpointError, match="rows of u/1:0"):
+            planner(server, **only).ranges(start, end)
+        for topic in "tu":
+            server.append(topic, 0, b"second")
+        stream = planner(server, **only)
+        later = stream.offset(stream.latest(end).to_json())
+        assert dict(later.kept) == {"u/1:0": ENTRY}
+        assert ranges(stream, end, later) == [("t/1:0", ENTRY, 2 * ENTRY)]
+        stream.commit(end)
+        stream = planner(server, **both)
+        last = stream.offset(stream.latest(later).to_json())
+        assert ranges(stream, later, last) == [("u/1:0", ENTRY, 2 * ENTRY)]
+        assert not last.kept
+
+
 def test_a_log_that_was_rolled_back_is_a_loss(server: ScriptedServer):
     stream = planner(server)
     end = stream.latest(stream.initial())

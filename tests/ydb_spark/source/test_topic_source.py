@@ -311,6 +311,60 @@ def test_topic_that_is_made_anew_before_the_first_plan(
         planner.latest(start)
 
 
+def test_topic_that_the_options_no_longer_name(
+    service: TopicService, options: ReadOptions
+):
+    """It leaves with an error or a warning, and goes on where it was left."""
+    service.store.create("other", 1)
+    service.store.put("other", 0, b"100", b"101")
+    fill(service, 0, 0, 10)
+    source = TopicSource(options)
+    planner = source.plan_stream()
+    start = planner.initial()
+    end = planner.latest(start)
+    other = replace(options, topic="other")
+    with pytest.raises(DataLossError, match=r"t/0 \(read up to 9\)"):
+        TopicSource(other).plan_stream().latest(end)
+    lenient = TopicSource(replace(other, fail_on_data_loss=False))
+    # Rows of a micro-batch that was planned are still to be read.
+    with pytest.raises(CheckpointError, match=r"rows of t/0.*no longer name it"):
+        lenient.plan_stream().ranges(start, end)
+    planner = lenient.plan_stream()
+    end = planner.offset(end.to_json())
+    later = planner.offset(planner.latest(end).to_json())
+    assert read(lenient, planner.ranges(end, later)) == [100, 101]
+    assert dict(later.kept) == {"t/0": 9, "t/1": -1}
+    fill(service, 0, 10, 12)
+    planner = source.plan_stream()
+    with pytest.raises(DataLossError, match="other/0"):
+        planner.latest(planner.offset(later.to_json()))
+    source = TopicSource(replace(options, fail_on_data_loss=False))
+    planner = source.plan_stream()
+    later = planner.offset(later.to_json())
+    last = planner.latest(later)
+    assert read(source, planner.ranges(later, last)) == [10, 11]
+    # That it was made anew meanwhile is noticed by its own time of creation.
+    service.store.create("other", 1)
+    planner = TopicSource(other).plan_stream()
+    last = planner.offset({**last.to_json(), "lastRead": {}})
+    with pytest.raises(DataLossError, match="other was dropped and made anew"):
+        planner.latest(last)
+
+
+def test_offsets_that_name_one_time_of_creation(
+    service: TopicService, options: ReadOptions
+):
+    """Of the one topic that they have, as older ones do."""
+    fill(service, 0, 0, 10)
+    planner = TopicSource(options).plan_stream()
+    tree = planner.latest(planner.initial()).to_json()
+    (created,) = tree["created"].values()
+    assert planner.offset({**tree, "created": created}).created == {"t": created}
+    for bad in (5, ["t"]):
+        with pytest.raises(CheckpointError, match="not an object by topic"):
+            planner.offset({**tree, "created": bad})
+
+
 @pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
 def test_topic_that_is_made_anew_before_its_tasks_read(
     service: TopicService, options: ReadOptions, is_stream: bool

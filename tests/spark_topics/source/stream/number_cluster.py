@@ -61,17 +61,19 @@ class NumberCluster:
         start: NumberOffset | None,
         last_read: Mapping[str, Offset],
         start_after: Mapping[str, Offset],
+        kept: Mapping[str, Offset],
     ) -> NumberOffset:
         """There is nothing to add."""
-        return NumberOffset(last_read, start_after)
+        return NumberOffset(last_read, start_after, kept=kept)
 
     def recorded(self, offset: NumberOffset) -> bool:
         """Nothing is kept for the query."""
         return False
 
     def starts(self) -> dict[str, Offset]:
-        """Everything there is."""
-        return {name: at.after for name, at in self.edges(list(self.logs)).items()}
+        """Everything there is that the options mean."""
+        names = [name for name in self.logs if self.is_wanted(name)]
+        return {name: status.after for name, status in self.edges(names).items()}
 
     def partitions(self, *, wait: bool = False) -> list[str]:
         """All of them."""

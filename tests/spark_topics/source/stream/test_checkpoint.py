@@ -22,12 +22,15 @@ NAME = st.builds(
 POSITIONS = st.dictionaries(NAME, st.integers(-1, 2**63).map(Offset), max_size=8)
 
 
-@given(POSITIONS, POSITIONS, POSITIONS)
+@given(POSITIONS, POSITIONS, POSITIONS, POSITIONS)
 def test_it_reads_back_what_it_wrote(
-    last_read: dict[str, Offset], start: dict[str, Offset], began: dict[str, Offset]
+    last_read: dict[str, Offset],
+    start: dict[str, Offset],
+    began: dict[str, Offset],
+    kept: dict[str, Offset],
 ) -> None:
     """Through text, whatever topic partitions are called."""
-    offset = NumberOffset(last_read, start, began)
+    offset = NumberOffset(last_read, start, began, kept)
     text = json.dumps(offset.to_json())
     assert NumberOffset.from_json(json.loads(text)) == offset
 

@@ -60,10 +60,48 @@ def test_known_ones_go_on_and_new_ones_begin() -> None:
 def test_those_that_discovery_does_not_name_go_on() -> None:
     """As long as the options mean them."""
     cluster = NumberCluster(a=(0, 5))
-    topics = topics_of(cluster)
-    assert list(topics.begins(offset(b=2, a=3))) == [A, B]
+    assert list(topics_of(cluster).begins(offset(b=2, a=3))) == [A, B]
     cluster.wanted = {A}
-    assert list(topics.begins(offset(b=2, a=3))) == [A]
+    assert list(topics_of(cluster).begins(offset(b=2, a=3))) == [A]
+
+
+def test_a_topic_partition_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that says how to go on, or a warning; its position is kept."""
+    cluster = NumberCluster(a=(0, 5))
+    cluster.wanted = {A}
+    before = offset(b=2, a=3)
+    with pytest.raises(DataLossError, match=r"b \(read up to 2\).*`failOn") as caught:
+        topics_of(cluster, fail=True).kept(before)
+    error = caught.value
+    assert (error.topic_partition, error.wanted, error.available) == (B, "3", "")
+    assert topics_of(cluster).kept(before) == {B: 2}
+    assert len(caplog.messages) == 1
+
+
+def test_a_topic_partition_returns(caplog: pytest.LogCaptureFixture) -> None:
+    """It goes on where it was left; that it stays away is said once."""
+    cluster = NumberCluster(a=(0, 5), b=(0, 9))
+    cluster.wanted = {A}
+    left = NumberOffset({A: Offset(3)}, kept={B: Offset(2)})
+    for fail in (True, False):
+        topics = topics_of(cluster, fail=fail)
+        assert topics.kept(left) == {B: 2}
+        cluster.named = [A]
+        assert topics.begins(left) == {A: 3}
+    cluster.wanted = cluster.named = None
+    topics = topics_of(cluster, fail=True)
+    assert topics.kept(left) == {}
+    assert topics.begins(left) == {A: 3, B: 2}
+    assert caplog.messages == []
+
+
+def test_many_that_leave_are_counted() -> None:
+    """A message has a few names."""
+    cluster = NumberCluster()
+    cluster.wanted = set()
+    read = offset(**dict.fromkeys("abcdefgh", 1))
+    with pytest.raises(DataLossError, match=r"e \(read up to 1\), 3 more\."):
+        topics_of(cluster, fail=True).leaving(read)
 
 
 def test_discovery_has_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
