@@ -23,6 +23,7 @@ TOPICS = (
     Topic("shared", partitions=3),
     Topic("mixed", stores=2, partitions=2),
     Topic("streamed", stores=2),
+    Topic("grouped", settings={"unflushThreshold": "1"}),
     Topic("written", stores=3),
     Topic("sunk", stores=2),
     Topic("killed", stores=3),

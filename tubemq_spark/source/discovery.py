@@ -40,6 +40,21 @@ class Found:
     token: Token | None
 
 
+def planners_of(group: str) -> str:
+    """Return the group of those who plan the reads of a group."""
+    return f"{group}-plan"
+
+
+def readers_of(group: str) -> str:
+    """Return the group of those who read for a group.
+
+    Whoever registers moves the position of the group on the broker, and each get moves
+    that further. That of the group itself belongs to others, too: to an application
+    that reads by this name, and to those who look at a stream.
+    """
+    return f"{group}-read"
+
+
 def group_slots(group: str, part: int = 0, parts: int = 1) -> list[str]:
     """Return the groups that a name stands for.
 
@@ -77,7 +92,7 @@ def find_partitions(
     """
     retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, options.client.operation_timeout_s)
     while True:
-        view = masters.readable(f"{group}-plan", options.topics)
+        view = masters.readable(planners_of(group), options.topics)
         closed = [one for topic in options.topics for one in view.topics[topic].closed]
         if not (wait and closed):
             break
@@ -120,7 +135,7 @@ def is_alone(
         TransportError: The master does not name it.
         TubeMQError: The masters do not answer, or refuse.
     """
-    topic = masters.readable(f"{group}-plan", options.topics).topics[partition.topic]
+    topic = masters.readable(planners_of(group), options.topics).topics[partition.topic]
     known = [*topic.partitions, *topic.closed]
     if partition not in known:
         raise TransportError(
@@ -190,7 +205,7 @@ def _register_patiently(
                 pool,
                 server,
                 new_client_id(group),
-                group_slots(f"{group}-plan"),
+                group_slots(planners_of(group)),
                 partitions,
                 priority=priority_of(options),
                 token=token,

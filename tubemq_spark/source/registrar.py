@@ -19,7 +19,7 @@ from tubemq_spark.client.brokers import BrokerPool, Consumer, Registered
 from tubemq_spark.client.connection import Connection
 from tubemq_spark.client.masters import new_client_id
 from tubemq_spark.errors import PartitionOccupiedError
-from tubemq_spark.source.discovery import group_slots
+from tubemq_spark.source.discovery import group_slots, planners_of, readers_of
 from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.messages import Token
 from tubemq_spark.wire.metadata import Partition
@@ -39,7 +39,7 @@ class Registrar:
         pool: Of connections.
         broker: ``host:port`` of the partition's broker.
         partition: Which one.
-        group: The name that the groups have in common.
+        group: For whom it reads: the reader's own group is one of `readers_of` it.
         priority: What counts as there.
         filters: Message types to deliver; none for all.
         token: Where the cluster wants one.
@@ -71,7 +71,7 @@ class Registrar:
         self._filters = filters
         self._token = token
         self._group = group
-        self._groups = group_slots(group, part, parts)
+        self._groups = group_slots(readers_of(group), part, parts)
         self._has_said_occupied = False
         self._left: list[Consumer] = []  # the broker may still know them
 
@@ -141,4 +141,4 @@ class Registrar:
 
     def _renewed(self, token: Token | None) -> Token | None:
         topic = self._partition.topic
-        return self._pool.tokens.renewed(token, f"{self._group}-plan", topic)
+        return self._pool.tokens.renewed(token, planners_of(self._group), topic)

@@ -19,7 +19,7 @@ from tubemq_spark.client.masters import new_client_id
 from tubemq_spark.errors import PartitionOccupiedError, TubeMQError
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
-from tubemq_spark.source.discovery import Found, group_slots, priority_of
+from tubemq_spark.source.discovery import Found, group_slots, planners_of, priority_of
 from tubemq_spark.wire.metadata import Partition
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 1.0
@@ -49,7 +49,7 @@ class Sizes:
     def __init__(self, pool: BrokerPool, options: ReadOptions, group: str) -> None:
         self._pool = pool
         self._options = options
-        self._slots = group_slots(f"{group}-plan")
+        self._slots = group_slots(planners_of(group))
         self._seen: dict[Partition, int] = {}  # offset after what was told already
 
     def peek(

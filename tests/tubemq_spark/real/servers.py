@@ -77,6 +77,26 @@ def await_stored(tube: TubeMQ, topic: str, count: int) -> None:
     await_true(lambda: stored(tube, topic) >= count, f"the flush of {topic}", FLUSH_S)
 
 
+def group_offset(tube: TubeMQ, topic: str, name: str) -> int:
+    """Return where TubeMQ's own tools say that the group of a topic's tests is.
+
+    Args:
+        tube: The servers.
+        topic: Which one.
+        name: Of the partition, such as ``1:10000``.
+    """
+    broker, _, partition = name.partition(":")
+    answer = tube.broker_admin(
+        "admin_query_group_offset",
+        f"broker{broker}",
+        topicName=topic,
+        groupName=f"tests-{topic}",
+        partitionId=partition,
+        requireRealOffset="true",
+    )
+    return int(answer["zkOffset"])
+
+
 def send(tube: TubeMQ, topic: str, values: Iterable[bytes], **options: object) -> Sent:
     """Write messages without Spark.
 

@@ -24,6 +24,7 @@ from tests.tubemq_spark.real.servers import (
     PATIENT,
     await_stored,
     client_of,
+    group_offset,
     send,
     stored,
     values_of,
@@ -242,20 +243,6 @@ def serves(tube: TubeMQ) -> str:
         return tube.active_master()
     except BrokerStartError:
         return ""
-
-
-def group_offset(tube: TubeMQ, topic: str, name: str) -> int:
-    """Return where TubeMQ's own tools say that the group is."""
-    broker, _, partition = name.partition(":")
-    answer = tube.broker_admin(
-        "admin_query_group_offset",
-        f"broker{broker}",
-        topicName=topic,
-        groupName=f"tests-{topic}",
-        partitionId=partition,
-        requireRealOffset="true",
-    )
-    return int(answer["zkOffset"])
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from tests.tubemq_spark.real.servers import (
     stored,
     write,
 )
-from tubemq_spark.client.brokers import BrokerPool
-from tubemq_spark.client.masters import Masters, Producer
+from tubemq_spark.client.brokers import BrokerPool, register_all
+from tubemq_spark.client.masters import Masters, Producer, new_client_id
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
@@ -46,6 +46,9 @@ from tubemq_spark.wire.attributes import Body, encode_body
 from tubemq_spark.wire.metadata import Partition
 
 pytestmark = pytest.mark.slow
+
+#: The offset of a registration that goes on where its group is.
+AS_STORED = -1
 
 
 def rows(spark: SparkSession, count: int, first: int = 0) -> DataFrame:
@@ -108,6 +111,42 @@ def test_what_is_written_is_read(spark: SparkSession, tube: TubeMQ):
         .collect()
     )
     assert [row["__offset"] for row in some] == [28 * n for n in range(10, 25)]
+
+
+@pytest.mark.soak
+def test_a_batch_leaves_the_position_of_its_group(spark: SparkSession, tube: TubeMQ):
+    """An application that reads by the same name goes on where it was."""
+    write(rows(spark, 300), tube, "grouped")
+    await_stored(tube, "grouped", 300)
+    application, place = "tests-grouped", 40 * ENTRY_BYTES
+    options = ReadOptions(client_of(tube), ("grouped",), group=application)
+    pool = BrokerPool(options.client)
+    (task,) = plan_batch(pool, options)
+
+    def registered(offset: int) -> int:
+        partition = task.range.partition
+        answers = register_all(
+            pool,
+            task.range.broker,
+            new_client_id(application),
+            [application],
+            [partition],
+            offsets={partition: offset},
+        )
+        return answers[partition].offset
+
+    registered(place)
+    whole = read(spark, tube, "grouped", minPartitions="3")
+    assert sorted(int(row.value) for row in whole.collect()) == list(range(300))
+    (first,) = read(
+        spark,
+        tube,
+        "grouped",
+        endingOffsets=json.dumps({"grouped": {"1:0": ENTRY_BYTES}}),
+    ).collect()
+    assert int(first.value) in (0, 150)  # of one of two tasks
+    assert registered(AS_STORED) == place
+    pool.close()
 
 
 @pytest.mark.soak

@@ -334,9 +334,21 @@ def test_an_occupied_partition_is_read_in_another_slot(dense: ScriptedServer):
     first = reader(dense, 0, 20).pieces()
     next(first)
     assert read(dense, 0, 20) == numbers(0, 20)
-    assert {body.groupName for body in dense.seen["register"]} == {"g", "g-1"}
+    assert {body.groupName for body in dense.seen["register"]} == {"g-read", "g-read-1"}
     rest = [m.stored for piece in first for m in piece.messages]
     assert rest == numbers(10, 20)
+
+
+def test_a_read_leaves_its_group_where_it_was(dense: ScriptedServer):
+    """A get moves the position of the group that it is of."""
+    dense.positions["g", "t", 0] = 17 * ENTRY
+    options = ReadOptions(dense.options, ("t",), group="g", min_partitions=3)
+    tasks = plan_batch(dense.pool, options)
+    for task in tasks:
+        list(RangeReader(dense.pool, task, options).pieces())
+    assert dense.positions["g", "t", 0] == 17 * ENTRY
+    asked = {body.groupName for body in dense.seen["register"]}
+    assert asked == {"g-plan", "g-read", "g-read-1", "g-read-2"}
 
 
 def test_all_slots_occupied_is_said_after_a_while(
@@ -539,7 +551,7 @@ def test_a_broken_connection_does_not_cost_a_group(dense: ScriptedServer):
     """What it had registered is ended over the next one."""
     dense.script("get", cut, passing, cut, silence)
     assert read(dense, 0, 20) == numbers(0, 20)
-    assert {body.groupName for body in dense.seen["register"]} == {"g"}
+    assert {body.groupName for body in dense.seen["register"]} == {"g-read"}
     ids = [body.clientId for body in dense.seen["register"] if body.opType == 31]
     assert len(ids) == len(set(ids)) == 4
 
@@ -607,7 +619,7 @@ def test_a_reader_that_rests_keeps_its_registration(dense: ScriptedServer):
         assert got == numbers(0, 20)
         body = dense.seen["heartbeat"][-1]
         assert list(body.partitionInfo) == [f"{BROKER_ID}:{dense.address}#t:0"]
-        assert (body.groupName, body.clientId) == ("g", owner.client_id)
+        assert (body.groupName, body.clientId) == ("g-read", owner.client_id)
     registers = [body.opType for body in dense.seen["register"]]
     assert registers[:2] == [31, 31]
 

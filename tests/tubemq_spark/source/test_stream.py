@@ -220,7 +220,7 @@ def test_brokers_learn_what_a_named_group_has_read(server: ScriptedServer):
     stream.commit(end)
     assert server.requests["register"] == asked  # nothing has moved
     stream.latest(end)  # after which the broker has heard all that came before
-    assert not server.owners_of("g")  # nobody is in the way of the tasks
+    assert not server.owners_of("g")  # nobody is in the way of applications
 
 
 def test_a_group_that_nobody_has_named_is_left_alone(server: ScriptedServer):
