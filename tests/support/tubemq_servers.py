@@ -112,6 +112,9 @@ class TubeMQ:
             that end in ``_tls``. See ``tubemq_tls.py``.
         masters: How many there are.
         brokers: How many there are.
+        host: Address of this machine at which they are, but for further brokers.
+        ports: By the name of the server and what is there, as below; others are free
+            ones of those that tests use.
         is_short_lived: Whether they are to start fast, or to be as fast as they can.
 
     Attributes:
@@ -131,6 +134,8 @@ class TubeMQ:
         *,
         masters: int = 1,
         brokers: int = 1,
+        host: str = LOOPBACK,
+        ports: Mapping[str, int] | None = None,
         is_short_lived: bool = True,
     ) -> None:
         self._is_short_lived = is_short_lived
@@ -148,7 +153,9 @@ class TubeMQ:
             for name in (*self._masters, *self._brokers)
             for what in _PORTS[_role(name)]
         ]
+        self._own_host = host
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.ports |= ports or {}
         self.masters = ",".join(map(self.address, self._masters))
         self.is_private = False
         self._network: subprocess.Popen[bytes] | None = None
@@ -220,7 +227,7 @@ class TubeMQ:
 
     def address(self, name: str) -> str:
         """Return ``host:port`` of a server, or of what it has: ``broker1_web``."""
-        return f"{_host(name)}:{self.ports[name]}"
+        return f"{self._host(name)}:{self.ports[name]}"
 
     # -- servers that come and go --------------------------------------------------
 
@@ -286,7 +293,7 @@ class TubeMQ:
         problem = ""
         for name in dict.fromkeys((self._active, *self._masters)):
             port = self.ports[f"{name}_web"]
-            url = f"http://{LOOPBACK}:{port}/webapi.htm"
+            url = f"http://{self._own_host}:{port}/webapi.htm"
             request = urllib.request.Request(url, data=data)
             try:
                 with _OPENER.open(request, timeout=20) as reply:
@@ -350,7 +357,7 @@ class TubeMQ:
                 self.admin(
                     "admin_add_broker_configure",
                     brokerId=_id(name),
-                    brokerIp=_host(name),
+                    brokerIp=self._host(name),
                     brokerPort=self.ports[name],
                     brokerTLSPort=self._tls_port(name),
                     brokerWebPort=self.ports[f"{name}_web"],
@@ -436,7 +443,7 @@ class TubeMQ:
 
     def _write_master(self, name: str, resources: Path) -> None:
         master = {
-            "hostName": LOOPBACK,
+            "hostName": self._own_host,
             "port": self.ports[name],
             "webPort": self.ports[f"{name}_web"],
             "webResourcePath": resources,
@@ -465,7 +472,7 @@ class TubeMQ:
     def _write_broker(self, name: str) -> None:
         broker = {
             "brokerId": _id(name),
-            "hostName": _host(name),
+            "hostName": self._host(name),
             "port": self.ports[name],
             "webPort": self.ports[f"{name}_web"],
             "masterAddressList": self.masters,
@@ -483,6 +490,12 @@ class TubeMQ:
             audit={"auditEnable": "false"},
             tlsSetting=self._tls(name),
         )
+
+    def _host(self, name: str) -> str:
+        """Return where a server is: masters refuse two brokers on one host."""
+        server = name.partition("_")[0]
+        is_further = server.startswith("broker") and server != "broker1"
+        return f"127.0.0.{_id(server)}" if is_further else self._own_host
 
     def _tls(self, name: str) -> dict[str, object]:
         if not self._tls_settings:
@@ -512,7 +525,7 @@ class TubeMQ:
         self._await_port(f"{name}_web", deadline)
 
     def _await_port(self, name: str, deadline: float) -> None:
-        address = (_host(name), self.ports[name])
+        address = (self._host(name), self.ports[name])
         while not _answers(address):
             self._check(deadline, f"port {address[1]}, {name}")
             time.sleep(0.1)
@@ -535,13 +548,6 @@ def _role(name: str) -> str:
 
 def _id(name: str) -> int:
     return int(name.removeprefix(_role(name)))
-
-
-def _host(name: str) -> str:
-    """Return where a server is: masters refuse two brokers on one host."""
-    server = name.partition("_")[0]
-    is_further = server.startswith("broker") and server != "broker1"
-    return f"127.0.0.{_id(server)}" if is_further else LOOPBACK
 
 
 def _answers(address: tuple[str, int]) -> bool:
