@@ -51,6 +51,7 @@ TOPICS = (
 CLUSTER_TOPICS = (
     Topic("spread", stores=2),
     Topic("moved"),
+    Topic("drained"),
     Topic("followed", stores=2),
     Topic("grown_2x1"),
     Topic("grown_1x2"),

@@ -25,8 +25,12 @@ logger = SYSTEM.logger("sink")
 #: Where a master names no limit.
 _DEFAULT_MAX_BYTES = 1024 * 1024
 
-#: Tokens turn over every few minutes, and masters forget who is silent.
-_REFRESH_S = 60.0
+#: How often a master is asked while rows flow, in seconds. Brokers are closed by hand,
+#: tokens turn over every few minutes, and masters forget producers that are silent.
+_REFRESH_S = 10.0
+
+#: The same after none has answered, which can take some seconds each time.
+_REST_S = 60.0
 
 #: How long a broker that failed gets nothing that others can take, in seconds.
 _BLOCKED_S = 20.0
@@ -51,7 +55,9 @@ class Routes:
         self._producer = Producer(self._masters, self._topics)
         self._view = ClusterView({}, {}, None)
         self._seen_at = time.monotonic()
-        self._partitions: dict[str, tuple[Partition, ...]] = {}
+        self._has_answer = True  # of the masters, when they were asked last
+        self._partitions: dict[str, tuple[Partition, ...]] = {}  # seen at any time
+        self._open: dict[str, tuple[Partition, ...]] = {}  # those named last, or all
         self._blocked: dict[int, float] = {}  # until when, by broker
 
     @property
@@ -103,7 +109,16 @@ class Routes:
             return _named(row.partition, partitions, row.topic)
         if row.key is not None:
             return partitions[row.key % len(partitions)]
-        return self._next(self._open(partitions) or partitions)
+        return self._next(self._good(row.topic) or self._open[row.topic])
+
+    def still(self, row: Row, partition: Partition) -> Partition:
+        """Return where a row goes now that was to go to ``partition``.
+
+        That is somewhere else where the master names ``partition`` no longer.
+        """
+        if partition in self._open[row.topic]:
+            return partition
+        return self.elsewhere(row, partition)
 
     def elsewhere(self, row: Row, partition: Partition) -> Partition:
         """Return the partition for a row that could not be sent to ``partition``.
@@ -113,7 +128,7 @@ class Routes:
         """
         if row.partition is not None or row.key is not None:
             return partition
-        others = self._open(self._partitions[row.topic])
+        others = self._good(row.topic)
         return self._next(others) if others else partition
 
     def has_way(self, row: Row, partition: Partition) -> bool:
@@ -128,7 +143,8 @@ class Routes:
         """Take the broker of a partition for a good one again."""
         self._blocked.pop(partition.broker_id, None)
 
-    def _open(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
+    def _good(self, topic: str) -> Sequence[Partition]:
+        partitions = self._open[topic]
         if not self._blocked:
             return partitions
         now_s = time.monotonic()
@@ -157,13 +173,17 @@ class Routes:
 
     # -- masters -----------------------------------------------------------------------
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """Look again where that was long ago. Brokers take messages without, too.
+
+        Returns:
+            Whether there is a new view.
 
         Raises:
             ServerError: The master refuses.
         """
-        self._look_after(_REFRESH_S, TransportError)
+        age_s = _REFRESH_S if self._has_answer else _REST_S
+        return self._look_after(age_s, TransportError)
 
     def search(self) -> None:
         """Look for other brokers than those that failed, and where these are now.
@@ -173,13 +193,16 @@ class Routes:
         """
         self._look_after(_SEARCH_S, TubeMQError)
 
-    def _look_after(self, age_s: float, may_pass: type[TubeMQError]) -> None:
-        if time.monotonic() - self._seen_at > age_s:
-            try:
-                self.look(timeout_s=0.0)
-            except may_pass as error:
-                logger.debug("going on by what is known of brokers: %s", error)
-                self._seen_at = time.monotonic()
+    def _look_after(self, age_s: float, may_pass: type[TubeMQError]) -> bool:
+        if time.monotonic() - self._seen_at <= age_s:
+            return False
+        try:
+            self.look(timeout_s=0.0)
+        except may_pass as error:
+            logger.debug("going on by what is known of brokers: %s", error)
+            self._seen_at = time.monotonic()
+            self._has_answer = False
+        return self._has_answer
 
     def look(self, timeout_s: float | None = None) -> None:
         """Ask the master for partitions, brokers and a fresh token.
@@ -196,17 +219,21 @@ class Routes:
             view = self._producer.view(timeout_s)
         else:
             view = self._producer.wait_for(self._options.client.operation_timeout_s)
-        # What is left out now is most likely on a broker that restarts.
+        # What is left out now is on a broker that restarts, or that was closed by hand.
+        # Rows that belong there go there; others do where nothing is named at all.
         self._view = ClusterView(
             {**self._view.brokers, **view.brokers},
             {**self._view.topics, **view.topics},
             view.token or self._view.token,
         )
-        for topic, metadata in view.topics.items():
-            if metadata.partitions:
-                known = self._partitions.get(topic, ())
-                self._partitions[topic] = tuple(sorted({*known, *metadata.partitions}))
+        for topic in self._topics:
+            named = view.topics[topic].partitions if topic in view.topics else ()
+            known = tuple(sorted({*self._partitions.get(topic, ()), *named}))
+            if known:
+                self._partitions[topic] = known
+                self._open[topic] = tuple(sorted(named)) or known
         self._seen_at = time.monotonic()
+        self._has_answer = True
 
 
 def _named(

@@ -161,9 +161,10 @@ class Sender:
     # -- there and back ----------------------------------------------------------------
 
     def _flush(self) -> None:
-        if self._unsent:
-            self._routes.refresh()
         unsent, self._unsent = self._unsent, []
+        if unsent and self._routes.refresh():
+            for message in unsent:
+                message.partition = self._routes.still(message.row, message.partition)
         self._start(unsent)
         self._in_flight += unsent
 

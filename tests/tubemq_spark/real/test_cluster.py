@@ -182,6 +182,58 @@ def test_a_write_goes_on_by_a_broker_that_was_started_after_it(tube_cluster: Tub
     assert len(found) <= writer.count + writer.sent.resent
 
 
+def test_a_broker_that_is_closed_to_writers_is_drained(tube_cluster: TubeMQ):
+    """A write that runs leaves that broker alone, and comes back to it."""
+
+    def open_to_writers(*, is_open: bool) -> None:
+        tube_cluster.admin(
+            "admin_set_broker_read_or_write",
+            modify=True,
+            brokerId=2,
+            acceptPublish=str(is_open).lower(),
+            acceptSubscribe="true",
+        )
+        brokers = {1, 2} if is_open else {1}
+        await_true(
+            lambda: named(tube_cluster, "drained") == brokers, "the master", PATIENCE_S
+        )
+
+    def gets_some() -> bool:
+        before = entries_on(tube_cluster, "drained", 2)
+        writer.await_more()
+        return entries_on(tube_cluster, "drained", 2) > before
+
+    with Writer(tube_cluster, "drained") as writer:
+        await_true(gets_some, "rows on broker 2", PATIENCE_S)
+        open_to_writers(is_open=False)
+        await_true(lambda: not gets_some(), "the end of rows on broker 2", PATIENCE_S)
+        assert not gets_some()
+        open_to_writers(is_open=True)
+        await_true(gets_some, "rows on broker 2 again", PATIENCE_S)
+    assert writer.error is None
+    assert writer.sent is not None
+    await_stored(tube_cluster, "drained", writer.count)
+    written = Counter(map(int, values_of(tube_cluster, "drained")))
+    assert set(written) == set(range(writer.count))
+    assert written.total() <= writer.count + writer.sent.resent
+
+
+def entries_on(tube: TubeMQ, topic: str, broker_id: int) -> int:
+    """Return how many messages of a topic a broker has, in its memory, too."""
+    options = ReadOptions(
+        client_of(tube), (topic,), group=f"tests-count-{topic}", read_unflushed=True
+    )
+    pool = BrokerPool(options.client)
+    try:
+        return sum(
+            task.range.entries
+            for task in plan_batch(pool, options)
+            if task.range.partition.broker_id == broker_id
+        )
+    finally:
+        pool.close()
+
+
 def named(tube: TubeMQ, topic: str) -> set[int]:
     """Return the brokers of a topic that the master names to producers."""
     with Masters(client_of(tube)) as masters:

@@ -281,6 +281,52 @@ def test_a_task_that_begins_without_a_broker_does_not_know_its_partitions(two):
         send(first, [row(b"x", partition=(2, 0))])
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_broker_that_is_closed_to_writers_gets_only_rows_that_belong_there(
+    two, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+):
+    """Also where it was chosen before, and not yet sent to."""
+    first, second = two
+    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(first.pool, chosen)
+    sender.send([row(b"0"), row(b"1")])
+    if is_sent:
+        sender.finish()
+    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
+    second.publishable = False
+    sender.send([row(b"%d" % n) for n in range(2, 20)])
+    sender.finish()
+    assert len(second.values("t", 0)) == (1 if is_sent else 0)
+    sender.send([row(b"20", key=1), row(b"21", partition=(2, 0))])
+    sender.finish()
+    assert second.values("t", 0)[-2:] == [b"20", b"21"]
+    second.publishable = True
+    sender.send([row(b"22")])
+    sender.finish()  # by which the master is asked
+    before = len(second.values("t", 0))
+    sender.send([row(b"%d" % n) for n in range(23, 30)])
+    assert sender.finish().messages == 30
+    assert len(second.values("t", 0)) in (before + 3, before + 4)
+    stored = [*first.values("t", 0), *second.values("t", 0)]
+    assert sorted(stored) == values(30)
+    sender.close()
+
+
+def test_masters_that_do_not_answer_are_left_alone_for_a_while(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+):
+    """The write asks often; each answer that does not come would be waited for."""
+    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
+    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(server.pool, chosen)
+    server.script("producer heartbeat", passing, *[throw("rv.StandbyException")] * 100)
+    for number in range(10):
+        sender.send([row(b"%d" % number)])
+        sender.finish()
+    assert server.requests["producer heartbeat"] <= 3
+    sender.close()
+
+
 def test_without_any_broker_rows_wait(two):
     first, second = two
     for server in two:
