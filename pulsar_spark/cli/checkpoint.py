@@ -49,13 +49,14 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
-from pulsar_spark.options.offsets import Edge, Position, parse_offsets, parse_times
+from pulsar_spark.options.offsets import Position, parse_offsets, parse_times
 from pulsar_spark.source.ranges import assign_offsets, assign_times, start_of
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.refusals import has_durable_namesake
+from spark_topics.options.offsets import Edge
 
 #: How long to ask for the subscription of a query that has just ended, in seconds: its
 #: process may still be on its way out, and a broker takes a moment to notice.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 from dataclasses import dataclass, field
@@ -18,8 +17,9 @@ from pulsar_spark.message_id import (
     encode_message_id,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge, edge_of, load_by_name
 from spark_topics.options.times import parse_time
-from spark_topics.text import Pairs, load_pairs, shorten
+from spark_topics.text import Pairs, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,18 +29,9 @@ _T = TypeVar("_T")
 _MAX_INT32 = 2**31 - 1
 
 
-class Edge(enum.Enum):
-    """One of the two ends of a topic partition, as the word that options use."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
 #: Where one topic partition starts or ends.
 Position = Edge | MessageId
 
-# The numbers are those of Kafka's JSON, which users bring along.
-_EDGES_BY_NUMBER = {-2: Edge.EARLIEST, -1: Edge.LATEST}
 _EDGES_BY_ID = {EARLIEST.position: Edge.EARLIEST, LATEST.position: Edge.LATEST}
 
 
@@ -97,9 +88,9 @@ def parse_offsets(text: str, option: str, default: Edge = Edge.EARLIEST) -> Offs
     Raises:
         OptionError: With every problem found in the text.
     """
-    word = _edge_word(text)
-    if word is not None:
-        return OffsetsSpec(word)
+    edge = edge_of(text)
+    if edge is not None:
+        return OffsetsSpec(edge)
     topics = _parse_topics(text, _parse_position, option, _OFFSETS_EXAMPLE)
     return OffsetsSpec(default, topics)
 
@@ -181,7 +172,11 @@ def _parse_topics(
             found[topic] = position
             meant.add(partition)
 
-    for topic_text, value in _load_object(text, option, example):
+    try:
+        pairs = load_by_name(text, option, example)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    for topic_text, value in pairs:
         try:
             add(topic_text, value)
         except OptionError as error:
@@ -237,41 +232,17 @@ def _partition_meant(topic: TopicName, position: object) -> TopicName:
     return topic
 
 
-def _load_object(text: str, option: str, example: str) -> Pairs:
-    try:
-        loaded = load_pairs(text)
-    except json.JSONDecodeError as error:
-        raise OptionError(
-            f"{option} is not valid JSON: {error.msg} at line {error.lineno},"
-            f" column {error.colno}. {example}"
-        ) from None
-    except (ValueError, RecursionError):
-        # Numbers of thousands of digits, and thousands of brackets.
-        raise OptionError(f"{option} is not usable JSON. {example}") from None
-    if not isinstance(loaded, Pairs):
-        raise OptionError(f"{option} must be a JSON object by topic. {example}")
-    return loaded
-
-
-def _edge_word(text: str) -> Edge | None:
-    word = text.strip().lower()
-    return Edge(word) if word in ("earliest", "latest") else None
-
-
 def _parse_position(value: object) -> Position:
+    edge = edge_of(value)
+    if edge is not None:
+        return edge
+    message_id = None
     if isinstance(value, str):
-        word = _edge_word(value)
-        message_id = MessageId.parse_text(value) if word is None else None
-    elif isinstance(value, int) and not isinstance(value, bool):
-        word, message_id = _EDGES_BY_NUMBER.get(value), None
+        message_id = MessageId.parse_text(value)
     elif isinstance(value, list) and not isinstance(value, Pairs):
-        word, message_id = None, decode_message_id(_signed_bytes(value))
-    else:
-        word = message_id = None
+        message_id = decode_message_id(_signed_bytes(value))
     if message_id is not None:
         return _EDGES_BY_ID.get(message_id.position, message_id)
-    if word is not None:
-        return word
     raise ValueError(
         f'{shorten(value)} is not a position: write "earliest", "latest",'
         ' "ledger:entry" or "ledger:entry:batchIndex"'

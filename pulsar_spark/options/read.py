@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from pulsar_spark.columns import (
@@ -23,7 +23,6 @@ from pulsar_spark.options.client import (
 from pulsar_spark.options.encryption import DecryptionOptions
 from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.options.offsets import (
-    Edge,
     OffsetsSpec,
     TimesSpec,
     parse_offsets,
@@ -31,6 +30,7 @@ from pulsar_spark.options.offsets import (
 )
 from pulsar_spark.topics import TopicName, TopicsPattern
 from spark_topics.options.given import Given
+from spark_topics.options.offsets import Edge
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
 from spark_topics.options.values import (
     DAY_S,
@@ -187,8 +187,9 @@ class ReadOptions:
         _starting_offsets,
         Scope.READ,
         "First messages, inclusive: `earliest`, or JSON by topic and partition such as"
-        ' `{"t":{"0":"12:3:4","1":"earliest"}}`. Also, for streams only, `latest`'
-        " (their default) and `subscription`: where `predefinedSubscription` stands.",
+        ' `{"t":{"0":"12:3:4","1":"earliest"}}`; what JSON does not name starts at'
+        " `earliest`. Also, for streams only, `latest` (their default) and"
+        " `subscription`: where `predefinedSubscription` stands.",
     )
     #: Whether a new stream starts where the subscription stands, instead of at
     #: `starting_offsets`.
@@ -540,9 +541,6 @@ def read_options(given: Given) -> ReadOptions:
     usual = Edge.LATEST if given.use is Scope.STREAM else Edge.EARLIEST
     if start is _AT_SUBSCRIPTION or "startingOffsets" not in given:
         starting_offsets = OffsetsSpec(usual)
-    elif start.topics:
-        # Partitions that JSON does not name start where they would without the option.
-        starting_offsets = replace(start, default=usual)
     else:
         starting_offsets = start
     read = given.fill(

@@ -10,13 +10,14 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.options.offsets import Edge, Position, TimesSpec
+from pulsar_spark.options.offsets import Position, TimesSpec
 from pulsar_spark.source.ranges import (
     assign_times,
     check_start,
     start_of,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
 from spark_topics.text import list_names
 
 

@@ -23,7 +23,6 @@ from pulsar_spark.message_id import (
     encode_message_id,
 )
 from pulsar_spark.options.offsets import (
-    Edge,
     OffsetsSpec,
     Position,
     TimesSpec,
@@ -32,6 +31,7 @@ from pulsar_spark.options.offsets import (
     parse_times,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
 from spark_topics.text import shorten
 
 if TYPE_CHECKING:

@@ -31,11 +31,12 @@ from pulsar_spark.options import (
     parse_read_options,
 )
 from pulsar_spark.options.authentication import AuthenticationOptions
-from pulsar_spark.options.offsets import Edge, OffsetsSpec, TimesSpec
+from pulsar_spark.options.offsets import OffsetsSpec, TimesSpec
 from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.topics import TopicName
 from spark_topics.options import given as module
+from spark_topics.options.offsets import Edge
 from spark_topics.options.spec import specs_of
 
 SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0"
@@ -90,10 +91,10 @@ def test_defaults_of_a_batch_read() -> None:
 
 
 def test_stream_starts_at_latest() -> None:
-    """A stream starts at latest, also where JSON names only some partitions."""
+    """A stream starts at latest; what JSON does not name starts at earliest."""
     assert read(streaming=True).starting_offsets == OffsetsSpec(Edge.LATEST)
     some = read(streaming=True, startingOffsets='{"t":{"0":"1:2"}}').starting_offsets
-    assert some.default is Edge.LATEST
+    assert some.default is Edge.EARLIEST
     explicit = read(streaming=True, startingOffsets="earliest").starting_offsets
     assert explicit == OffsetsSpec(Edge.EARLIEST)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
-from pulsar_spark.options.offsets import Edge, OffsetsSpec, Position
+from pulsar_spark.options.offsets import OffsetsSpec, Position
 from pulsar_spark.source.ranges import (
     TopicRange,
     assign_offsets,
@@ -23,6 +23,7 @@ from pulsar_spark.source.ranges import (
     start_of,
 )
 from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
 from spark_topics.text import list_names
 
 PREFIX = "persistent://public/default/"

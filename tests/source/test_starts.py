@@ -9,10 +9,11 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.options.offsets import Edge, Position
+from pulsar_spark.options.offsets import Position
 from pulsar_spark.source.ranges import assign_offsets
 from pulsar_spark.source.starts import Start, find_starts, times_for
 from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
 
 if TYPE_CHECKING:

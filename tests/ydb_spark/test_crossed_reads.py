@@ -11,11 +11,12 @@ import pytest
 import ydb
 
 from spark_topics.arrow.types import ARROW_TYPES
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.ydb.service import DATABASE, TopicService
 from ydb_spark.client.channel import close_shared
 from ydb_spark.columns import READ_COLUMNS
 from ydb_spark.options.connection import ConnectionOptions
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
 from ydb_spark.source.topic_cluster import Range
 from ydb_spark.source.topic_source import TopicSource
 
@@ -109,7 +110,7 @@ def test_row_by_row(
     options = ReadOptions(
         connection,
         "t",
-        starting=Offsets("earliest"),
+        starting=Offsets(Edge.EARLIEST),
         min_partitions=7,
         read_buffer_bytes=1000,
         stats_interval_s=0,

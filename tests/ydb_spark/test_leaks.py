@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.waiting import await_true
 from tests.support.ydb.service import TopicService
 from tests.ydb_spark.sink.tables import OPTIONS, bodies, table
@@ -17,7 +18,7 @@ from ydb_spark.client import channel as channels
 from ydb_spark.client.channel import close_shared, shared_channel
 from ydb_spark.errors import BadRowError
 from ydb_spark.options.connection import ConnectionOptions
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
 from ydb_spark.sink.task import TaskWriter
 from ydb_spark.source.topic_cluster import Range
 from ydb_spark.source.topic_source import TopicSource
@@ -54,7 +55,9 @@ def run_tasks(connection: ConnectionOptions, number: int) -> None:
     with pytest.raises(BadRowError):
         writer(None).write([table([b"a"]), table([None])])
     source = TopicSource(
-        ReadOptions(connection, "t", starting=Offsets("earliest"), read_buffer_bytes=1)
+        ReadOptions(
+            connection, "t", starting=Offsets(Edge.EARLIEST), read_buffer_bytes=1
+        )
     )
     assert sum(b.num_rows for b in source.read(Range(0, 0, 5), SCHEMA, streaming=False))
     unfinished = source.read(Range(0, 0, 100), SCHEMA, streaming=False)

@@ -2,15 +2,12 @@
 """Spark's map of options becomes frozen values, with every problem named at once."""
 
 from tubemq_spark.options.client import ClientOptions
-from tubemq_spark.options.offsets import Offsets, Start
 from tubemq_spark.options.read import ReadOptions, parse_read_options
 from tubemq_spark.options.write import WriteOptions, parse_write_options
 
 __all__ = [
     "ClientOptions",
-    "Offsets",
     "ReadOptions",
-    "Start",
     "WriteOptions",
     "parse_read_options",
     "parse_write_options",

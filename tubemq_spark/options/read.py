@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_topics.errors import OptionError
 from spark_topics.options.given import Given, KnownOptions
+from spark_topics.options.offsets import Edge, Offsets, range_problems
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import boolean, integer, seconds, size
 from tubemq_spark.options.client import (
@@ -22,8 +23,9 @@ from tubemq_spark.options.client import (
     topic,
     topics,
 )
-from tubemq_spark.options.offsets import Offsets, Start, offsets_of
+from tubemq_spark.options.offsets import offsets_of
 from tubemq_spark.system import SYSTEM
+from tubemq_spark.wire.metadata import Partition
 
 #: As brokers limit them.
 _MAX_FILTERS, _MAX_FILTER = 500, 256
@@ -45,18 +47,19 @@ def filters(text: str, name: str) -> tuple[str, ...]:
     return found
 
 
-def from_max(text: str, name: str) -> Offsets:
+def from_max(text: str, name: str) -> Offsets[Partition]:
     """Read Flink's word for latest and earliest."""
-    return Offsets(Start.LATEST if boolean(text, name) else Start.EARLIEST)
+    return Offsets(Edge.LATEST if boolean(text, name) else Edge.EARLIEST)
 
 
 STARTING = OptionSpec(
     "startingOffsets",
     None,
-    offsets_of(Start.EARLIEST),
+    offsets_of(Edge.EARLIEST),
     Scope.READ,
     "Where to start: `earliest` (default of a batch), `latest` (of a stream), or"
-    ' JSON such as `{"demo":{"1:0":56}}`.',
+    ' JSON such as `{"demo":{"1:0":56}}`. Partitions that JSON does not name start at'
+    " `earliest`.",
 )
 FROM_MAX = OptionSpec(
     "bootstrap.from.max",
@@ -91,14 +94,14 @@ class ReadOptions:
 
     client: ClientOptions
     topics: tuple[str, ...] = field(default=(), metadata=set_by(TOPIC, TOPICS))
-    starting: Offsets = field(
-        default_factory=lambda: Offsets(Start.EARLIEST),
+    starting: Offsets[Partition] = field(
+        default_factory=lambda: Offsets(Edge.EARLIEST),
         metadata=set_by(STARTING, FROM_MAX),
     )
-    ending: Offsets = option(
+    ending: Offsets[Partition] = option(
         "endingOffsets",
         "latest",
-        offsets_of(Start.LATEST),
+        offsets_of(Edge.LATEST),
         Scope.BATCH,
         "Where a batch ends: `latest` or JSON as in `startingOffsets`.",
         in_streams="a stream has no end",
@@ -227,11 +230,13 @@ def parse_read_options(
                 given.problems.append(
                     f"{name} names the topic {partition.topic!r}, which is not read."
                 )
+    if use is Scope.BATCH:
+        given.problems += range_problems(found.starting, found.ending)
     if (
         use is Scope.STREAM
         and "startingOffsets" not in given
         and ("bootstrap.from.max" not in given)
     ):
-        found = replace(found, starting=Offsets(Start.LATEST))
+        found = replace(found, starting=Offsets(Edge.LATEST))
     given.finish(quiet=quiet)
     return found

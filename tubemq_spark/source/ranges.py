@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.source.parts import cut_numbers
 from spark_topics.statistics import warn_once
 from tubemq_spark.errors import DataLossError, OptionError
-from tubemq_spark.options.offsets import ENTRY_BYTES, Offsets, Start
+from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.metadata import Partition
 
@@ -63,7 +64,11 @@ def dense_partitions(partitions: Iterable[Partition]) -> set[Partition]:
 
 
 def chosen_start(
-    partition: Partition, starting: Offsets, edges: Edges, *, fail_on_data_loss: bool
+    partition: Partition,
+    starting: Offsets[Partition],
+    edges: Edges,
+    *,
+    fail_on_data_loss: bool,
 ) -> int:
     """Return the first offset to read of a partition.
 
@@ -71,9 +76,9 @@ def chosen_start(
         DataLossError: It is gone, or never was.
     """
     wanted = starting.of(partition)
-    if wanted is Start.EARLIEST:
+    if wanted is Edge.EARLIEST:
         return edges.begin
-    if wanted is Start.LATEST:
+    if wanted is Edge.LATEST:
         return edges.end
     assert isinstance(wanted, int)
     if edges.begin <= wanted <= edges.end:
@@ -83,7 +88,11 @@ def chosen_start(
 
 
 def chosen_end(
-    partition: Partition, ending: Offsets, edges: Edges, *, fail_on_data_loss: bool
+    partition: Partition,
+    ending: Offsets[Partition],
+    edges: Edges,
+    *,
+    fail_on_data_loss: bool,
 ) -> int:
     """Return the offset after the last one to read of a partition.
 
@@ -91,9 +100,9 @@ def chosen_end(
         DataLossError: The partition does not reach that far.
     """
     wanted = ending.of(partition)
-    if wanted is Start.LATEST:
+    if wanted is Edge.LATEST:
         return edges.end
-    if wanted is Start.EARLIEST:
+    if wanted is Edge.EARLIEST:
         return edges.begin
     assert isinstance(wanted, int)
     if wanted > edges.end:
@@ -129,7 +138,7 @@ def report(error: DataLossError, *, fail_on_data_loss: bool) -> None:
 
 
 def check_named(
-    offsets: Offsets, name: str, existing: Mapping[Partition, object]
+    offsets: Offsets[Partition], name: str, existing: Mapping[Partition, object]
 ) -> None:
     """See that JSON offsets name partitions that exist.
 

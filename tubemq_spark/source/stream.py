@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from spark_topics.client.retry import Retry
+from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.batch_ends import StreamLimits
 from spark_topics.source.stream.checkpoint import (
@@ -40,8 +41,6 @@ from tubemq_spark.options.offsets import (
     ENTRY_BYTES,
     MAX_OFFSET,
     PARTITION,
-    Offsets,
-    Start,
 )
 from tubemq_spark.source.batch_plan import ReadTask, split_ranges, tasks_of
 from tubemq_spark.source.discovery import Found, find_edges, find_partitions
@@ -162,7 +161,7 @@ class TubeMQCluster:
         # Those that are found later are read from their first row on: where that is not
         # what the options say, they must be there now.
         found = self._discover(
-            wait=self._options.starting != Offsets(Start.EARLIEST),
+            wait=self._options.starting != Offsets(Edge.EARLIEST),
         )
         check_named(self._options.starting, "startingOffsets", found.brokers)
         edges = self._edges(found.brokers)

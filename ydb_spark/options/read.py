@@ -4,63 +4,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from spark_topics.options.given import Given, KnownOptions
-from spark_topics.options.spec import Scope, option
+from spark_topics.options.offsets import (
+    Edge,
+    Offsets,
+    offsets_parser,
+    range_problems,
+)
+from spark_topics.options.spec import Parse, Scope, option
 from spark_topics.options.times import parse_time
-from spark_topics.options.values import boolean, integer, plain_text, seconds, size
-from spark_topics.text import load_object
+from spark_topics.options.values import (
+    MAX_LONG,
+    boolean,
+    integer,
+    plain_text,
+    seconds,
+    size,
+)
+from spark_topics.text import shorten
 from ydb_spark.errors import OptionError
 from ydb_spark.options.topic import TopicOptions, topic_options
 
 _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
 
-_EARLIEST = "earliest"
-_LATEST = "latest"
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """Where to begin or to end in each partition.
-
-    Attributes:
-        word: ``earliest`` or ``latest``, for those that are not named.
-        by_partition: The offset of the next message, by partition.
-    """
-
-    word: str
-    by_partition: Mapping[int, int] = field(default_factory=dict)
-
-
 #: A partition as JSON names it: no sign, no leading zero.
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
+_EXAMPLE = 'Write earliest, latest, or JSON such as {"0": 100, "1": "latest"}.'
 
-def _offsets(default: str) -> Any:
-    def parse(text: str, name: str) -> Offsets:
-        word = text.strip().lower()
-        if word in (_EARLIEST, _LATEST):
-            return Offsets(word)
-        problem = OptionError(
-            f"{name} must be earliest, latest, or a JSON object of offsets by"
-            ' partition, such as {"0": 100, "1": 250}.'
-        )
-        pairs = load_object(text)
-        if pairs is None:
-            raise problem
-        offsets = {}
-        for key, value in pairs:
-            is_new = _PARTITION.fullmatch(key) is not None and int(key) not in offsets
-            if not is_new or type(value) is not int or value < 0:
-                raise problem
-            offsets[int(key)] = value
-        return Offsets(default, offsets)
 
-    return parse
+def _partitions(name: str, value: object) -> Iterator[tuple[int, object]]:
+    if _PARTITION.fullmatch(name) is None:
+        raise ValueError(f"{shorten(name)} is no partition, which is a number")
+    yield int(name), value
+
+
+def _problem(offset: int) -> str | None:
+    return None if 0 <= offset <= MAX_LONG else "offsets are 0 to 2^63 - 1"
+
+
+def _offsets(unnamed: Edge) -> Parse[Offsets[int]]:
+    return offsets_parser(_partitions, _problem, _EXAMPLE, unnamed)
 
 
 def _time(text: str, name: str) -> int:
@@ -92,10 +80,10 @@ class ReadOptions(TopicOptions):
         discovery_interval_s: How often to look for new partitions, in seconds.
     """
 
-    starting: Offsets | None = option(
+    starting: Offsets[int] | None = option(
         "startingOffsets",
         None,
-        _offsets(_EARLIEST),
+        _offsets(Edge.EARLIEST),
         Scope.READ,
         "`earliest`, `latest`, or JSON of offsets by partition. Partitions that JSON"
         " does not name begin at `earliest`. By default a batch read begins at"
@@ -110,10 +98,10 @@ class ReadOptions(TopicOptions):
         " that the server stored then or later. Milliseconds since 1970, or ISO-8601"
         " (UTC unless it names a zone).",
     )
-    ending: Offsets = option(
+    ending: Offsets[int] = option(
         "endingOffsets",
-        _LATEST,
-        _offsets(_LATEST),
+        "latest",
+        _offsets(Edge.LATEST),
         Scope.BATCH,
         "`latest`, or JSON of offsets by partition, each the one after the last.",
         in_streams="a stream ends when it is stopped",
@@ -207,11 +195,9 @@ def parse_read_options(
                 " begin."
             )
     elif parsed.starting is None:
-        word = _LATEST if streaming else _EARLIEST
-        parsed = given.fill(ReadOptions, **values, starting=Offsets(word))
-    if not streaming and parsed.ending.word == _EARLIEST:
-        given.problems.append(
-            "endingOffsets cannot be earliest: nothing would be read."
-        )
+        edge = Edge.LATEST if streaming else Edge.EARLIEST
+        parsed = given.fill(ReadOptions, **values, starting=Offsets(edge))
+    if not streaming and parsed.starting is not None:
+        given.problems += range_problems(parsed.starting, parsed.ending)
     given.finish(quiet=quiet)
     return parsed

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from spark_topics.options.offsets import Edge, Offsets
+from spark_topics.statistics import warn_once
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.range_reader import RangeReader
 from ydb_spark.client.topics import PartitionInfo, TopicInfo
 from ydb_spark.errors import DataLossError, OptionError, ReadTimeoutError
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
+from ydb_spark.system import SYSTEM
+
+logger = SYSTEM.logger("source")
 
 #: The least credit: the server sends one message for it, however large.
 _ONE_MESSAGE = 1
@@ -38,20 +43,19 @@ def starting(
     _require_known(options.starting, topic, "startingOffsets", options.topic)
     starts = {}
     for number, info in topic.partitions.items():
-        wanted = options.starting.by_partition.get(number)
-        if wanted is None:
-            is_earliest = options.starting.word == "earliest"
-            wanted = info.start if is_earliest else info.end
+        wanted = options.starting.of(number)
+        if isinstance(wanted, Edge):
+            wanted = info.start if wanted is Edge.EARLIEST else info.end
         elif not info.start <= wanted <= info.end:
-            if options.fail_on_data_loss:
-                raise DataLossError(
-                    f"startingOffsets: {options.topic}/{number} has no offset {wanted}:"
-                    f" it has {info.start} to {info.end}. failOnDataLoss=false begins"
-                    " at the next one that is there.",
-                    topic_partition=f"{options.topic}/{number}",
-                    wanted=str(wanted),
-                    available=str(info.start),
-                )
+            _report(
+                f"startingOffsets: {options.topic}/{number} has no offset {wanted}: it"
+                f" has {info.start} to {info.end}. failOnDataLoss=false begins at the"
+                " next one that is there.",
+                options,
+                number,
+                wanted,
+                info.start,
+            )
             wanted = min(max(wanted, info.start), info.end)
         starts[number] = wanted
     return starts
@@ -61,19 +65,42 @@ def ending(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
     """Return the offset after the last message wanted, by partition.
 
     Raises:
-        OptionError: Offsets name partitions that are not there, or are beyond them.
+        OptionError: Offsets name partitions that are not there.
+        DataLossError: A partition does not reach that far.
     """
     _require_known(options.ending, topic, "endingOffsets", options.topic)
     ends = {}
     for number, info in topic.partitions.items():
-        wanted = options.ending.by_partition.get(number, info.end)
-        if wanted > info.end:
-            raise OptionError(
+        wanted = options.ending.of(number)
+        if isinstance(wanted, Edge):
+            wanted = info.end
+        elif wanted > info.end:
+            _report(
                 f"endingOffsets: {options.topic}/{number} ends before {info.end}, not"
-                f" {wanted}. A batch read waits for nothing."
+                f" {wanted}. A batch read waits for nothing: end earlier, or set"
+                " failOnDataLoss=false to read what there is.",
+                options,
+                number,
+                wanted,
+                info.end,
             )
+            wanted = info.end
         ends[number] = wanted
     return ends
+
+
+def _report(
+    text: str, options: ReadOptions, number: int, wanted: int, available: int
+) -> None:
+    """Raise that rows are not there, or warn of that where the query goes on."""
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            text,
+            topic_partition=f"{options.topic}/{number}",
+            wanted=str(wanted),
+            available=str(available),
+        )
+    warn_once(logger, f"Going on with what there is. {text}")
 
 
 def _first_since(
@@ -139,7 +166,9 @@ def _first(
     return None
 
 
-def _require_known(offsets: Offsets, topic: TopicInfo, name: str, path: str) -> None:
+def _require_known(
+    offsets: Offsets[int], topic: TopicInfo, name: str, path: str
+) -> None:
     unknown = sorted(set(offsets.by_partition) - set(topic.partitions))
     if unknown:
         raise OptionError(

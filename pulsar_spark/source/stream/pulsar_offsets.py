@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pulsar_spark.errors import CheckpointError, OptionError
-from pulsar_spark.options.offsets import Edge, parse_offsets
+from pulsar_spark.options.offsets import parse_offsets
 from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset, unreadable
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from spark_topics.options.offsets import Edge
 from spark_topics.source.stream.checkpoint import Span
 
 

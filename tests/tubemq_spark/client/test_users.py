@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     Action,
@@ -22,9 +23,7 @@ from tubemq_spark.client.masters import Masters, Producer
 from tubemq_spark.errors import AuthError, OptionError
 from tubemq_spark.options import (
     ClientOptions,
-    Offsets,
     ReadOptions,
-    Start,
     WriteOptions,
 )
 from tubemq_spark.options.secret import Secret
@@ -244,7 +243,7 @@ def test_a_stream_that_looks_at_sizes_has_the_token_of_now():
         options = ReadOptions(
             server.options,
             ("t",),
-            starting=Offsets(Start.EARLIEST),
+            starting=Offsets(Edge.EARLIEST),
             group="g",
             max_bytes=4,
         )

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.options.spec import Scope
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import (
-    Offsets,
-    Start,
     parse_read_options,
     parse_write_options,
 )
@@ -24,19 +23,19 @@ def test_names_and_defaults():
     )
     assert options.client.masters == ("a:1", "b:8715", "[::1]:9")
     assert options.topics == ("x", "y")
-    assert options.starting == Offsets(Start.EARLIEST)
-    assert options.ending == Offsets(Start.LATEST)
+    assert options.starting == Offsets(Edge.EARLIEST)
+    assert options.ending == Offsets(Edge.LATEST)
     assert (options.client.rpc_timeout_s, options.not_found_pause_s) == (10.0, 0.2)
 
 
 def test_a_stream_starts_at_the_end_unless_told():
-    def start(**more: str) -> Start:
+    def start(**more: str) -> Edge:
         return parse_read_options({**LEAST, **more}, Scope.STREAM).starting.default
 
-    assert start() is Start.LATEST
-    assert start(startingOffsets="EARLIEST") is Start.EARLIEST
-    assert start(**{"bootstrap.from.max": "false"}) is Start.EARLIEST
-    assert start(**{"bootstrap.from.max": "true"}) is Start.LATEST
+    assert start() is Edge.LATEST
+    assert start(startingOffsets="EARLIEST") is Edge.EARLIEST
+    assert start(**{"bootstrap.from.max": "false"}) is Edge.EARLIEST
+    assert start(**{"bootstrap.from.max": "true"}) is Edge.LATEST
 
 
 def test_offsets_of_partitions():
@@ -45,8 +44,8 @@ def test_offsets_of_partitions():
         {**LEAST, "startingOffsets": text}, Scope.BATCH
     ).starting
     assert starting.of(Partition("demo", 1, 0)) == 56
-    assert starting.of(Partition("demo", 1, 10000)) is Start.LATEST
-    assert starting.of(Partition("demo", 2, 0)) is Start.EARLIEST
+    assert starting.of(Partition("demo", 1, 10000)) is Edge.LATEST
+    assert starting.of(Partition("demo", 2, 0)) is Edge.EARLIEST
 
 
 @pytest.mark.parametrize(
@@ -60,18 +59,36 @@ def test_offsets_of_partitions():
         ({"topic": "1a"}, "cannot be a topic"),
         ({"topic": "a", "topics": "b"}, "both given"),
         ({"group": "a:b"}, "letters, digits"),
-        ({"startingOffsets": "soon"}, "earliest, latest, or JSON"),
-        ({"startingOffsets": '{"demo":{"1:0":27}}'}, "multiple of 28"),
-        ({"startingOffsets": '{"demo":{"1:0":-28}}'}, "multiple of 28"),
-        ({"startingOffsets": '{"demo":{"1:0":true}}'}, "multiple of 28"),
+        ({"startingOffsets": "soon"}, "Write earliest, latest, or JSON"),
+        ({"startingOffsets": '{"demo":{"1:0":27}}'}, "multiples of 28"),
+        ({"startingOffsets": '{"demo":{"1:0":-28}}'}, "multiples of 28"),
+        ({"startingOffsets": '{"demo":{"1:0":true}}'}, "is no number"),
         ({"startingOffsets": '{"demo":{"0":28}}'}, "broker:partition"),
         ({"startingOffsets": '{"demo":28}'}, "no partitions"),
-        ({"startingOffsets": '{"demo":{"1:0":28,"01:0":56}}'}, "demo/1:0 twice"),
-        ({"startingOffsets": '{"demo":{"1:0":28,"1:0":56}}'}, "demo/1:0 twice"),
-        ({"startingOffsets": '{"demo":{"1:0":0},"demo":{"1:0":0}}'}, "demo/1:0 twice"),
-        ({"startingOffsets": '{"demo":{"1:0":{"x":1}}}'}, "multiple of 28"),
-        ({"startingOffsets": "[" * 100_000}, "earliest, latest, or JSON"),
+        (
+            {"startingOffsets": '{"demo":{"1:0":28,"01:0":56}}'},
+            "demo/1:0 is named twice",
+        ),
+        (
+            {"startingOffsets": '{"demo":{"1:0":28,"1:0":56}}'},
+            "demo/1:0 is named twice",
+        ),
+        (
+            {"startingOffsets": '{"demo":{"1:0":0},"demo":{"1:0":0}}'},
+            "demo/1:0 is named twice",
+        ),
+        ({"startingOffsets": '{"demo":{"1:0":{"x":1}}}'}, "is no number"),
+        ({"startingOffsets": "[" * 100_000}, "not usable JSON"),
         ({"topic": "x", "startingOffsets": '{"demo":{"1:0":28}}'}, "is not read"),
+        ({"endingOffsets": "earliest"}, "nothing would be read"),
+        ({"endingOffsets": '{"demo":{"1:0":-2}}'}, "earliest for demo/1:0"),
+        (
+            {
+                "startingOffsets": '{"demo":{"1:0":56}}',
+                "endingOffsets": '{"demo":{"1:0":28}}',
+            },
+            "demo/1:0 would end at 28, before it starts at 56",
+        ),
         ({"startingOffsets": "latest", "bootstrap.from.max": "true"}, "both given"),
         ({"stream.id": "x" * 257}, "256 characters"),
         ({"topicsPattern": ".*"}, "topicsPattern is not supported"),

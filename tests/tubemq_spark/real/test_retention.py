@@ -14,12 +14,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.tubemq_servers import Topic, TubeMQ
 from tests.support.waiting import await_true
 from tubemq_spark.client.brokers import BrokerPool, register_all
 from tubemq_spark.client.masters import Masters, Producer, new_client_id
 from tubemq_spark.errors import DataLossError
-from tubemq_spark.options import ClientOptions, Offsets, ReadOptions, Start
+from tubemq_spark.options import ClientOptions, ReadOptions
 from tubemq_spark.options.offsets import ENTRY_BYTES
 from tubemq_spark.source.batch_plan import plan_batch
 from tubemq_spark.source.range_reader import Piece, RangeReader
@@ -139,7 +140,7 @@ def test_a_start_that_is_gone_is_an_error_or_what_is_left(
     assert message in caplog.text
 
     # Beyond the end.
-    place = Offsets(Start.EARLIEST, {PARTITION: 10 * begin})
+    place = Offsets(Edge.EARLIEST, {PARTITION: 10 * begin})
     with pytest.raises(DataLossError, match="the partition ends at"):
         plan_batch(pool, options_of(tube, starting=place))
     pool.close()

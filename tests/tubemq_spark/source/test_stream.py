@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spark_topics import statistics
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.waiting import await_true
 from tests.tubemq_spark.scripted_server import (
     ENTRY,
@@ -21,7 +22,7 @@ from tests.tubemq_spark.scripted_server import (
     throw,
 )
 from tubemq_spark.errors import CheckpointError, DataLossError, TransportError
-from tubemq_spark.options import Offsets, ReadOptions, Start
+from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.stream import TubeMQOffset, stream_planner
@@ -43,7 +44,7 @@ def server() -> Iterator[ScriptedServer]:
 
 def planner(server: ScriptedServer, **options: Any) -> Any:
     chosen = ReadOptions(
-        server.options, ("t",), starting=Offsets(Start.EARLIEST), group="g"
+        server.options, ("t",), starting=Offsets(Edge.EARLIEST), group="g"
     )
     return stream_planner(server.pool, replace(chosen, **options))
 
@@ -91,7 +92,7 @@ def test_limits_count_offsets(server: ScriptedServer):
 
 
 def test_latest_is_resolved_once_and_for_all(server: ScriptedServer):
-    stream = planner(server, starting=Offsets(Start.LATEST))
+    stream = planner(server, starting=Offsets(Edge.LATEST))
     first = stream.initial()
     server.append("t", 0, b"new")
     end = stream.latest(first)

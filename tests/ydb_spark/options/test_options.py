@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from spark_topics.options.offsets import Edge, Offsets
 from ydb_spark.errors import OptionError
 from ydb_spark.options.parse import KNOWN
-from ydb_spark.options.read import Offsets, parse_read_options
+from ydb_spark.options.read import parse_read_options
 from ydb_spark.options.write import (
     DeliveryGuarantee,
     Partitioning,
@@ -68,8 +69,8 @@ def test_defaults():
     assert options.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
     assert options.partitioning is Partitioning.SERVER
     assert (options.codec, options.max_request_bytes) == (1, 512 << 10)
-    assert read().starting == Offsets("earliest")
-    assert read(streaming=True).starting == Offsets("latest")
+    assert read().starting == Offsets(Edge.EARLIEST)
+    assert read(streaming=True).starting == Offsets(Edge.LATEST)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_problems_of_writes(given: dict[str, str], problem: str):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "now", "[1]", '{"a": 1}', '{"0": -1}', '{"0": 1.5}', '{"0": true}'),
+        *("", "now", "[1]", '{"a": 1}', '{"0": -3}', '{"0": 1.5}', '{"0": true}'),
         *('{"0": 1, "0": 5}', '{"01": 1}', '{"1_0": 3}', '{" 1": 3}', '{"-0": 1}'),
     ],
 )
@@ -123,10 +124,10 @@ def test_offsets_that_are_none(text: str):
 def test_partitions_that_are_not_named(streaming: bool):
     """They begin at the earliest message, and end at the latest: none is left out."""
     options = read(startingOffsets='{"10": 5}', streaming=streaming)
-    assert options.starting == Offsets("earliest", {10: 5})
+    assert options.starting == Offsets(Edge.EARLIEST, {10: 5})
     if not streaming:
         ending = read(endingOffsets='{"0": 5}').ending
-        assert ending == Offsets("latest", {0: 5})
+        assert ending == Offsets(Edge.LATEST, {0: 5})
 
 
 def test_all_problems_at_once():

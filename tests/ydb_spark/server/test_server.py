@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 import ydb
 
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.ydb.service import DATABASE, TopicService
 from tests.ydb_spark.sink.tables import OPTIONS, bodies, table
 from ydb_spark.client.channel import Channel, close_shared, shared_channel
 from ydb_spark.client.topics import describe_topic
 from ydb_spark.errors import DataLossError, IdempotenceError, TopicNotFoundError
 from ydb_spark.options.connection import ConnectionOptions, Secret
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
 from ydb_spark.options.write import Partitioning
 from ydb_spark.sink.task import TaskWriter
 from ydb_spark.source.topic_cluster import Range
@@ -91,7 +92,7 @@ def writer(
 def source_of(place: ConnectionOptions, topic: str) -> TopicSource:
     """All that is in a topic."""
     return TopicSource(
-        ReadOptions(place, topic, starting=Offsets("earliest"), stats_interval_s=0)
+        ReadOptions(place, topic, starting=Offsets(Edge.EARLIEST), stats_interval_s=0)
     )
 
 

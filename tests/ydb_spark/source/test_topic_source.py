@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.source.stream.planner import StreamPlanner
 from tests.support.waiting import await_true
 from tests.support.ydb.faults import At, Fault
@@ -21,7 +22,7 @@ from ydb_spark.errors import (
     ReadTimeoutError,
 )
 from ydb_spark.options.connection import ConnectionOptions
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
 from ydb_spark.source.topic_cluster import Range, TopicOffset
 from ydb_spark.source.topic_source import TopicSource
 
@@ -34,7 +35,7 @@ def options(connection: ConnectionOptions) -> Iterator[ReadOptions]:
     yield ReadOptions(
         connection,
         "t",
-        starting=Offsets("earliest"),
+        starting=Offsets(Edge.EARLIEST),
         discovery_interval_s=0,
         stats_interval_s=0,
     )
@@ -67,8 +68,8 @@ def test_plan(service: TopicService, options: ReadOptions):
     assert bounds(TopicSource(options).plan()) == [(0, 0, 10)]
     bounded = replace(
         options,
-        starting=Offsets("earliest", {0: 2}),
-        ending=Offsets("latest", {0: 9}),
+        starting=Offsets(Edge.EARLIEST, {0: 2}),
+        ending=Offsets(Edge.LATEST, {0: 9}),
         min_partitions=2,
     )
     assert bounds(TopicSource(bounded).plan()) == [(0, 2, 5), (0, 5, 9)]
@@ -80,15 +81,18 @@ def test_plan_that_cannot_be(service: TopicService, options: ReadOptions):
     """Offsets that are not there, or partitions."""
     fill(service, 0, 0, 10)
     service.store.expire("t", 0, 5)
-    early = replace(options, starting=Offsets("earliest", {0: 2}))
+    early = replace(options, starting=Offsets(Edge.EARLIEST, {0: 2}))
     with pytest.raises(DataLossError, match="has no offset 2: it has 5 to 10"):
         TopicSource(early).plan()
     lenient = replace(early, fail_on_data_loss=False)
     assert bounds(TopicSource(lenient).plan()) == [(0, 5, 10)]
     with pytest.raises(OptionError, match=r"\[7\], which t does not have"):
-        TopicSource(replace(options, starting=Offsets("earliest", {7: 0}))).plan()
-    with pytest.raises(OptionError, match="ends before 10, not 11"):
-        TopicSource(replace(options, ending=Offsets("latest", {0: 11}))).plan()
+        TopicSource(replace(options, starting=Offsets(Edge.EARLIEST, {7: 0}))).plan()
+    late = replace(options, ending=Offsets(Edge.LATEST, {0: 11}))
+    with pytest.raises(DataLossError, match="ends before 10, not 11"):
+        TopicSource(late).plan()
+    lenient = replace(late, fail_on_data_loss=False)
+    assert bounds(TopicSource(lenient).plan()) == [(0, 5, 10)]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_progress(service: TopicService, options: ReadOptions):
 def test_latest(service: TopicService, options: ReadOptions):
     """A stream that begins at the end has only what comes then."""
     fill(service, 0, 0, 10)
-    source = TopicSource(replace(options, starting=Offsets("latest")))
+    source = TopicSource(replace(options, starting=Offsets(Edge.LATEST)))
     planner = source.plan_stream()
     start = planner.initial()
     fill(service, 0, 10, 12)

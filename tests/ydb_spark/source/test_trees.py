@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spark_topics.options.offsets import Edge, Offsets
 from tests.support.ydb.service import TopicService
 from tests.support.ydb.store import Stored, Topic, now_ms
 from ydb_spark.client.channel import close_shared
 from ydb_spark.options.connection import ConnectionOptions
-from ydb_spark.options.read import Offsets, ReadOptions
+from ydb_spark.options.read import ReadOptions
 from ydb_spark.source.topic_source import TopicSource
 
 SCHEMA = pa.schema(
@@ -92,7 +93,7 @@ class Reader:
         self._options = ReadOptions(
             connection,
             "t",
-            starting=Offsets("earliest"),
+            starting=Offsets(Edge.EARLIEST),
             discovery_interval_s=0,
             stats_interval_s=0,
         )
