@@ -73,6 +73,9 @@ STATUSES = {
 _TAKEN_OVER = "ownership session is killed"
 _BOUND = "is already bound to"
 
+#: What old ones say, which read for consumers alone.
+_NEEDS_CONSUMER = "no consumer in init request"
+
 #: What they say of a partition that was split or merged, as if they had too much to do:
 #: its children are there at once.
 _INACTIVE = "inactive partition"
@@ -129,6 +132,11 @@ def server_error(
             f"{said} A producer stays in the partition that it first wrote to. Take a"
             " new idempotenceId, or send the rows to the former partition.",
             status=name,
+        )
+    if _NEEDS_CONSUMER in reason:
+        said = (
+            f"{said} This server is too old: reads are without a consumer, which it"
+            " does not know. Upgrade the server."
         )
     reaction = status.reaction
     return ServerError(

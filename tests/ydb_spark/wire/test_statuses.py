@@ -104,3 +104,10 @@ def test_issues():
     )
     assert issues_text([issue, issue]) == "outer; in\\nner"
     assert issues_text([]) == "no reason given"
+
+
+def test_servers_that_are_too_old():
+    """They read for consumers alone."""
+    error = server_error(400010, "no consumer in init request", "read of t")
+    assert "too old" in error.message
+    assert not error.retriable
