@@ -20,6 +20,7 @@ from tubemq_spark.options.client import (
     client_options,
     group,
     milliseconds,
+    refused,
     topic,
     topics,
 )
@@ -192,12 +193,25 @@ class ReadOptions:
     )
 
 
+#: What reads of other formats have.
+TIMES = refused(
+    "startingTime",
+    "Brokers do not know when they stored a message: name offsets by "
+    "`startingOffsets` and `endingOffsets`, and filter by `__msgTime`.",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingTime",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+
 READ_SPECS = (
     MASTERS,
     *specs_of(ReadOptions),
     *CLIENT_SPECS,
     *IGNORED,
     *REFUSED,
+    TIMES,
 )
 KNOWN = KnownOptions(READ_SPECS, SYSTEM)
 

@@ -106,7 +106,7 @@ class Routes:
         partitions = self._partitions[row.topic]
         self._check_size(row)
         if row.partition is not None:
-            return _named(row.partition, partitions, row.topic)
+            return _named(row.partition, partitions, row)
         if row.key is not None:
             return partitions[row.key % len(partitions)]
         return self._next(self._good(row.topic) or self._open[row.topic])
@@ -164,9 +164,9 @@ class Routes:
         size = len(row.stored.data)
         if size > limit:
             raise MessageTooLargeError(
-                f"A row for the topic {row.topic} has {size} bytes with its attributes,"
-                f" and messages may have {limit}. Raise the topic's `maxMsgSizeInMB`, "
-                "or write smaller values.",
+                f"Row {row.number} of its task, for the topic {row.topic}, has {size} "
+                f"bytes with its attributes, and messages may have {limit}. Raise the "
+                "topic's `maxMsgSizeInMB`, or write smaller values.",
                 size_bytes=size,
                 limit_bytes=limit,
             )
@@ -237,7 +237,7 @@ class Routes:
 
 
 def _named(
-    wanted: tuple[int | None, int], partitions: Iterable[Partition], topic: str
+    wanted: tuple[int | None, int], partitions: Iterable[Partition], row: Row
 ) -> Partition:
     broker_id, partition_id = wanted
     for one in partitions:
@@ -245,7 +245,8 @@ def _named(
             return one
     where = f" on broker {broker_id}" if broker_id is not None else ""
     raise BadRowError(
-        f"The topic {topic} has no partition {partition_id}{where} that is open for "
-        "writing, says the master, which leaves out brokers that are down or start: "
-        f"see that it is there, or choose another {columns.PARTITION}."
+        f"Row {row.number} of its task: the topic {row.topic} has no partition "
+        f"{partition_id}{where} that is open for writing, says the master, which "
+        "leaves out brokers that are down or start: see that it is there, or choose "
+        f"another {columns.PARTITION}."
     )

@@ -26,6 +26,7 @@ class Row(NamedTuple):
         key: A number that chooses its partition, None for turns.
         partition: Broker and partition that the row names, None where it does not; a
             broker of None is any that has the partition.
+        number: Of the row within its task, from 0.
     """
 
     topic: str
@@ -34,13 +35,21 @@ class Row(NamedTuple):
     msg_time: str | None
     key: int | None
     partition: tuple[int | None, int] | None
+    number: int = 0
 
 
-def rows_of(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[Row]:
+def rows_of(
+    batch: pa.RecordBatch, options: WriteOptions, first: int = 0
+) -> Iterator[Row]:
     """Yield the messages of some rows.
 
+    Args:
+        batch: The rows.
+        options: How to write.
+        first: Number of the first of these rows within the task.
+
     Raises:
-        BadRowError: One cannot be a message; says which column and why.
+        BadRowError: One cannot be a message; says which row, which column and why.
     """
     names = set(batch.schema.names)
     count = batch.num_rows
@@ -54,7 +63,7 @@ def rows_of(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[Row]:
     keys = column(options.partition_key) if options.partition_key else [None] * count
     fixed = options.topic[0] if options.topic else None
     topics = [fixed] * count if fixed else column(columns.TOPIC)
-    for topic, value, type_, time, attributes, broker, partition, key in zip(
+    rows = zip(
         topics,
         column(columns.VALUE),
         column(columns.MSG_TYPE),
@@ -64,32 +73,42 @@ def rows_of(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[Row]:
         column(columns.PARTITION),
         keys,
         strict=True,
-    ):
+    )
+    for number, row in enumerate(rows, first):
+        topic, value, type_, time, attributes, broker, partition, key = row
         if not topic:
             raise BadRowError(
-                f"A row has no topic: set the option `topic`, or {columns.TOPIC}."
+                f"Row {number} of its task has no topic: set the option `topic`, or "
+                f"{columns.TOPIC}."
             )
         yield Row(
             topic,
-            _stored(value, type_, time, attributes),
+            _stored(number, value, type_, time, attributes),
             type_,
             time,
             None if key is None else key_hash(key),
             None if partition is None else (broker, partition),
+            number,
         )
 
 
-def _stored(value: Any, type_: Any, time: Any, attributes: Any) -> Stored:
+def _stored(number: int, value: Any, type_: Any, time: Any, attributes: Any) -> Stored:
+    row = f"Row {number} of its task"
     if value is None:
-        raise BadRowError(f"{columns.VALUE} is NULL, which no message can hold.")
+        raise BadRowError(
+            f"{row}: {columns.VALUE} is NULL, which no message can hold. Leave the row "
+            "out."
+        )
     data = value.encode() if isinstance(value, str) else value
     found = dict(attributes or ())
     if None in found.values():
-        raise BadRowError(f"{columns.ATTRIBUTES} has a NULL, which cannot be written.")
+        raise BadRowError(
+            f"{row}: {columns.ATTRIBUTES} has a NULL, which cannot be written."
+        )
     try:
         return encode_body(Body(data, type_, time, found))
     except ValueError as error:
-        raise BadRowError(f"A row cannot be a message: {error}.") from None
+        raise BadRowError(f"{row} cannot be a message: {error}.") from None
 
 
 def key_hash(key: Any) -> int:

@@ -59,8 +59,10 @@ class TubeMQWrite:
         """
         sender = Sender(shared_pool(self.options.client), self.options, task.number)
         try:
+            first = 0
             for batch in batches:
-                sender.send(rows_of(batch, self.options))
+                sender.send(rows_of(batch, self.options, first))
+                first += batch.num_rows
             return sender.finish()
         finally:
             sender.close()

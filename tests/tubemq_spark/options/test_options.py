@@ -91,6 +91,8 @@ def test_offsets_of_partitions():
         ),
         ({"startingOffsets": "latest", "bootstrap.from.max": "true"}, "both given"),
         ({"stream.id": "x" * 257}, "256 characters"),
+        ({"startingTime": "5"}, "do not know when they stored a message"),
+        ({"endingTimestamp": "5"}, "do not know when they stored a message"),
         ({"topicsPattern": ".*"}, "topicsPattern is not supported"),
         ({"usr.name": "me"}, "belong together"),
         ({"usr.password": "x"}, "belong together"),

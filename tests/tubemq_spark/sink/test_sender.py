@@ -122,6 +122,15 @@ def test_a_key_chooses_the_partition_and_keeps_the_order(server: ScriptedServer)
     assert server.values("t", 10000) == [b"%d" % n for n in range(1, 30, 2)]
 
 
+@pytest.mark.parametrize("code", [419, 503])
+def test_one_message_under_way_keeps_the_order(server: ScriptedServer, code: int):
+    """Whatever is turned away: what is behind it is not sent before it is stored."""
+    server.script("send", passing, passing, *[refuse(code)] * 2, passing, refuse(code))
+    sent = send(server, [row(b"%02d" % n, key=1) for n in range(10)], max_in_flight=1)
+    assert sent.resent == 3
+    assert server.values("t", 10000) == [b"%02d" % n for n in range(10)]
+
+
 def test_a_named_partition_must_exist(server: ScriptedServer):
     send(server, [row(b"1", partition=(None, 20000)), row(b"2", partition=(1, 20000))])
     assert server.values("t", 20000) == [b"1", b"2"]
