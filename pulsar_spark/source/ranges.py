@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
@@ -133,8 +133,15 @@ def _unknown_topic(option: str, name: str, known: list[str]) -> str:
 
 
 def start_of(position: Position) -> MessageId:
-    """Return where to place a reader to learn what is stored at this start."""
-    return position if isinstance(position, MessageId) else EARLIEST
+    """Return where to place a reader to learn what is stored at this start.
+
+    "12:-1", the beginning of a ledger, is the place of its first entry.
+    """
+    if not isinstance(position, MessageId):
+        return EARLIEST
+    if position.ledger_id >= 0 and position.entry_id < 0:
+        return replace(position, entry_id=0)
+    return position
 
 
 def check_start(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position, TimesSpec
 from pulsar_spark.source.ranges import (
@@ -64,12 +64,58 @@ def find_starts(
         name: EARLIEST if offset is Edge.LATEST else start_of(offset)
         for name, offset in offsets.items()
     }
-    for name, found in lookup.from_message_ids(wanted).items():
-        first = _first(name, wanted[name], found, options)
+    stored = lookup.from_message_ids(wanted)
+    begins = {
+        name: offset
+        for name, offset in offsets.items()
+        if isinstance(offset, MessageId) and not options.read_compacted
+    }
+    empty = were_empty(lookup, begins, stored)
+    for name, found in stored.items():
+        first = found.first
+        if name not in empty:
+            first = _first(name, wanted[name], found, options)
         if offsets[name] is Edge.LATEST and found.last is not None:
             first = MessageId(found.last.ledger_id, found.last.entry_id + 1)
         starts[name] = Start(first, found)
     return starts
+
+
+def were_empty(
+    lookup: PositionLookup,
+    begins: Mapping[str, MessageId],
+    found: Mapping[str, TopicPositions],
+) -> set[str]:
+    """Return those whose ledger is gone and had no row, as far as brokers know.
+
+    A position such as 12:-1 is of a ledger without a row. A broker removes an empty
+    ledger when it opens the topic anew. If rows came into the ledger and were removed
+    with it, the topic still knows the last of them as its last position, until it is
+    opened anew or has a further row.
+
+    Args:
+        lookup: Asks the cluster.
+        begins: Positions by the full name of their topic partition.
+        found: What the broker says of a reader that is placed right behind such a
+            position, or at the beginning of the topic.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    gone = {
+        name: found[name].before.position
+        for name, begin in begins.items()
+        if name in found
+        and begin.ledger_id >= 0 > begin.entry_id
+        and begin.ledger_id < found[name].before.ledger_id
+        and found[name].before.entry_id < 0
+    }
+    lasts = lookup.from_message_ids(dict.fromkeys(gone, LATEST), absent_ok=True)
+    return {
+        name
+        for name, last in lasts.items()
+        if not begins[name].position < last.before.position < gone[name]
+    }
 
 
 def times_for(

@@ -21,6 +21,7 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.source.ranges import check_start
+from pulsar_spark.source.starts import were_empty
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus
 
@@ -81,27 +82,39 @@ class LossCheck:
         firsts = self._positions.from_message_ids(
             dict.fromkeys(moved, EARLIEST), absent_ok=True
         )
-        resumed = {}
-        for name, first in firsts.items():
-            wanted = begins[name].next()
-            cursor = found[name].cursor
-            self._checked[name] = cursor
-            if first.before.position < wanted.position:
-                continue
-            # A broker moves a cursor that is done with a whole ledger to the beginning
-            # of the next one when that is opened. Then it may trim the ledger.
-            was_read = (
-                found[name].is_kept
-                and first.before.entry_id < 0
-                and first.before.position == cursor.position
-                and not self._had_more(name, begins[name])
+        self._checked.update({name: found[name].cursor for name in firsts})
+        gone = {
+            name: first
+            for name, first in firsts.items()
+            if first.before.position >= begins[name].next().position
+        }
+        # A ledger that goes as a whole may have had nothing to read any more.
+        whole = [
+            name
+            for name, first in gone.items()
+            if first.before.entry_id < 0 and not self._had_more(name, begins[name])
+        ]
+        # A broker moves a cursor that is done with a whole ledger to the beginning of
+        # the next one when that is opened. Then it may trim the ledger.
+        was_read = {
+            name
+            for name in whole
+            if found[name].is_kept
+            and gone[name].before.position == found[name].cursor.position
+        }
+        # What is not kept is gone with its rows, unless there were none.
+        unkept = {
+            name: begins[name].message_id for name in whole if not found[name].is_kept
+        }
+        nothing_lost = was_read | were_empty(self._positions, unkept, gone)
+        for name in gone.keys() - nothing_lost:
+            check_start(
+                name,
+                begins[name].next(),
+                gone[name],
+                fail_on_data_loss=self._fail_on_data_loss,
             )
-            if not was_read:
-                check_start(
-                    name, wanted, first, fail_on_data_loss=self._fail_on_data_loss
-                )
-            resumed[name] = LastRead.of(first.before)
-        return resumed
+        return {name: LastRead.of(first.before) for name, first in gone.items()}
 
     def _had_more(self, name: str, begin: LastRead) -> bool:
         """Return whether the ledger of this position is known to have had more rows."""
