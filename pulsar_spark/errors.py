@@ -651,6 +651,38 @@ class DataLossError(PulsarSparkError, kinds.DataLossError):
     condition = "PULSAR_DATA_LOSS"
 
 
+class EndNotReachedError(PulsarSparkError):
+    """A batch read should end at a position that it cannot read up to.
+
+    An open transaction holds back what is before that, or the topic ends earlier.
+
+    Cure: Read again when the transaction has ended, or correct the end. Or set
+    ``failOnUnreachedEnd`` to ``false`` to read what can be read now.
+
+    Attributes:
+        topic_partition: Full name of the topic partition.
+        wanted: ``ledger:entry[:batch_index]`` where the read should end.
+        available: The last position that can be read, or where the topic ends; "" where
+            there is nothing.
+    """
+
+    condition = "PULSAR_END_NOT_REACHED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: str = "",
+        wanted: str = "",
+        available: str = "",
+        retriable: bool | None = None,
+    ) -> None:
+        super().__init__(message, retriable=retriable)
+        self.topic_partition = topic_partition
+        self.wanted = wanted
+        self.available = available
+
+
 class SchemaError(PulsarSparkError, kinds.SchemaError):
     """Columns or types that were asked for do not fit what a topic has.
 

@@ -23,6 +23,7 @@ from pulsar_spark.errors import (
     DataLossError,
     DeduplicationOffError,
     EncryptionError,
+    EndNotReachedError,
     IdempotenceError,
     InDoubtError,
     MessageTooLargeError,
@@ -66,6 +67,7 @@ EXAMPLES: list[PulsarSparkError] = [
         "Gone.", broker="b:1", service_url="pulsar://c", service_url_tls=""
     ),
     DataLossError("Gone.", topic_partition="t", wanted="1:2", available=""),
+    EndNotReachedError("Held.", topic_partition="t", wanted="1:2", available="1:1"),
     SchemaError("Columns."),
     BadRowError("A time before 1970."),
     TransactionLostError(7, [0, 2]),

@@ -356,7 +356,7 @@ LAYERS = {
     "source.ranges": Layer(
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
-    "source.pruning": Layer(("columns", "source.ranges"), (), _NETWORK + _CLOCK),
+    "source.pruning": Layer(("columns", "topics"), (), _NETWORK + _CLOCK),
     "source.split": Layer(("message_id", "source.ranges"), (), _NETWORK + _CLOCK),
     # A stream, whatever the messaging system: of positions only their order is known.
     "source.stream.checkpoint": Layer(

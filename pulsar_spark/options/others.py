@@ -209,7 +209,8 @@ KAFKA_SOURCE = (
     _honoured(
         "endingOffsets",
         "latest",
-        "likewise, and **inclusive**, while Kafka's are exclusive",
+        "likewise, and **inclusive**, while Kafka's are exclusive. An end behind the "
+        "last message is an error, unless `failOnUnreachedEnd` is `false`",
     ),
     _warned(
         "startingTimestamp",

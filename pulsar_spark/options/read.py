@@ -200,7 +200,8 @@ class ReadOptions:
         partial(parse_offsets, default=Edge.LATEST),
         Scope.BATCH,
         "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`."
-        " `latest` is looked up once, when the read is planned.",
+        " `latest` is looked up once, when the read is planned. Other ends must be"
+        " there, see `failOnUnreachedEnd`.",
         in_streams=_NO_END,
     )
     starting_times: TimesSpec | None = option(
@@ -217,7 +218,8 @@ class ReadOptions:
         None,
         parse_times,
         Scope.BATCH,
-        "Last publish time, instead of `endingOffsets`; written as `startingTime`.",
+        "Last publish time, instead of `endingOffsets`; written as `startingTime`. Up"
+        " to a time that is yet to come, what is stored when the read is planned.",
         "endingTimestamp",
         in_streams=_NO_END,
     )
@@ -238,6 +240,15 @@ class ReadOptions:
         "Whether to fail when wanted messages are gone; else one warning, and reading"
         " goes on from the first one available. The same holds for topic partitions"
         " that a stream has read and the options no longer name.",
+    )
+    fail_on_unreached_end: bool = option(
+        "failOnUnreachedEnd",
+        "true",
+        boolean,
+        Scope.BATCH,
+        "Whether to fail when the end that `endingOffsets` or `endingTime` sets cannot"
+        " be read up to within `pollTimeoutMs`; else one warning, and the read ends"
+        " with what can be read at once.",
     )
     waiting_for_non_existed_topic: bool = option(
         "waitingForNonExistedTopic",

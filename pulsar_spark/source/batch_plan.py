@@ -14,6 +14,7 @@ from pulsar_spark.message_id import MessageId, TopicPositions
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position
 from pulsar_spark.source.discovery import find_topic_partitions
+from pulsar_spark.source.explicit_ends import End, reach_ends
 from pulsar_spark.source.pruning import Pruning
 from pulsar_spark.source.ranges import (
     TopicRange,
@@ -44,6 +45,7 @@ def plan_batch(
         OptionError: Offsets or times do not fit the topics.
         TopicNotFoundError: A topic does not exist.
         DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        EndNotReachedError: An end was not reached, and ``failOnUnreachedEnd`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
     ranges = _BatchPlanner(pool, options).plan(pruning or Pruning())
@@ -52,6 +54,7 @@ def plan_batch(
 
 class _BatchPlanner:
     def __init__(self, pool: ConnectionPool, options: ReadOptions) -> None:
+        self._pool = pool
         self._options = options
         self._topic_lookup = TopicLookup(pool)
         self._positions = PositionLookup(
@@ -69,12 +72,20 @@ class _BatchPlanner:
         times = times_for(self._options.starting_times, topics, "startingTime")
         ends = self._ends(topics)
         _check_order(offsets, ends)
+        wanted = [topic for topic in topics if pruning.keeps(topic)]
+        lasts = reach_ends(
+            self._pool,
+            self._options,
+            {topic.full_name: starts[topic.full_name] for topic in wanted},
+            ends,
+        )
         ranges = []
-        for topic in topics:
+        for topic in wanted:
             name = topic.full_name
-            first, found = starts[name]
-            range_ = range_between(name, first, ends.get(name), found.last)
-            if range_ is None or not pruning.keeps(range_):
+            first = starts[name].first
+            end = ends[name].last if name in ends else None
+            range_ = range_between(name, first, end, lasts[name])
+            if range_ is None:
                 continue
             if name in times or not isinstance(offsets[name], MessageId):
                 range_ = replace(range_, begins_at=first)
@@ -117,26 +128,27 @@ class _BatchPlanner:
                 narrowed.append(one)
         return narrowed
 
-    def _ends(self, topics: list[TopicName]) -> dict[str, MessageId]:
-        """Return the last message of each topic partition not read to its end."""
+    def _ends(self, topics: list[TopicName]) -> dict[str, End]:
+        """Return where each topic partition ends that is not read to its last row."""
         options = self._options
         times = times_for(options.ending_times, topics, "endingTime")
         # What was published at that very time belongs to the read: the end is before
-        # the first entry of the next millisecond.
+        # the first entry of the next millisecond. Before a time that is yet to come, it
+        # is the last entry of the topic.
         following = {name: time_ms + 1 for name, time_ms in times.items()}
         ends = {
-            name: found.before
+            name: End(found.before, "endingTime")
             for name, found in self._positions.from_times(following).items()
         }
         offsets = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
         for name, offset in offsets.items():
             if isinstance(offset, MessageId) and name not in times:
-                ends[name] = offset
+                ends[name] = End(offset, "endingOffsets")
         return ends
 
 
-def _check_order(offsets: dict[str, Position], ends: dict[str, MessageId]) -> None:
-    for name, end in ends.items():
+def _check_order(offsets: dict[str, Position], ends: dict[str, End]) -> None:
+    for name, (end, _) in ends.items():
         start = offsets[name]
         if isinstance(start, MessageId) and is_after(start, end):
             raise OptionError(

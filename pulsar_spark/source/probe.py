@@ -41,7 +41,7 @@ class Probe:
     ) -> None:
         self._topic_partition = topic_partition
         self._prefix = subscription_prefix
-        self._consumers = ConsumerSet(pool, _Listener)
+        self._consumers = ConsumerSet(pool, Listener)
 
     def __enter__(self) -> Probe:
         self._consumers.connect([self._topic_partition])
@@ -114,17 +114,21 @@ def is_stored(
     return before < entry.position <= last
 
 
-class _Listener(TopicConsumer):
+class Listener(TopicConsumer):
     """Notes whether something came.
 
     Attributes:
         heard: Whether it did.
+        first: The first entry that came: ``(ledger_id, entry_id)``.
     """
 
     def __init__(self, topic: str, connection: Connection) -> None:
         super().__init__(topic, connection)
         self.heard = threading.Event()
+        self.first: tuple[int, int] | None = None
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Note that something came."""
+        if self.first is None:
+            self.first = deliveries[0].ledger_id, deliveries[0].entry_id
         self.heard.set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_spark.columns import PARTITION, TOPIC
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.topics import TopicName
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Pruning:
     published_from_ms: int | None = None
     published_to_ms: int | None = None
 
-    def keeps(self, range_: TopicRange) -> bool:
-        """Return whether rows of the range's topic partition can be wanted."""
-        found: dict[str, str | int] = {TOPIC: range_.topic_partition}
+    def keeps(self, topic: TopicName) -> bool:
+        """Return whether rows of a topic partition can be wanted."""
+        found: dict[str, str | int] = {TOPIC: topic.full_name}
         # If the topic has no partitions the column is NULL, which is not tested.
-        if range_.partition >= 0:
-            found[PARTITION] = range_.partition
+        if topic.partition_index is not None:
+            found[PARTITION] = topic.partition_index
         return all(
             test.holds(found[test.column])
             for test in self.tests

@@ -107,6 +107,7 @@ def test_defaults_of_a_stream() -> None:
 
 GIVEN: dict[str, tuple[str, str, Any]] = {
     "failOnDataLoss": ("fail_on_data_loss", "False", False),
+    "failOnUnreachedEnd": ("fail_on_unreached_end", "false", False),
     "waitingForNonExistedTopic": ("waiting_for_non_existed_topic", " TRUE ", True),
     "topicWaitTimeoutMs": ("topic_wait_timeout_s", "1500", 1.5),
     "pollTimeoutMs": ("poll_timeout_s", "250", 0.25),

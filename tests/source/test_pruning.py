@@ -5,7 +5,6 @@ import pytest
 
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.pruning import ColumnTest, Pruning
-from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.topics import TopicName
 
 PLAIN = TopicName.parse("plain")
@@ -49,8 +48,7 @@ def test_pruning() -> None:
     """A topic partition is read where every test of its columns holds."""
     of_topic = ColumnTest("__topic", "endswith", "-partition-2")
     of_number = ColumnTest("__partition", "gt", 0)
-    first, last = (TopicRange(PARTS[n].full_name, A, B) for n in (0, 2))
-    plain = TopicRange(PLAIN.full_name, A, B)
+    first, last, plain = PARTS[0], PARTS[2], PLAIN
     for tests, kept in (
         ((), [first, last, plain]),
         ((of_topic,), [last]),
@@ -60,5 +58,5 @@ def test_pruning() -> None:
         ((ColumnTest("__partition", "lt", 1),), [first, plain]),
     ):
         pruning = Pruning(tests)
-        assert [r for r in (first, last, plain) if pruning.keeps(r)] == kept, tests
+        assert [t for t in (first, last, plain) if pruning.keeps(t)] == kept, tests
     assert Pruning() == Pruning((), None, None)

@@ -23,11 +23,10 @@ from pyspark.sql.datasource import (
 )
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.pruning import Pruning
-from pulsar_spark.source.ranges import TopicRange
 from pulsar_spark.spark.pushdown import PulsarPushdownReader, pruning_of
 from pulsar_spark.spark.schema import spark_schema
+from pulsar_spark.topics import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +46,7 @@ def kept(*filters: Filter) -> list[int]:
     pruning = pruning_of(filters)
     names = {-1: T} | {i: f"{T}-partition-{i}" for i in range(3)}
     return [
-        number
-        for number, name in names.items()
-        if pruning.keeps(TopicRange(name, MessageId(1, 0), MessageId(1, 0)))
+        number for number, name in names.items() if pruning.keeps(TopicName.parse(name))
     ]
 
 
