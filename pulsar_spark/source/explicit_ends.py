@@ -10,8 +10,8 @@ that they name is the one before it::
 
 A read that simply stopped at the last message would leave out 7:3, and whatever of 7:2
 is committed. So such an end is waited for. Nothing is waited for that no reader ever
-gets: aborted messages and markers of transactions. Of a probe that stands behind the
-last message, a broker says that it has passed these, see ``hidden``.
+gets: aborted messages and markers of transactions. Brokers pass over these, see
+``held_back``.
 """
 
 from __future__ import annotations
@@ -19,31 +19,23 @@ from __future__ import annotations
 import logging
 import operator
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import PositionLookup, read_positions
+from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import EndNotReachedError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.probe import Listener
+from pulsar_spark.source.held_back import passes_over
 from pulsar_spark.source.starts import Start
 from spark_topics.text import list_names
 
 logger = logging.getLogger("pulsar_spark.source")
 
-#: How long probes wait for brokers to pass over entries, and how long between two
-#: looks, in seconds. It takes milliseconds for each hundred of them.
-_PROBE_S = 2.0
+#: Shortest and longest pause between two looks at an end that is waited for, in
+#: seconds.
 _STEP_S = 0.05
-
-#: How many probes must pass over all, one after the other: expiry moves one of two.
-_PROBES = 2
-
-#: Longest pause between two looks at an end that is waited for, in seconds.
 _PAUSE_S = 1.0
 
 
@@ -185,12 +177,8 @@ class _Waiting:
             for name in names
             if (delivered := self._delivered(name)).position < targets[name].position
         }
-        held: set[str] = set()
-        for _ in range(_PROBES):
-            passed = self._passed_over(behind, targets)
-            held |= behind.keys() - passed
-            behind = {name: behind[name] for name in behind if name in passed}
-        return [name for name in names if name in held]
+        passed = passes_over(self._pool, self._prefix, behind, targets)
+        return [name for name in behind if not passed.get(name)]
 
     def _look(self, names: Iterable[str]) -> None:
         """Ask for the last message of each."""
@@ -201,43 +189,6 @@ class _Waiting:
         """Return up to where all is delivered, or not wanted."""
         last = self._lasts[name] or EARLIEST
         return max(last, self._befores[name], key=operator.attrgetter("position"))
-
-    def _passed_over(
-        self, delivered: Mapping[str, MessageId], targets: Mapping[str, MessageId]
-    ) -> set[str]:
-        """Return those of which brokers deliver nothing more up to the target.
-
-        A probe that cannot be placed now, as its topic moves, has passed over nothing.
-        """
-        passed: set[str] = set()
-        if not delivered:
-            return passed
-        left = set(delivered)
-        name = f"{self._prefix}-{uuid.uuid4()}"
-        with ConsumerSet(self._pool, Listener) as probes:
-            probes.connect(delivered)
-            probes.step(
-                lambda probe: probe.subscribe(
-                    name, durable=False, start=_next(delivered[probe.topic])
-                )
-            )
-            for probe in probes.members.values():
-                probe.connection.grant(probe.consumer_id, 1)
-            deadline = time.monotonic() + _PROBE_S
-            while left and time.monotonic() < deadline:
-                replies = probes.step(lambda probe: probe.get_last(), left)
-                left &= replies.keys()
-                for topic, reply in replies.items():
-                    target = targets[topic].position
-                    came = probes.members[topic].first
-                    place = read_positions(reply).before.position
-                    if came > target if came else place >= target:
-                        passed.add(topic)
-                    if came or topic in passed:
-                        left.discard(topic)
-                if left:
-                    time.sleep(_STEP_S)
-        return passed
 
     # -- messages ----------------------------------------------------------------------
 
@@ -289,9 +240,3 @@ def _reaches(last: MessageId | None, end: MessageId) -> bool:
 
 def _place(last: MessageId) -> str:
     return str(last) if last.ledger_id >= 0 else "its beginning"
-
-
-def _next(entry: MessageId) -> MessageId:
-    if entry.ledger_id < 0:
-        return EARLIEST
-    return MessageId(entry.ledger_id, entry.entry_id + 1)

@@ -14,7 +14,7 @@ import pytest
 from pulsar_spark import EndNotReachedError
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source import explicit_ends
+from pulsar_spark.source import held_back
 from pulsar_spark.source.batch_plan import plan_batch
 from pulsar_spark.source.pruning import ColumnTest, Pruning
 from tests.support import reading
@@ -91,7 +91,7 @@ def lab(service_url: str, admin: Admin, topic: str) -> Iterator[Lab]:
 @pytest.fixture
 def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which brokers pass over nothing at first."""
-    monkeypatch.setattr(explicit_ends, "_PROBE_S", 0.3)
+    monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
 
 
 KINDS = ("offsets", "time", "time to come")

@@ -25,6 +25,8 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
+from pulsar_spark.source import held_back
+from pulsar_spark.source.stream import held_rows
 from pulsar_spark.source.stream.subscription import Subscription
 from spark_topics.source.stream import idle_rest
 from tests.support import reading
@@ -43,7 +45,7 @@ from tests.support.waiting import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -1346,3 +1348,113 @@ class TestStoppedInSpark:
             assert query.exception() is None
         finally:
             query.stop()
+
+
+class TestHeldBack:
+    """Rows that are stored behind an open transaction, which nobody can read yet."""
+
+    def held(self, query: Query) -> Any:
+        """What the query reports of them for the progress."""
+        return (query.start().reportLatestOffset() or {}).get("heldBack")
+
+    @pytest.mark.parametrize("acknowledges", ["true", "false"])
+    @pytest.mark.parametrize("rows_before", [0, 3])
+    def test_a_running_query(
+        self,
+        admin: Admin,
+        service_url: str,
+        fresh: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+        acknowledges: str,
+        rows_before: int,
+    ) -> None:
+        """Warns once, with both places, and says no more when all is read."""
+        monkeypatch.setattr(held_rows, "_QUIET_S", 0.0)
+        monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
+        admin.create_topic(fresh)
+        write(service_url, fresh, range(rows_before))
+        with (
+            Transactions(service_url) as transactions,
+            Query(service_url, topic=fresh, ackOnCommit=acknowledges) as query,
+        ):
+            query.drain()
+            for first in (rows_before, rows_before + 3):
+                txn = transactions.begin(fresh)
+                with RawPublisher(service_url, fresh) as publisher:
+                    publisher.send(*message(b"%d" % first), txn=txn)
+                    publisher.send(*message(b"%d" % (first + 1)))
+                    last = "{}:{}".format(
+                        *publisher.send(*message(b"%d" % (first + 2)))
+                    )
+                for _ in range(3):
+                    assert not query.trigger()
+                    assert self.held(query) == {fresh: last}
+                (warning,) = (m for m in caplog.messages if "holds back" in m)
+                assert fresh in warning
+                assert last in warning
+                transactions.end(txn, commit=True)
+                await_true(query.trigger, "the commit", PATIENCE_S)
+                query.drain()
+                await_true(
+                    lambda: not query.trigger() and self.held(query) is None,
+                    "the mark to be passed over",
+                    PATIENCE_S,
+                )
+                assert query.rows == {fresh: list(range(first + 3))}
+                assert len([m for m in caplog.messages if "holds back" in m]) == 1
+                caplog.clear()
+
+    @pytest.mark.parametrize("ends", ["committed", "aborted", "open"])
+    def test_available_now(
+        self,
+        service_url: str,
+        fresh: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+        ends: str,
+    ) -> None:
+        """Says at its end, each time, that rows are left; marks are none."""
+        if ends == "open":
+            monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
+        write(service_url, fresh, range(3))
+        query = Query(service_url, topic=fresh)
+        with Transactions(service_url) as transactions:
+            txn = transactions.begin(fresh)
+            with RawPublisher(service_url, fresh) as publisher:
+                publisher.send(*message(b"3"), txn=txn)
+                if ends != "open":
+                    transactions.end(txn, commit=ends == "committed")
+            rows = list(range(4 if ends == "committed" else 3))
+            await_true(
+                lambda: len(reading.read(service_url, {"topic": fresh})) == len(rows),
+                "the end of the transaction",
+                PATIENCE_S,
+            )
+            for _ in range(2):
+                query.run()
+                assert query.rows == {fresh: rows}
+                warnings = [m for m in caplog.messages if "This run ends" in m]
+                assert len(warnings) == (ends == "open")
+                caplog.clear()
+
+    def test_no_request_more(
+        self,
+        service_url: str,
+        fresh: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Nothing is asked of a query that reads, or has been idle for seconds."""
+        asked: list[str] = []
+
+        def held(_: object, afters: Iterable[str], waiting: object) -> dict[str, Any]:
+            asked.extend(afters)
+            return {}
+
+        monkeypatch.setattr(held_rows.HeldRows, "_held", held)
+        with Query(service_url, topic=fresh) as query:
+            for at in range(0, 9, 3):
+                write(service_url, fresh, range(at, at + 3))
+                query.drain()
+                assert not query.trigger()
+        assert asked == []

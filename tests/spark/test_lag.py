@@ -278,6 +278,7 @@ def test_metrics() -> None:
         "pulsar_stream_max_partition_backlog_entries": 4,
         "pulsar_stream_topic_partitions": 3,
         "pulsar_stream_topic_partitions_behind": 2,
+        "pulsar_stream_topic_partitions_held_back": 0,
         "pulsar_stream_input_rows": 7,
         "pulsar_stream_batch_id": 17,
     }

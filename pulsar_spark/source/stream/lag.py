@@ -36,6 +36,8 @@ class PartitionLag:
         age_s: How long ago the first entry was published that was unread when the
             micro-batch was planned, in seconds, by the clocks of its producer and of
             the driver; 0 where nothing was unread, None where it was not looked at.
+        held_back: The last stored entry, where an open transaction is known to hold
+            back what follows ``latest``; "" elsewhere. The backlog does not count it.
     """
 
     topic_partition: str
@@ -44,6 +46,7 @@ class PartitionLag:
     backlog_entries: int
     backlog_bytes: int | None = None
     age_s: float | None = None
+    held_back: str = ""
 
     def __str__(self) -> str:
         return (
@@ -100,6 +103,11 @@ class StreamLag:
         behind = [one for one in self.partitions if one.backlog_entries > 0]
         return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
 
+    @property
+    def held_back(self) -> tuple[PartitionLag, ...]:
+        """Return the topic partitions in which an open transaction holds back rows."""
+        return tuple(one for one in self.partitions if one.held_back)
+
     def metrics(self) -> dict[str, float]:
         """Return gauges by name, for a metric system, to go with ``labels()``.
 
@@ -117,6 +125,7 @@ class StreamLag:
             ),
             "pulsar_stream_topic_partitions": len(self.partitions),
             "pulsar_stream_topic_partitions_behind": len(worst),
+            "pulsar_stream_topic_partitions_held_back": len(self.held_back),
             "pulsar_stream_input_rows": self.input_rows,
             "pulsar_stream_batch_id": self.batch_id,
             **{name: value for name, value in further.items() if value is not None},
@@ -138,8 +147,9 @@ class StreamLag:
         if self.age_s:
             line += f"the oldest {self.age_s:.1f} s old, "
         worst = self.worst
+        held = self._held_text()
         if not worst:
-            return f"{line}caught up with {len(self.partitions)} topic partitions"
+            return f"{line}caught up with {len(self.partitions)} topic partitions{held}"
         shown = "; ".join(map(str, worst[:_WORST_SHOWN]))
         more = len(worst) - _WORST_SHOWN
         size_bytes = self.backlog_bytes
@@ -148,6 +158,19 @@ class StreamLag:
             f"{line}{self.backlog_entries} entries{size} behind in {len(worst)} of "
             f"{len(self.partitions)} topic partitions: {shown}"
             + (f"; and {more} more" if more > 0 else "")
+            + held
+        )
+
+    def _held_text(self) -> str:
+        if not self.held_back:
+            return ""
+        shown = ", ".join(
+            f"{one.topic_partition} (stored up to {one.held_back})"
+            for one in self.held_back[:_WORST_SHOWN]
+        )
+        more = len(self.held_back) - _WORST_SHOWN
+        return f"; an open transaction holds back rows of {shown}" + (
+            f" and {more} more" if more > 0 else ""
         )
 
 
@@ -173,6 +196,7 @@ def partition_lags(
         # Not in event logs of earlier releases.
         sizes = dict(_leaves(reported.get("backlogBytes", {}), int))
         ages_ms = dict(_leaves(reported.get("ageMs", {}), int))
+        held_back = dict(_leaves(reported.get("heldBack", {}), str))
     except (KeyError, ValueError):
         return None
     # No end where no micro-batch was planned yet, or a checkpoint of another version.
@@ -189,6 +213,7 @@ def partition_lags(
             entries,
             sizes.get(name),
             ages_ms[name] / 1e3 if name in ages_ms else None,
+            held_back.get(name, ""),
         )
         for name, entries in backlog.items()
     )

@@ -49,6 +49,7 @@ from pulsar_spark.source.read_task import ReadTask, read_tasks
 from pulsar_spark.source.starts import find_starts
 from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
+from pulsar_spark.source.stream.held_rows import HeldRows
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.losses import LossCheck
 from pulsar_spark.source.stream.pulsar_offsets import (
@@ -102,13 +103,33 @@ def stream_planner(
         options: What to read.
         schema: What values become; None for bytes.
     """
-    return StreamPlanner(
+    return _PulsarPlanner(
         PulsarCluster(pool, options, schema),
         stream_limits(options),
         discovery_interval_s=options.partition_discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
         age_interval_s=options.lag_age_interval_s or None,
     )
+
+
+class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
+    """Adds what open transactions hold back."""
+
+    _cluster: PulsarCluster
+
+    def fix_target(self) -> None:
+        """Limit the stream to what is stored now, see `StreamPlanner`."""
+        self._cluster.held_rows.is_last_run = True
+        super().fix_target()
+
+    def progress(self) -> dict[str, Any] | None:
+        """Add ``heldBack``: the last stored entry where rows are held back."""
+        progress = super().progress()
+        stored = self._cluster.held_rows.stored
+        if progress is None or not stored:
+            return progress
+        tree = self._cluster.tree({name: str(last) for name, last in stored.items()})
+        return {**progress, "heldBack": tree}
 
 
 def stream_limits(options: ReadOptions) -> StreamLimits:
@@ -128,6 +149,9 @@ class PulsarCluster:
         pool: The cluster's connections.
         options: What to read.
         schema: What values become; None for bytes.
+
+    Attributes:
+        held_rows: Knows where open transactions hold back rows.
     """
 
     system = PULSAR
@@ -151,6 +175,9 @@ class PulsarCluster:
         )
         self._losses = LossCheck(
             self._positions, fail_on_data_loss=options.fail_on_data_loss
+        )
+        self.held_rows = HeldRows(
+            pool, self._positions, options.reader_subscription_prefix
         )
         self._ends: dict[str, LastRead] = {}  # as they were seen last
         self._made_up: str | None = None  # the name in the start of a new query
@@ -317,10 +344,14 @@ class PulsarCluster:
             if not self._options.read_compacted:
                 afters |= self._losses.resume(begins, there)
             lasts = self._lasts(there, afters)
-            yield {
+            statuses = {
                 name: None if at is None else _status(afters[name], lasts[name])
                 for name, at in found.items()
             }
+            # Compaction says nothing of what is stored.
+            if not self._options.read_compacted:
+                self.held_rows.look(statuses, consumers.waiting)
+            yield statuses
         except PulsarSparkError:
             consumers.take_back()
             raise

@@ -26,7 +26,12 @@ def test_from_texts() -> None:
     assert partition_lags(json.dumps(REPORTED | further), None) == (
         PartitionLag(f"{T}-partition-0", "", "7:9", 4, 400, 1.5),
     )
-    assert partition_lags(json.dumps(REPORTED | {"ageMs": {T: "1"}}), None) is None
+    held = {"heldBack": {T: {"0": "7:12"}}}
+    assert partition_lags(json.dumps(REPORTED | held), None) == (
+        PartitionLag(f"{T}-partition-0", "", "7:9", 4, held_back="7:12"),
+    )
+    for wrong in ({"ageMs": {T: "1"}}, {"heldBack": {T: 1}}):
+        assert partition_lags(json.dumps(REPORTED | wrong), None) is None
 
 
 @pytest.mark.parametrize("text", [None, "null", "7", "[]", '{"v": 2}', '{"v": 1}', "{"])
@@ -81,6 +86,7 @@ class TestOfAQuery:
             "pulsar_stream_max_partition_backlog_entries": 0,
             "pulsar_stream_topic_partitions": 2,
             "pulsar_stream_topic_partitions_behind": 0,
+            "pulsar_stream_topic_partitions_held_back": 0,
             "pulsar_stream_input_rows": 12,
             "pulsar_stream_batch_id": 5,
         }
@@ -116,6 +122,21 @@ class TestOfAQuery:
         assert (lag().backlog_bytes, lag(*behind(1)).age_s) == (None, None)
         assert "about" not in str(found)
         assert "more" not in str(found)
+
+    def test_rows_that_are_held_back(self) -> None:
+        """Are said beside the backlog, a few of many."""
+        held = behind(*[0] * 5, held_back="7:12")
+        found = lag(*held, *behind(0))
+        assert len(found.held_back) == 5
+        assert found.metrics()["pulsar_stream_topic_partitions_held_back"] == 5
+        assert str(found).endswith(
+            "caught up with 6 topic partitions; an open transaction holds back rows of "
+            "t-0 (stored up to 7:12), t-1 (stored up to 7:12), t-2 (stored up to 7:12) "
+            "and 2 more"
+        )
+        line = str(lag(*behind(3), *behind(0, held_back="7:12")))
+        assert "3 entries behind" in line
+        assert line.endswith("rows of t-0 (stored up to 7:12)")
 
     def test_labels(self) -> None:
         """The same after a restart: the id of the run is none of them."""

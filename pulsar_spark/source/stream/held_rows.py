@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notice that an open transaction holds back rows from a stream.
+
+A broker says of such a topic partition that its last row has been read, see
+``source.held_back``. So one in which nothing is new is asked about now and then, in
+three steps, each only where the one before leaves a doubt::
+
+    entries after the cursor?                none in most: nothing is held back
+    the last entry that is stored            known to be none that readers get?
+    is all up to it passed over?             no: rows are held back
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.source.held_back import passes_over
+from pulsar_spark.source.stream.last_read import LastRead
+from spark_topics.source.stream.cluster import PartitionStatus
+
+logger = logging.getLogger("pulsar_spark.source")
+
+#: How long nothing is new in a topic partition before it is asked about, and how long
+#: until it is asked about again, in seconds. Few transactions are open for longer.
+_QUIET_S = 60.0
+
+
+class HeldRows:
+    """Keeps the topic partitions of a stream in which rows are held back.
+
+    Args:
+        pool: The cluster's connections.
+        positions: Asks brokers where topic partitions end.
+        subscription_prefix: Beginning of the names under which is asked.
+
+    Attributes:
+        stored: The last stored entry of each, by full name, as it was seen last.
+        is_last_run: Whether the query ends when nothing is new. Then topic partitions
+            are asked about as soon as nothing is new.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, positions: PositionLookup, subscription_prefix: str
+    ) -> None:
+        self._pool = pool
+        self._positions = positions
+        self._prefix = subscription_prefix
+        self.stored: dict[str, MessageId] = {}
+        self.is_last_run = False
+        # Where the query stands, and when to ask next by the monotonic clock.
+        self._quiet: dict[str, tuple[LastRead, float]] = {}
+        self._passed: dict[str, MessageId] = {}  # up to where all is passed over
+
+    def look(
+        self,
+        statuses: Mapping[str, PartitionStatus[LastRead] | None],
+        waiting: Callable[[Sequence[str]], Mapping[str, int]],
+    ) -> None:
+        """Ask about those in which nothing has been new for a while; warn once.
+
+        Args:
+            statuses: What a visit has found.
+            waiting: Says how many entries follow the cursors of some of them.
+        """
+        due = self._due(statuses)
+        if not due:
+            return
+        try:
+            held = self._held(due, waiting(list(due)))
+        except PulsarSparkError as error:
+            # No query ends because a warning may be due.
+            logger.debug("It is not known whether rows are held back: %s", error)
+            return
+        for name in due:
+            was_held = name in self.stored
+            self.stored.pop(name, None)
+            if name in held:
+                self.stored[name] = held[name]
+                if not was_held:
+                    self._warn(name, due[name], held[name])
+
+    def _due(
+        self, statuses: Mapping[str, PartitionStatus[LastRead] | None]
+    ) -> dict[str, MessageId]:
+        """Return where the query stands in those that are to be asked about now."""
+        for name in self._quiet.keys() - statuses.keys():
+            self._forget(name)
+        due = {}
+        now_s = time.monotonic()
+        for name, status in statuses.items():
+            if status is None or status.unread is not None:
+                self._forget(name)
+                continue
+            after, next_s = self._quiet.get(name, (None, 0.0))
+            if after != status.after:
+                self._forget(name)
+                next_s = now_s if self.is_last_run else now_s + _QUIET_S
+                self._quiet[name] = status.after, next_s
+            if now_s >= next_s:
+                due[name] = status.after.message_id
+                self._quiet[name] = status.after, now_s + _QUIET_S
+        return due
+
+    def _forget(self, name: str) -> None:
+        self._quiet.pop(name, None)
+        self.stored.pop(name, None)
+
+    def _held(
+        self, afters: Mapping[str, MessageId], waiting: Mapping[str, int]
+    ) -> dict[str, MessageId]:
+        """Return the last stored entry of those that neither deliver nor pass it."""
+        doubtful = [name for name in afters if waiting.get(name, 0) > 0]
+        latest = self._positions.from_message_ids(
+            dict.fromkeys(doubtful, LATEST), absent_ok=True
+        )
+        stored = {
+            name: at.before
+            for name, at in latest.items()
+            if at.before.position > afters[name].position
+            and at.before != self._passed.get(name)
+        }
+        delivered = {name: afters[name] for name in stored}
+        passed = passes_over(self._pool, self._prefix, delivered, stored)
+        self._passed.update({name: stored[name] for name in passed if passed[name]})
+        # A broker that is slow to deliver names the rows all the same.
+        again = self._positions.from_message_ids(
+            {name: EARLIEST for name in passed if not passed[name]}, absent_ok=True
+        )
+        return {
+            name: stored[name]
+            for name, at in again.items()
+            if at.last is None or at.last.position <= afters[name].position
+        }
+
+    def _warn(self, name: str, after: MessageId, stored: MessageId) -> None:
+        place = f"after {after}" if after.ledger_id >= 0 else "from its first row on"
+        logger.warning(
+            "%s: an open transaction holds back what is stored %s, up to %s. %s "
+            "`pulsar-spark transactions` finds the transaction and can end it.",
+            name,
+            place,
+            stored,
+            "This run ends without these rows; the next one reads them when the "
+            "transaction has ended."
+            if self.is_last_run
+            else "The query reads it when the transaction has ended.",
+        )
