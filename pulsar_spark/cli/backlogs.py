@@ -21,8 +21,10 @@ from pulsar_spark.client.admin import Admin, LedgerSize
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, begin, entry_of
+from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.source.held_back import passes_over
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry
@@ -99,6 +101,32 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
     if cluster.admin is not None:
         return _with_sizes(cluster.admin, read, found)
     return found
+
+
+def held_back(
+    cluster: Cluster, read: Mapping[str, LastRead], found: Mapping[str, Backlog]
+) -> dict[str, MessageId]:
+    """Return the last stored entry where an open transaction holds back rows.
+
+    Args:
+        cluster: Is asked.
+        read: Positions, by full name.
+        found: What is unread after these.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    prefix = cluster.options.subscription_prefix
+    unread = [name for name, one in found.items() if one.entries]
+    lookup = PositionLookup(cluster.pool, subscription_prefix=prefix)
+    ends = lookup.from_message_ids(dict.fromkeys(unread, LATEST), absent_ok=True)
+    stored, delivered = {}, {}
+    for name, end in ends.items():
+        last = max(read[name], LastRead.of(found[name].last or EARLIEST))
+        if end.before.position > last.position:
+            stored[name], delivered[name] = end.before, last.message_id
+    passed = passes_over(cluster.pool, prefix, delivered, stored)
+    return {name: stored[name] for name in passed if not passed[name]}
 
 
 def _await_first(

@@ -7,12 +7,13 @@ import argparse
 from typing import Any
 
 from pulsar_spark.cli.arguments import DONE, add_options, cluster_of, given_options
-from pulsar_spark.cli.backlogs import Backlog, backlogs
+from pulsar_spark.cli.backlogs import Backlog, backlogs, held_back
 from pulsar_spark.cli.checkpoint import columns_of, place_of, the_standings
 from pulsar_spark.cli.event_log import read_history
 from pulsar_spark.cli.output import age, complain, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint
 from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.stream.last_read import LastRead
 
 
@@ -71,10 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
         read |= one.read
     with cluster_of(arguments) as cluster:
         found = backlogs(cluster, read)
+        held = held_back(cluster, read, found)
     if arguments.json:
-        show_json(_as_json(checkpoint, read, found))
+        show_json(_as_json(checkpoint, read, found, held))
     else:
         _show(read, found)
+        for name, stored in held.items():
+            say(
+                f"{name}: an open transaction holds back what follows"
+                f" {found[name].last or 'its beginning'}; it is stored up to {stored}."
+                " `pulsar-spark transactions` finds the transaction."
+            )
     return DONE
 
 
@@ -104,7 +112,10 @@ def _total(found: dict[str, Backlog]) -> tuple[int, int | None, float | None]:
 
 
 def _as_json(
-    checkpoint: Checkpoint, read: dict[str, LastRead], found: dict[str, Backlog]
+    checkpoint: Checkpoint,
+    read: dict[str, LastRead],
+    found: dict[str, Backlog],
+    held: dict[str, MessageId],
 ) -> dict[str, Any]:
     entries, size_bytes, age_s = _total(found)
     return {
@@ -121,6 +132,7 @@ def _as_json(
                 "backlogBytes": one.size_bytes,
                 "oldestUnreadMs": one.oldest_ms,
                 "oldestUnreadAgeSeconds": one.age_s(),
+                "heldBack": str(held[name]) if name in held else None,
             }
             for name, one in found.items()
         ],

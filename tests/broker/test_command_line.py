@@ -12,15 +12,19 @@ import pytest
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.sink.commit_log import Began, Opened, Prepared, Record, dump_record
 from pulsar_spark.sink.journal import Journal
+from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.commands import Run
 from tests.support.commands import run as run
 from tests.support.embedded_broker import EmbeddedBroker
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.streaming import publish_numbers
 from tests.support.transactions import Transactions
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.conftest import ExternalBroker
     from tests.support.admin import Admin
@@ -58,6 +62,39 @@ class TestSubscriptions:
 
         assert topics("--namespace", namespace) == ["clicks", "orders"]
         assert topics("--pattern", f"{namespace}/ord.*") == ["orders"]
+
+
+@pytest.mark.parametrize("read", ["1", "nothing"])
+def test_lag_behind_an_open_transaction(
+    service_url: str, topic: str, tmp_path: Path, run: Run, read: str
+) -> None:
+    """The last stored entry is named while it is held back."""
+    with (
+        Transactions(service_url) as transactions,
+        RawPublisher(service_url, topic) as publisher,
+    ):
+        ledger, _ = [publisher.send(*message(b"%d" % n)) for n in range(3)][-1]
+        txn = transactions.begin(topic)
+        publisher.send(*message(b"3"), txn=txn)
+        publisher.send(*message(b"4"))
+        place = "-1:-1" if read == "nothing" else f"{ledger}:{read}"
+        folder = write_checkpoint(tmp_path / "c", {0: [offset({topic: place})]}, 0)
+        command = ("lag", folder, "-o", f"service.url={service_url}")
+
+        def held() -> Any:
+            code, printed = run(*command, "--json")
+            assert code == 0
+            (one,) = json.loads(printed)["topicPartitions"]
+            return one["heldBack"]
+
+        assert held() == f"{ledger}:4"
+        code, printed = run(*command)
+        assert code == 0
+        last = printed.splitlines()[-1]
+        assert topic in last
+        assert f"what follows {ledger}:2; it is stored up to {ledger}:4" in last
+        transactions.end(txn, commit=False)
+        await_true(lambda: held() is None, "the end of the transaction")
 
 
 class TestTransactions:
