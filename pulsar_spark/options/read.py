@@ -28,6 +28,7 @@ from pulsar_spark.options.offsets import (
     parse_offsets,
     parse_times,
 )
+from pulsar_spark.options.values import JSON_BYTES, TIME_ZONE
 from pulsar_spark.topics import TopicName, TopicsPattern
 from spark_topics.options.given import Given
 from spark_topics.options.offsets import Edge
@@ -119,22 +120,6 @@ def _column(text: str, option: str) -> str:
     name = text.strip()
     if name.lower() in {known.lower() for known in (VALUE, *METADATA_COLUMNS_ALL)}:
         raise OptionError(f"{option} cannot be {name}: that is another column.")
-    return name
-
-
-def _time_zone(text: str, option: str) -> str:
-    """Read the name of a time zone that this machine knows."""
-    name = text.strip()
-    if name.upper() == "UTC":
-        return "UTC"  # machines without any zones know it, too
-    import zoneinfo  # seldom needed
-
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise OptionError(
-            f"{option} must be a time zone such as UTC or Europe/Berlin, not {text!r}."
-        ) from None
     return name
 
 
@@ -401,21 +386,8 @@ class ReadOptions:
         "Whether to read topics whose schemas differ, all of them as `value` BINARY,"
         " with `__schemaVersion`.",
     )
-    json_bytes: str = option(
-        "jsonBytes",
-        "base64",
-        word("base64", "utf8"),
-        Scope.READ,
-        "How values in JSON hold bytes: `base64`, as Java's client writes them, or"
-        " `utf8`, as Python's.",
-    )
-    time_zone: str = option(
-        "timeZone",
-        "UTC",
-        _time_zone,
-        Scope.READ,
-        "Zone in which a moment of the schema DATE has its day.",
-    )
+    json_bytes: str = field(default="base64", metadata=set_by(JSON_BYTES))
+    time_zone: str = field(default="UTC", metadata=set_by(TIME_ZONE))
     rows_per_arrow_batch: int = option(
         "rowsPerArrowBatch",
         "10000",

@@ -16,6 +16,7 @@ from pulsar_spark.options.client import (
 )
 from pulsar_spark.options.encryption import EncryptionOptions, check_encryption
 from pulsar_spark.options.failover import NAME as FAILOVER
+from pulsar_spark.options.values import JSON_BYTES, TIME_ZONE
 from pulsar_spark.topics import TopicName
 from spark_topics.options.given import Given
 from spark_topics.options.of_spark import QUERY_NAME
@@ -175,6 +176,9 @@ class WriteOptions:
         "Where a new `key_value` schema has its keys: `INLINE`, in the value, or"
         " `SEPARATED`, as keys of the messages.",
     )
+    #: "" where nobody says it, and schemas do.
+    json_bytes: str = field(default="", metadata=set_by(JSON_BYTES))
+    time_zone: str = field(default="UTC", metadata=set_by(TIME_ZONE))
     topic_auto_creation: bool = option(
         "topicAutoCreation",
         "true",

@@ -20,7 +20,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
+from pulsar_spark.arrow.values import EncodedValues, ValueEncoder, ValueSettings
 from pulsar_spark.arrow.values.copy_encoder import CopyEncoder
 from pulsar_spark.arrow.values.encoders import (
     encoder_for,
@@ -92,6 +92,7 @@ class TopicSchemas:
         self._options = options
         self._names = columns.names
         self._columns = value_columns(columns)
+        self._settings = ValueSettings(options.json_bytes, options.time_zone)
         self._registered: dict[TopicName, SchemaInfo | None] = {}
         self.chosen: dict[TopicName, SchemaInfo | None] = {}
 
@@ -196,7 +197,8 @@ class TopicSchemas:
 
     def _has_field_of_bytes(self, info: SchemaInfo) -> bool:
         with contextlib.suppress(InvalidSchemaError):
-            encoder_for(info, pa.schema([self._columns.field(VALUE)]))
+            column = pa.schema([self._columns.field(VALUE)])
+            encoder_for(info, column, self._settings)
             return True
         return False
 
@@ -220,7 +222,7 @@ class TopicSchemas:
         return SCHEMA_VERSION in self._columns.names
 
     def _checked(self, info: SchemaInfo | None) -> SchemaInfo | None:
-        encoder = encoder_for(info, self._columns)
+        encoder = encoder_for(info, self._columns, self._settings)
         if getattr(encoder, "gives_keys", False) and KEY in self._names:
             raise InvalidSchemaError(
                 f"the column `key` is the messages' key, and there is `{KEY}` besides"
@@ -262,7 +264,7 @@ class TopicSchemas:
             version = version_number(self._source().version)
             assert version is not None
             return CopyEncoder(self._columns.names, version)
-        return encoder_for(self.chosen[topic], self._columns)
+        return encoder_for(self.chosen[topic], self._columns, self._settings)
 
     def register(self, topic: TopicName, topic_partition: str) -> None:
         """Register the schema chosen for a topic, if it is not what it has.

@@ -337,3 +337,14 @@ def test_records_beside_kafka(columns: tuple[Any, ...]):
     info = chosen(*columns)
     assert info is not None
     assert info.type == SchemaType.AVRO
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "Africa/Cairo"])
+def test_days_begin_in_the_zone(zone: str):
+    """What is read in a zone and written again is the same day, whatever its clock."""
+    days = pa.array([*range(-20_000, 25_000), None], pa.date32())
+    info, columns = SchemaInfo(SchemaType.DATE), pa.schema([("value", pa.date32())])
+    settings = ValueSettings(time_zone=zone)
+    values = encoder_for(info, columns, settings).encode([days]).values
+    decoder = kinds.decoder(info, info, columns, settings)
+    assert decoder.decode(values.cast(pa.binary()), None).columns[0] == days

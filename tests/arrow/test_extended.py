@@ -44,7 +44,7 @@ def extended(tree: Any, *columns: Any, form: SchemaType = SchemaType.AVRO) -> An
     registered = SchemaInfo(form, json.dumps(tree).encode(), {"p": "q"})
     schema = pa.schema(columns)
     info = extended_schema(registered, schema)
-    encoder_for(info or registered, schema)
+    encoder_for(info or registered, schema, ValueSettings("base64"))
     if info is None:
         return None
     assert (info.type, info.properties) == (form, {"p": "q"})

@@ -361,6 +361,29 @@ def test_texts_of_numbers_and_enums():
     assert one(uuid, '"6f1"') == ["6f1"]
 
 
+@pytest.mark.parametrize("few", [0, 64])
+def test_symbols_of_enums(few: int):
+    """Others are bad; those that the query's schema does not have are its default."""
+    old = {"type": "enum", "name": "E", "symbols": ["RED", "GREEN", "BLUE"]}
+    new = old | {"symbols": ["GREEN", "RED"]}
+    tokens = ['"RED"', '"BLUE"', '"blue"', '"2"', "2", "null"]
+    values = as_array([f'{{"f":{token}}}' for token in tokens])
+    for reader, expected, bad in (
+        (old, ["RED", "BLUE", None, None, "2", None], [2, 3]),
+        (new, ["RED", None, None, None, "2", None], [1, 2, 3]),
+        (new | {"default": "RED"}, ["RED", "RED", None, None, "2", None], [2, 3]),
+    ):
+        made, _ = planned(*(info(fields(f=["null", one])) for one in (old, reader)))
+        made._few = few
+        decoded = made.decode(values, None)
+        assert decoded.columns[0].to_pylist() == expected
+        assert decoded.bad == bad
+        assert "is not a symbol of its enum" in decoded.reason
+        known = made.decode(as_array(['{"f":"RED"}', '{"f":null}'] * 50), None)
+        assert known.columns[0].to_pylist() == ["RED", None] * 50
+        assert made.rows_together == 100
+
+
 def test_decimals_together_and_alone():
     """No number of a producer ends the process, or depends on the rows beside it."""
     command = [sys.executable, "-m", "tests.arrow.fuzz_decimals", "1", "40"]

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,25 +14,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.arrow.values import ValueSettings
 from pulsar_spark.arrow.values.avro_text import record_text
+from pulsar_spark.arrow.values.encoders import encoder_for
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
+from pulsar_spark.arrow.values.json_form import JsonForm, form_of
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.schemas.avro import parse_avro
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from tests.arrow.test_avro_encoder import record
 
+SPARK = JsonForm()
+JAVA, PYTHON = JsonForm(times_are_texts=True), JsonForm(False, "utf8", False)
 
-def encoded(batch: pa.RecordBatch, text: bytes = b"") -> list[str]:
+
+def encoded(
+    batch: pa.RecordBatch, text: bytes = b"", form: JsonForm = SPARK
+) -> list[str]:
     """Values of rows, by our own schema unless there is another."""
     root = parse_avro(text or record_text(batch.schema))
-    values = JsonEncoder(root, batch.schema).encode(batch.columns).values
+    values = JsonEncoder(root, batch.schema, form).encode(batch.columns).values
     return [value.decode() for value in values.to_pylist()]
 
 
-def column(array: pa.Array, text: bytes = b"") -> list[str]:
+def column(array: pa.Array, text: bytes = b"", form: JsonForm = SPARK) -> list[str]:
     """What a column becomes in objects of its own."""
     batch = pa.RecordBatch.from_arrays([array], names=["a"])
-    rows = encoded(batch, text)
+    rows = encoded(batch, text, form)
     assert all(row.startswith('{"a":') and row.endswith("}") for row in rows)
     return [row.removeprefix('{"a":').removesuffix("}") for row in rows]
 
@@ -76,6 +86,100 @@ def test_types(array: pa.Array, expected: list[str]):
     """Each as Java's client has it, NULL written; likewise in slices."""
     assert column(array) == expected
     assert column(array.slice(1)) == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("logical", "numbers", "expected"),
+    [
+        (
+            "timestamp-micros",
+            [0, -1, None, 253402300800000000, -62167219200000001],
+            [
+                '"1970-01-01T00:00:00.000000Z"',
+                '"1969-12-31T23:59:59.999999Z"',
+                "null",
+                '"+10000-01-01T00:00:00.000000Z"',
+                '"-0001-12-31T23:59:59.999999Z"',
+            ],
+        ),
+        ("timestamp-millis", [1_999], ['"1970-01-01T00:00:00.001Z"']),
+        ("local-timestamp-millis", [1_999], ['"1970-01-01T00:00:00.001"']),
+        ("local-timestamp-nanos", [1], ['"1970-01-01T00:00:00.000001000"']),
+    ],
+)
+def test_moments_for_java(logical: str, numbers: list[int | None], expected: list[str]):
+    """By its own schemas Java takes an integer for seconds, or for nothing."""
+    zone = None if logical.startswith("local") else "UTC"
+    array = pa.array(numbers, pa.int64()).cast(pa.timestamp("us", zone))
+    text = record(("a", ["null", {"type": "long", "logicalType": logical}]))
+    assert column(array, text, JAVA) == expected
+    assert column(array.slice(1), text, JAVA) == expected[1:]
+
+
+def test_times_of_the_day_for_java():
+    """They are texts, also of numbers; what is no time of a day is a bad row."""
+    millis = {"type": "int", "logicalType": "time-millis"}
+    text = record(("a", millis))
+    numbers = pa.array([0, 86_399_999], pa.int32())
+    assert column(numbers, text, JAVA) == ['"00:00:00.000"', '"23:59:59.999"']
+    time = pa.array([86_399_999_999_999], pa.time64("ns"))
+    assert column(time, text, JAVA) == ['"23:59:59.999"']
+    for number in (-1, 86_400_000):
+        with pytest.raises(UnfitValueError, match="no time of a day"):
+            column(pa.array([number], pa.int32()), text, JAVA)
+    batch = pa.RecordBatch.from_pydict({"i": pa.array([1], pa.int32())})
+    for default, good in ((1, True), (-1, False)):
+        with (
+            contextlib.nullcontext()
+            if good
+            else pytest.raises(
+                InvalidSchemaError, match="default of `a` is no time of a day"
+            )
+        ):
+            rows = encoded(batch, record(("a", millis, default), ("i", "int")), JAVA)
+            assert rows == ['{"i":1,"a":"00:00:00.001"}']
+
+
+def test_bytes_and_nan_for_python():
+    """Its client has the text's own bytes, and numbers that JSON does not have."""
+    assert column(pa.array([b'\xc3\xa9"', b"", None]), form=PYTHON) == [
+        '"é\\""',
+        '""',
+        "null",
+    ]
+    with pytest.raises(UnfitValueError, match="not text in UTF-8"):
+        column(pa.array([b"\xff"]), form=PYTHON)
+    array = pa.array([float("nan"), float("-inf"), -0.0, 1.0, None])
+    assert column(array, form=PYTHON) == ["NaN", "-Infinity", "-0.0", "1", "null"]
+
+
+def test_whose_form():
+    """A schema's properties, or its name, tell its owner; else the user has to."""
+    bytes_text = record_text(pa.schema([("a", pa.binary())]))
+    own = SchemaInfo(SchemaType.JSON, bytes_text)
+    other = replace(own, data=bytes_text.replace(b"topLevelRecord", b"Order"))
+    java = replace(other, properties={"__alwaysAllowNull": "true"})
+    for info, said, form in (
+        (own, "", JsonForm()),
+        (own, "utf8", PYTHON),
+        (java, "", JAVA),
+        (other, "", JsonForm(False, "", False)),
+        (other, "base64", JsonForm()),
+        (other, "utf8", PYTHON),
+    ):
+        assert form_of(info, parse_avro(info.data), ValueSettings(said)) == form
+    columns = pa.schema([("a", pa.binary())])
+    with pytest.raises(InvalidSchemaError, match="set jsonBytes=base64"):
+        encoder_for(other, columns)
+    encoder_for(other, columns, ValueSettings("base64"))
+
+
+def test_half_of_a_character_is_never_written():
+    """A default that has it is an error, as brokers do not look at it."""
+    text = record(("s", "string", "\ud800"), ("i", "int"))
+    batch = pa.RecordBatch.from_pydict({"i": pa.array([1], pa.int32())})
+    with pytest.raises(InvalidSchemaError, match=r"default of `s`.* is no string"):
+        encoded(batch, text)
 
 
 def test_structs_without_fields():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,23 +27,33 @@ if TYPE_CHECKING:
 
     from pulsar_spark.schemas.info import SchemaInfo
 
+USUAL = ValueSettings()
 CHANCE = st.randoms(use_true_random=False)
 
 
 def read(
-    info: SchemaInfo, batch: pa.RecordBatch, wanted: pa.Schema
+    info: SchemaInfo,
+    batch: pa.RecordBatch,
+    wanted: pa.Schema,
+    said: ValueSettings = USUAL,
 ) -> list[dict[str, Any]]:
     """The rows after they were written and read, none of which was bad."""
-    encoded = encoder_for(info, batch.schema).encode(
-        [batch[name] for name in encoder_for(info, batch.schema).columns]
-    )
+    return rows_of(read_batch(info, batch, wanted, said))
+
+
+def read_batch(
+    info: SchemaInfo, batch: pa.RecordBatch, wanted: pa.Schema, said: ValueSettings
+) -> pa.RecordBatch:
+    """The same rows in Arrow."""
+    encoder = encoder_for(info, batch.schema, said)
+    encoded = encoder.encode([batch[name] for name in encoder.columns])
     keys = None if encoded.keys is None else encoded.keys.cast(pa.binary())
-    decoder = kinds.decoder(info, info, wanted, ValueSettings())
+    decoder = kinds.decoder(info, info, wanted, said)
     found = decoder.decode(encoded.values.cast(pa.binary()), keys)
     assert (list(found.bad), found.reason) == ([], "")
     for column in found.columns:
         column.validate(full=True)
-    return rows_of(pa.table(list(found.columns), schema=wanted))
+    return pa.RecordBatch.from_arrays(list(found.columns), schema=wanted)
 
 
 def check(batch: pa.RecordBatch, wanted: str, encoding: str = "INLINE") -> None:
@@ -86,6 +97,33 @@ def _with_nulls(type_: pa.DataType) -> pa.DataType:
 def test_records(form: str, chance: Random) -> None:
     """Columns of any types are the fields of a record."""
     check(any_rows(chance, any_columns(chance), chance.randint(0, 6)), form)
+
+
+#: Marks of the owner of a JSON schema: the Java client, and others.
+OWNERS = ({"__jsr310ConversionEnabled": "false"}, {"owner": "team"})
+
+
+@pytest.mark.parametrize("properties", OWNERS)
+@settings(max_examples=60, deadline=None)
+@given(chance=CHANCE)
+def test_records_in_json_of_other_owners(
+    properties: dict[str, str], chance: Random
+) -> None:
+    """In each form that JSON has, what is written is read as it was.
+
+    Times of the day and local times are read as numbers, too, and written from these.
+    """
+    batch = any_rows(chance, any_columns(chance), chance.randint(0, 6))
+    own = new_schema(batch.schema, "json", "INLINE")
+    assert own is not None
+    info = replace(own, properties=properties)
+    asked = pa.schema([_as_asked(field) for field in batch.schema])
+    usual = ValueSettings("base64")
+    expected = read(info, batch, asked, usual)
+    assert expected == rows_of(batch)
+    natural = kinds.columns_of(info)
+    as_read = read_batch(info, batch, natural, usual)
+    assert read(info, as_read, asked, usual) == expected
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])

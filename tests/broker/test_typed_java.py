@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions
 
 from tests.broker.test_typed_reads import Stream, load, rows
+from tests.broker.test_write import save
 from tests.support.embedded_broker import (
     SHORT_LIVED,
     archived_classes,
@@ -26,7 +28,7 @@ from tests.support.session import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.support.admin import Admin
 
@@ -36,8 +38,8 @@ CLIENT = ROOT / "tests/support/TypedClient.java"
 class Send(Protocol):
     """Sends the messages of a turn."""
 
-    def __call__(self, what: str, turn: int = 1) -> None:
-        """Send them."""
+    def __call__(self, what: str, turn: int = 1) -> list[str]:
+        """Send them, and return the lines that the client prints."""
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +56,20 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def send(client: list[str], service_url: str, topic: str) -> Send:
     """Send the messages of a turn."""
 
-    def send(what: str, turn: int = 1) -> None:
-        run(*client, what, service_url, topic, str(turn))
+    def send(what: str, turn: int = 1) -> list[str]:
+        return run(*client, what, service_url, topic, str(turn))
 
     return send
 
 
-def run(*command: str) -> None:
-    """Run a command to its end, which must be a good one."""
+def run(*command: str) -> list[str]:
+    """Run a command to its end, which must be a good one, and return its lines."""
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    return [line.removeprefix("value: ") for line in lines if line.startswith("value:")]
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])
@@ -158,3 +162,108 @@ def test_changes_of_a_table(
         "value": {"op": "c", "after": {"id": 101}},
         "key": {"id": 101},
     }
+
+
+#: Columns of the class ``Values``, and rows with the ends of what they hold.
+VALUES = (
+    "bytes binary, color string, amount string, day date, number double,"
+    " local timestamp_ntz, moment timestamp, small float, text string, time int"
+)
+ROWS = """
+(X'', 'RED', '12.340', DATE'2024-02-29', -0D,
+ TIMESTAMP_NTZ'2024-02-29 12:34:56.789', TIMESTAMP'2024-02-29 12:34:56.123456Z',
+ 1.5F, 'größer \\u2028', 45296789),
+(X'00FF80', 'GREEN', '-1E+2', DATE'0001-01-01', DOUBLE('NaN'),
+ TIMESTAMP_NTZ'1969-12-31 23:59:59.999', TIMESTAMP'1969-12-31 23:59:59.999Z',
+ FLOAT('-Infinity'), '', 0),
+(X'61626364', 'RED', '0', DATE'9999-12-31', DOUBLE('Infinity'),
+ TIMESTAMP_NTZ'9999-12-31 23:59:59.999', TIMESTAMP'9999-12-31 23:59:59.999Z',
+ FLOAT('NaN'), 'x', 86399999),
+(X'00', 'RED', '0', DATE'+12024-01-01', 1e300D,
+ TIMESTAMP_NTZ'+12024-01-01 00:00:00.5', TIMESTAMP'-0001-01-01 00:00:00.5Z',
+ 16777216F, 'NaN', 1),
+(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+COUNT = 5
+AS_JAVA = (
+    "base64(bytes)",
+    "color",
+    "amount",
+    "unix_date(day)",
+    "number",
+    "unix_micros(CAST(local AS TIMESTAMP))",
+    "unix_micros(moment)",
+    "small",
+    "text",
+    "time * 1000L",
+)
+
+
+def values_frame(spark: SparkSession) -> DataFrame:
+    """The rows, with the columns of the class."""
+    names = [part.split()[0] for part in VALUES.split(", ")]
+    casts = [
+        f"CAST({part.split()[0]} AS {part.split()[1]})" for part in VALUES.split(", ")
+    ]
+    rows = f"VALUES {ROWS} AS t ({', '.join(names)})"
+    return spark.sql(
+        f"SELECT {', '.join(f'{c} AS {n}' for c, n in zip(casts, names, strict=True))}"
+        f" FROM {rows}"
+    ).coalesce(1)
+
+
+@pytest.mark.parametrize(
+    ("form", "turn"),
+    [
+        ("avro", 1),
+        ("json", 1),
+        pytest.param("json", 2, marks=pytest.mark.matrix),
+    ],
+)
+def test_values_of_all_kinds(
+    spark: SparkSession, service_url: str, topic: str, form: str, turn: int, send: Send
+) -> None:
+    """What Spark writes by a schema of Java's is for Java what it is for Spark."""
+    send(f"register-{form}", turn)
+    frame = values_frame(spark)
+    save(frame, service_url, topic)
+    printed = send(f"values-{form}", COUNT)
+    if turn == 2:  # the unit of the schema
+        moment = "date_trunc('MILLISECOND', moment)"
+        frame = frame.withColumn("moment", functions.expr(moment))
+    expected = [
+        "|".join(_of_java(value) for value in row)
+        for row in frame.selectExpr(*AS_JAVA).collect()
+    ]
+    assert printed == expected
+    again = load(spark, service_url, topic, schema=VALUES).selectExpr(*AS_JAVA)
+    found = ["|".join(_of_java(value) for value in row) for row in again.collect()]
+    assert found == expected
+
+
+def test_days_of_a_zone(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str, send: Send
+) -> None:
+    """The days of a Java application in New York, written there and by Spark."""
+    admin.add_schema(topic, "DATE", "", {})
+    days = "VALUES DATE'2024-01-01', DATE'2024-07-01', DATE'1950-03-01' AS t (value)"
+    zone = {"timeZone": "America/New_York"}
+    frame = spark.sql(f"SELECT value FROM {days}").coalesce(1)
+    save(frame, service_url, topic, **zone)
+    expected = ["2024-01-01", "2024-07-01", "1950-03-01"]
+    assert send("dates", 3) == expected
+    found = load(spark, service_url, topic, **zone).select("value").collect()
+    assert [str(row[0]) for row in found] == expected
+
+
+def _of_java(value: Any) -> str:
+    """A value as Java prints it."""
+    if isinstance(value, float):
+        names = {
+            "inf": "Infinity",
+            "-inf": "-Infinity",
+            "nan": "NaN",
+            "1e+300": "1.0E300",
+        }
+        return names.get(repr(value), repr(value)).replace("16777216.0", "1.6777216E7")
+    return "null" if value is None else str(value)

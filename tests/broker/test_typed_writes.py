@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import io
 import json
+import math
 import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -119,6 +121,63 @@ def test_a_schema_of_the_official_client(
     assert latest(service_url, topic) == before
     assert versions(service_url, topic) == {0}
     assert as_orders(typed(service_url, topic, schema, 4))[1:] == ORDERS
+
+
+class Color(enum.Enum):
+    """Python's client sends the numbers in JSON, and knows names again."""
+
+    RED = 10
+    GREEN = 20
+
+
+class Sample(ps.Record):
+    """All kinds of fields that a Python application declares."""
+
+    number = ps.Long()
+    data = ps.Bytes()
+    share = ps.Double()
+    small = ps.Float()
+    color = ps.CustomEnum(Color)
+    text = ps.String()
+
+
+#: Rows with the ends of what such fields hold; all of them in UTF-8.
+SAMPLES = [
+    (-(2**63), b"hello", math.nan, math.inf, "GREEN", 'größer\u2028\n"\\ 🚀'),
+    (2**63 - 1, 'é"\0'.encode(), -0.0, -math.inf, "RED", ""),
+    (0, b"", 1e300, math.nan, "RED", "NaN"),
+    (None, None, None, None, None, None),
+]
+
+
+@pytest.mark.parametrize("form", ["AVRO", "JSON"])
+def test_values_of_all_kinds(
+    spark: SparkSession, service_url: str, topic: str, form: str
+) -> None:
+    """What Spark writes by a schema of Python's is for Python what it is for Spark."""
+    schema = (ps.AvroSchema if form == "AVRO" else ps.JsonSchema)(Sample)
+    with official.client(service_url) as client:
+        client.create_producer(topic, schema=schema).close()
+    types = "number long, data binary, share double, small float, color string"
+    frame = spark.createDataFrame(SAMPLES, f"{types}, text string").coalesce(1)
+    said = {} if form == "AVRO" else {"jsonBytes": "utf8"}
+    if said:
+        error = save_error(frame, service_url, topic)
+        assert "`data` is of bytes" in error
+        assert "set jsonBytes=base64, as Java's client does, or jsonBytes=utf8" in error
+    save(frame, service_url, topic, **said)
+    expected = [repr((*row[:4], row[4], row[5])) for row in SAMPLES]
+    found = [
+        (v.number, v.data, v.share, v.small, v.color and v.color.name, v.text)
+        for v in typed(service_url, topic, schema, len(SAMPLES))
+    ]
+    assert [*map(repr, found)] == expected
+    again = spark.read.format("pulsar").options(**given(service_url, topic, said))
+    rows = again.load().select("number", "data", "share", "small", "color", "text")
+    as_bytes = [
+        (*row[:1], row[1] and bytes(row[1]), *row[2:]) for row in rows.collect()
+    ]
+    assert [*map(repr, as_bytes)] == expected
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])

@@ -112,6 +112,8 @@ def test_defaults(streaming: bool) -> None:
         "schema_type": "auto",
         "schema_topic": None,
         "key_value_encoding": "INLINE",
+        "json_bytes": "",
+        "time_zone": "UTC",
         "topic_auto_creation": True,
         "batching_enabled": True,
         "batching_max_publish_delay_s": 0.001,
@@ -139,6 +141,8 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     "schemaType": ("schema_type", "AVRO", "avro"),
     "schemaTopic": ("schema_topic", "a/b/c", TopicName("a", "b", "c")),
     "keyValueEncodingType": ("key_value_encoding", "separated", "SEPARATED"),
+    "jsonBytes": ("json_bytes", "Base64", "base64"),
+    "timeZone": ("time_zone", "Europe/Berlin", "Europe/Berlin"),
     "topicAutoCreation": ("topic_auto_creation", "FALSE", False),
     P + "batchingEnabled": ("batching_enabled", "False", False),
     P + "batchingMaxPublishDelayMicros": (

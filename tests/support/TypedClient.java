@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.math.BigDecimal;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
+import java.util.Base64;
+import java.util.TimeZone;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Schema;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.schema.SchemaDefinition;
 import org.apache.pulsar.common.schema.KeyValue;
 import org.apache.pulsar.common.schema.KeyValueEncodingType;
@@ -11,7 +22,11 @@ import org.apache.pulsar.common.schema.KeyValueEncodingType;
  *
  * <p>{@code WHAT URL TOPIC ROUND} sends the messages of a round: {@code avro} and {@code
  * json} three versions of a record in turn, {@code inline} and {@code separated} changes of
- * a table as Debezium has them, of which the second round has a column more.
+ * a table as Debezium has them, of which the second round has a column more. {@code
+ * register-avro} and {@code register-json} only register a record of values of all kinds,
+ * with the JSR 310 conversion in the second round; {@code values-avro} and {@code
+ * values-json} print those of as many messages as the round's number says. {@code dates}
+ * prints moments of the schema DATE by their day in the zone New York.
  */
 class TypedClient {
     public static class User1 {
@@ -61,6 +76,24 @@ class TypedClient {
         public Long ts_ms;
     }
 
+    public enum Color {
+        RED,
+        GREEN
+    }
+
+    public static class Values {
+        public byte[] bytes;
+        public Color color;
+        public BigDecimal amount;
+        public LocalDate day;
+        public Double number;
+        public LocalDateTime local;
+        public Instant moment;
+        public Float small;
+        public String text;
+        public LocalTime time;
+    }
+
     private final PulsarClient client;
     private final String topic;
 
@@ -76,6 +109,11 @@ class TypedClient {
             switch (args[0]) {
                 case "avro" -> one.users(true);
                 case "json" -> one.users(false);
+                case "register-avro" -> one.register(true, round == 2);
+                case "register-json" -> one.register(false, round == 2);
+                case "values-avro" -> one.printValues(true, round);
+                case "values-json" -> one.printValues(false, round);
+                case "dates" -> one.printDates(round);
                 default -> one.changes(
                         KeyValueEncodingType.valueOf(args[0].toUpperCase()), round);
             }
@@ -86,6 +124,68 @@ class TypedClient {
         SchemaDefinition<T> definition =
                 SchemaDefinition.<T>builder().withPojo(type).withAlwaysAllowNull(true).build();
         return avro ? Schema.AVRO(definition) : Schema.JSON(definition);
+    }
+
+    private Schema<Values> values(boolean avro, boolean jsr310) {
+        SchemaDefinition<Values> definition =
+                SchemaDefinition.<Values>builder()
+                        .withPojo(Values.class)
+                        .withJSR310ConversionEnabled(jsr310)
+                        .build();
+        return avro ? Schema.AVRO(definition) : Schema.JSON(definition);
+    }
+
+    private void register(boolean avro, boolean jsr310) throws Exception {
+        client.newProducer(values(avro, jsr310)).topic(topic).create().close();
+    }
+
+    private <T> Consumer<T> consumer(Schema<T> schema) throws Exception {
+        return client.newConsumer(schema)
+                .topic(topic)
+                .subscriptionName("values")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                .subscribe();
+    }
+
+    private void printValues(boolean avro, int count) throws Exception {
+        Consumer<Values> consumer = consumer(values(avro, false));
+        for (int at = 0; at < count; at++) {
+            Message<Values> message = consumer.receive(60, TimeUnit.SECONDS);
+            Values one = message.getValue();
+            print(
+                    String.join(
+                            "|",
+                            one.bytes == null ? "null" : Base64.getEncoder().encodeToString(one.bytes),
+                            String.valueOf(one.color),
+                            String.valueOf(one.amount),
+                            one.day == null ? "null" : String.valueOf(one.day.toEpochDay()),
+                            String.valueOf(one.number),
+                            one.local == null
+                                    ? "null"
+                                    : micros(one.local.toInstant(java.time.ZoneOffset.UTC)),
+                            one.moment == null ? "null" : micros(one.moment),
+                            String.valueOf(one.small),
+                            String.valueOf(one.text),
+                            one.time == null ? "null" : String.valueOf(one.time.toNanoOfDay() / 1000)));
+        }
+    }
+
+    /** Prints a line that no logger prints. */
+    private static void print(String text) {
+        System.out.println("value: " + text);
+    }
+
+    private static String micros(Instant moment) {
+        return String.valueOf(moment.getEpochSecond() * 1_000_000 + moment.getNano() / 1000);
+    }
+
+    private void printDates(int count) throws Exception {
+        TimeZone.setDefault(TimeZone.getTimeZone("America/New_York"));
+        Consumer<java.util.Date> consumer = consumer(Schema.DATE);
+        for (int at = 0; at < count; at++) {
+            Message<java.util.Date> message = consumer.receive(60, TimeUnit.SECONDS);
+            print(new java.sql.Date(message.getValue().getTime()).toString());
+        }
     }
 
     private void users(boolean avro) throws Exception {

@@ -79,15 +79,16 @@ class ValueDecoder(Protocol):
 
 
 class ValueSettings(NamedTuple):
-    """What a user may say about decoding.
+    """What a user may say about values, of a read and of a write.
 
     Attributes:
         json_bytes: How JSON holds bytes: ``base64``, as Java writes them, or ``utf8``,
-            as Python does.
+            as Python does. "" for what is usual: ``base64`` in a read, what the schema
+            says in a write.
         time_zone: In which a DATE schema's moments have their day.
     """
 
-    json_bytes: str = "base64"
+    json_bytes: str = ""
     time_zone: str = "UTC"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values import ValueEncoder
+from pulsar_spark.arrow.values import ValueEncoder, ValueSettings
 from pulsar_spark.arrow.values.avro_encoder import AvroEncoder, is_record
 from pulsar_spark.arrow.values.avro_text import (
     is_bytes,
@@ -17,6 +17,7 @@ from pulsar_spark.arrow.values.avro_text import (
 )
 from pulsar_spark.arrow.values.extended import extended_text
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
+from pulsar_spark.arrow.values.json_form import form_of
 from pulsar_spark.arrow.values.key_value_encoder import (
     KEY,
     KeyValueEncoder,
@@ -37,17 +38,24 @@ from pulsar_spark.schemas.key_value import parse_key_value, with_parts
 #: What a Kafka connector has its values begin with, as a property of the schema.
 _OFFSET = "__AVRO_READ_OFFSET__"
 
+_USUAL = ValueSettings()
+
 _RECORDS = (SchemaType.AVRO, SchemaType.JSON)
 
 
 def encoder_for(
-    info: SchemaInfo | None, columns: pa.Schema, *, is_part: bool = False
+    info: SchemaInfo | None,
+    columns: pa.Schema,
+    settings: ValueSettings = _USUAL,
+    *,
+    is_part: bool = False,
 ) -> ValueEncoder:
     """Return the encoder that turns columns into values of a schema.
 
     Args:
         info: The schema; None for values that are plain bytes.
         columns: The columns that a value is made of.
+        settings: What the user says about values.
         is_part: Whether it is a part of a KEY_VALUE.
 
     Raises:
@@ -61,17 +69,21 @@ def encoder_for(
     if info.type == SchemaType.AVRO:
         return AvroEncoder(parse_avro(info.data), columns, is_part=is_part)
     if info.type == SchemaType.JSON:
-        return JsonEncoder(parse_avro(info.data), columns, is_part=is_part)
+        root = parse_avro(info.data)
+        form = form_of(info, root, settings)
+        return JsonEncoder(root, columns, form, is_part=is_part)
     if info.type == SchemaType.KEY_VALUE:
         pair = parse_key_value(info)
         parts = {KEY: pair.key, VALUE: pair.value}
         return KeyValueEncoder(
             columns,
-            lambda name, column: encoder_for(parts[name], column, is_part=True),
+            lambda name, column: encoder_for(
+                parts[name], column, settings, is_part=True
+            ),
             is_separated=pair.is_separated,
         )
     if is_primitive(info):
-        return PrimitiveEncoder(info, columns)
+        return PrimitiveEncoder(info, columns, settings.time_zone)
     raise InvalidSchemaError(f"values of {info.type_name} cannot be written")
 
 

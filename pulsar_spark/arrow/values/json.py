@@ -101,11 +101,21 @@ def decoder(
     Raises:
         InvalidSchemaError: They cannot be made.
     """
+    try:
+        return _decoder(writer, reader, wanted, settings)
+    except UnicodeEncodeError:
+        raise not_unicode() from None
+
+
+def _decoder(
+    writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema, settings: ValueSettings
+) -> JsonDecoder:
     if writer.type != reader.type:
         raise InvalidSchemaError(
             f"{writer.type_name} cannot be read as {reader.type_name}"
         )
-    theirs, own, codec = _parsed(writer), _parsed(reader), settings.json_bytes
+    theirs, own = _parsed(writer), _parsed(reader)
+    codec = settings.json_bytes or "base64"
     offset = _offset(writer)
     if own.kind is not Kind.RECORD:
         others = [name for name in wanted.names if name != VALUE]

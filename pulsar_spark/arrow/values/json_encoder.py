@@ -2,9 +2,8 @@
 """Columns -> values in JSON, a column at a time.
 
 What the official clients of Java and Python both read: NULL is written, not left out;
-bytes are base64; decimals are numbers with all their digits; dates and times are
-integers in the unit of the schema; NaN and the infinities are strings, as Java has
-them.
+decimals are numbers with all their digits; days are integers. Moments, times, bytes and
+NaN have the form that the owner of the schema reads: see ``json_form``.
 
 Each column becomes a column of texts, and those of a record are joined row by row.
 """
@@ -30,7 +29,8 @@ from pulsar_spark.arrow.values.avro_parts import (
     rows_of_items,
 )
 from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
-from pulsar_spark.arrow.values.json_tokens import exact
+from pulsar_spark.arrow.values.json_form import JsonForm
+from pulsar_spark.arrow.values.json_tokens import exact, family, far_moment
 from pulsar_spark.loops.avro_write import UNFIT, UnfitValueError
 from pulsar_spark.schemas.avro import (
     NO_DEFAULT,
@@ -41,9 +41,12 @@ from pulsar_spark.schemas.avro import (
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
 from pulsar_spark.schemas.resolution import encode_default
+from spark_topics.text import is_unicode
 
 #: Makes the JSON text of each row; NULL stays NULL.
 _Texts = Callable[[pa.Array], pa.LargeStringArray]
+
+_OF_SPARK = JsonForm()
 
 _TEXT = pa.large_string()
 _KINDS = pa.types
@@ -61,25 +64,31 @@ class JsonEncoder:
     Args:
         root: The schema.
         schema: The columns.
+        form: In which form moments, times, bytes and NaN are.
         is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
 
     Raises:
-        InvalidSchemaError: The columns do not fit the schema.
+        InvalidSchemaError: The columns do not fit the schema, or nobody says the form.
     """
 
     def __init__(
-        self, root: AvroType, schema: pa.Schema, *, is_part: bool = False
+        self,
+        root: AvroType,
+        schema: pa.Schema,
+        form: JsonForm = _OF_SPARK,
+        *,
+        is_part: bool = False,
     ) -> None:
         self.columns = tuple(schema.names)
         fields = list(schema)
         self._texts: Callable[[Sequence[pa.Array]], pa.LargeStringArray]
         if is_whole(root, fields, is_part=is_part):
             plan(root, fields[0].type, fields[0].name)  # for what does not fit
-            texts = _plan(root, fields[0].type, fields[0].name)
+            texts = _plan(root, fields[0].type, fields[0].name, form)
             self._texts = lambda columns: texts(columns[0])
         else:
             record_plan(root, fields)
-            self._texts = _record(root, fields, "")
+            self._texts = _record(root, fields, "", form)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -91,7 +100,7 @@ class JsonEncoder:
 
 
 def _record(
-    type_: AvroType, fields: Sequence[pa.Field], where: str
+    type_: AvroType, fields: Sequence[pa.Field], where: str, form: JsonForm
 ) -> Callable[[Sequence[pa.Array]], pa.LargeStringArray]:
     """Return what joins fields that all rows have; others have their defaults."""
     types = {field.name: field.type for field in type_.fields}
@@ -101,11 +110,11 @@ def _record(
         name = json.dumps(field.name, ensure_ascii=False)
         before = pa.scalar(f"{',' if at else '{'}{name}:", _TEXT)
         _, is_nullable = nullable(types[field.name])
-        texts = _plan(types[field.name], field.type, path)
+        texts = _plan(types[field.name], field.type, path, form)
         members.append((before, texts, is_nullable, path))
     names = {field.name for field in fields}
     ends = [
-        f"{json.dumps(one.name)}:{_default(one.type, one.default)}"
+        f"{json.dumps(one.name)}:{_default(one.type, one.default, one.name, form)}"
         for one in type_.fields
         if one.name not in names
     ]
@@ -125,32 +134,54 @@ def _record(
     return join
 
 
-def _default(type_: AvroType, default: Any) -> str:
+def _default(type_: AvroType, default: Any, where: str, form: JsonForm) -> str:
     """Return a default as a value has it; that it is one of the type is known."""
     if default is NO_DEFAULT:
         return "null"
     if type_.kind is Kind.UNION:
-        return _default(_branch_of(type_, default), default)
+        return _default(_branch_of(type_, default), default, where, form)
     if type_.kind in (Kind.BYTES, Kind.FIXED):
         data = default.encode("latin-1")
         if type_.logical is not Logical.DECIMAL:
-            return _quoted(data)
+            return _text_of(_bytes(type_, where, form), pa.array([data]))
         return format(exact(int.from_bytes(data, "big", signed=True), type_.scale), "f")
     members: list[tuple[str, str]] = []
     if type_.kind is Kind.RECORD:
         members = [
-            (one.name, _default(one.type, default.get(one.name, one.default)))
+            (one.name, _default(one.type, default.get(one.name, one.default), *rest))
             for one in type_.fields
+            for rest in [(f"{where}.{one.name}", form)]
         ]
     elif type_.kind in (Kind.ARRAY, Kind.MAP):
         assert type_.items is not None
+        inner = type_.items
         if type_.kind is Kind.ARRAY:
-            return f"[{','.join(_default(type_.items, one) for one in default)}]"
-        members = [(key, _default(type_.items, one)) for key, one in default.items()]
+            items = [_default(inner, one, where, form) for one in default]
+            return f"[{','.join(items)}]"
+        members = [
+            (key, _default(inner, one, where, form)) for key, one in default.items()
+        ]
     else:
-        is_whole = type_.kind in (Kind.INT, Kind.LONG)  # 1.0 is one
-        return json.dumps(int(default) if is_whole else default)
+        return _default_of_leaf(type_, default, where, form)
     return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in members)}}}"
+
+
+def _default_of_leaf(type_: AvroType, default: Any, where: str, form: JsonForm) -> str:
+    if type_.kind in (Kind.INT, Kind.LONG):  # 1.0 is one
+        number = pa.array([int(default)], pa.int64())
+        return _text_of(_numbers(type_, number.type, where, form), number)
+    if type_.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return _text_of(_floats(form), pa.array([float(default)]))
+    return json.dumps(default)
+
+
+def _text_of(texts: _Texts, default: pa.Array) -> str:
+    try:
+        return str(texts(default)[0].as_py())
+    except UnfitValueError as error:
+        raise InvalidSchemaError(
+            f"the default of `{error.where}` {error.text}"
+        ) from None
 
 
 def _branch_of(union: AvroType, default: Any) -> AvroType:
@@ -164,33 +195,29 @@ def _branch_of(union: AvroType, default: Any) -> AvroType:
     raise AssertionError(default)
 
 
-def _quoted(data: bytes) -> str:
-    return f'"{binascii.b2a_base64(data, newline=False).decode()}"'
-
-
 def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     return texts.fill_null(_NULL) if texts.null_count else texts
 
 
-def _plan(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
+def _plan(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
     """Return the function that makes texts of a column; its type was checked before."""
     type_, _ = nullable(type_)
     if type_.kind is Kind.UNION:
         at, _ = plan_branch(type_, column, where)
         type_ = type_.branches[at]
     if _KINDS.is_struct(column):
-        return _struct(type_, column, where)
+        return _struct(type_, column, where, form)
     if _KINDS.is_map(column) or _KINDS.is_list(column) or _KINDS.is_large_list(column):
-        return _items(type_, column, where)
+        return _items(type_, column, where, form)
     if is_text(column):
         return _texts(type_, where)
     if is_bytes(column):
-        return _bytes(type_, where)
+        return _bytes(type_, where, form)
     if _KINDS.is_floating(column):
-        return _floats
+        return _floats(form)
     if _KINDS.is_boolean(column) or _KINDS.is_decimal(column):
         return lambda array: array.cast(pa.string()).cast(_TEXT)
-    return _integers(type_, column, where)
+    return _numbers(type_, column, where, form)
 
 
 #: Logical types by their unit; all others count microseconds.
@@ -202,7 +229,10 @@ _MILLIS = {
 _NANOS = {Logical.TIMESTAMP_NANOS, Logical.LOCAL_TIMESTAMP_NANOS}
 
 
-def _integers(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
+def _numbers(
+    type_: AvroType, column: pa.DataType, where: str, form: JsonForm
+) -> _Texts:
+    """Plan numbers, and days, moments and times in the unit of their schema."""
     divisor, factor, raw = 1, 1, pa.int64()
     if _KINDS.is_time(column):
         divisor = 1_000_000 if type_.logical in _MILLIS else 1_000
@@ -211,6 +241,9 @@ def _integers(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
         factor = 1_000 if type_.logical in _NANOS else 1
     elif _KINDS.is_date(column):
         raw = pa.int32()
+    as_texts: _Texts = _as_it_is
+    if form.times_are_texts and type_.logical not in (None, Logical.DATE):
+        as_texts = _iso(type_.logical, where)
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
         if _KINDS.is_time(column):
@@ -220,32 +253,99 @@ def _integers(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
             is_unfit = pc.equal(numbers, pa.scalar(UNFIT, pa.int64()))
             if (row := pc.index(is_unfit, pa.scalar(True)).as_py()) >= 0:
                 raise UnfitValueError(row, where, "is no number of nanoseconds")
-        return numbers.cast(_TEXT)
+        return as_texts(numbers)
 
     return texts
 
 
-def _floats(array: pa.Array) -> pa.LargeStringArray:
-    texts = array.cast(_TEXT)
-    is_odd = pc.invert(pc.is_finite(array)).fill_null(pa.scalar(False))
-    if not is_odd.true_count:
-        return texts
-    names = pc.if_else(
-        pc.is_nan(array),
-        pa.scalar('"NaN"', _TEXT),
-        pc.if_else(
-            pc.greater(array, pa.scalar(0, array.type)),
-            pa.scalar('"Infinity"', _TEXT),
-            pa.scalar('"-Infinity"', _TEXT),
-        ),
+def _as_it_is(numbers: pa.Array) -> pa.LargeStringArray:
+    return numbers.cast(_TEXT)
+
+
+def _iso(logical: Logical, where: str) -> _Texts:
+    """Plan numbers of a schema's unit as texts of ISO 8601."""
+    unit = "ms" if logical in _MILLIS else "ns" if logical in _NANOS else "us"
+    if family(logical) == "time":
+        return lambda numbers: _iso_times(numbers, unit, where)
+    zone = "Z" if family(logical) == "timestamp" else ""
+    end = pa.scalar(f'{zone}"', _TEXT)
+
+    def texts(numbers: pa.Int64Array) -> pa.LargeStringArray:
+        is_usual = _have_four_digits(numbers, unit)
+        usual = pc.if_else(is_usual, numbers, pa.scalar(0, pa.int64()))
+        moments = usual.cast(pa.timestamp(unit)).cast(pa.string()).cast(_TEXT)
+        moments = pc.binary_replace_slice(moments, 10, 11, "T")
+        if is_usual.false_count:
+            is_far = pc.invert(is_usual)
+            far = [far_moment(one, unit) for one in numbers.filter(is_far).to_pylist()]
+            moments = pc.replace_with_mask(moments, is_far, pa.array(far, _TEXT))
+        return pc.binary_join_element_wise(_QUOTE, moments, end, _NOTHING)
+
+    return texts
+
+
+def _have_four_digits(numbers: pa.Int64Array, unit: str) -> pa.BooleanArray:
+    """Return whether the year of each moment has four digits, as most have; or NULL."""
+    if unit == "ns":  # all that 64 bits hold
+        return pa.repeat(pa.scalar(True), len(numbers))
+    first, end = (
+        pa.scalar(year * _SECONDS[unit], pa.int64()) for year in (_YEAR_0, _YEAR_10000)
     )
-    return pc.if_else(is_odd, names, texts)
+    have = pc.and_(pc.greater_equal(numbers, first), pc.less(numbers, end))
+    return have.fill_null(pa.scalar(True))
+
+
+_SECONDS = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+
+#: The first seconds of years that ISO 8601 writes in four digits, and of all others.
+_YEAR_0, _YEAR_10000 = -62_167_219_200, 253_402_300_800
+
+
+def _iso_times(numbers: pa.Int64Array, unit: str, where: str) -> pa.LargeStringArray:
+    last = pa.scalar(86_400 * _SECONDS[unit] - 1, pa.int64())
+    is_time = pc.and_(
+        pc.greater_equal(numbers, pa.scalar(0, pa.int64())),
+        pc.less_equal(numbers, last),
+    )
+    _check(is_time.fill_null(pa.scalar(True)), where, "is no time of a day")
+    time = pa.time64("us")
+    if unit == "ms":
+        numbers, time = numbers.cast(pa.int32()), pa.time32("ms")
+    texts = numbers.cast(time).cast(pa.string()).cast(_TEXT)
+    return pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NOTHING)
+
+
+#: Numbers that need another spelling: both clients take ``-0`` for an integer.
+_NEGATIVE_ZERO = (pa.scalar("-0", _TEXT), pa.scalar("-0.0", _TEXT))
+
+
+def _floats(form: JsonForm) -> _Texts:
+    quote = '"' if form.quotes_nan else ""
+    nan, infinity, minus_infinity = (
+        pa.scalar(f"{quote}{name}{quote}", _TEXT)
+        for name in ("NaN", "Infinity", "-Infinity")
+    )
+
+    def texts(array: pa.Array) -> pa.LargeStringArray:
+        texts = array.cast(_TEXT)
+        is_zero = pc.equal(texts, _NEGATIVE_ZERO[0]).fill_null(pa.scalar(False))
+        if is_zero.true_count:
+            texts = pc.if_else(is_zero, _NEGATIVE_ZERO[1], texts)
+        is_odd = pc.invert(pc.is_finite(array)).fill_null(pa.scalar(False))
+        if not is_odd.true_count:
+            return texts
+        is_positive = pc.greater(array, pa.scalar(0, array.type))
+        infinities = pc.if_else(is_positive, infinity, minus_infinity)
+        names = pc.if_else(pc.is_nan(array), nan, infinities)
+        return pc.if_else(is_odd, names, texts)
+
+    return texts
 
 
 def _texts(type_: AvroType, where: str) -> _Texts:
     if type_.kind is not Kind.ENUM:
         return lambda array: _strings(array, where)
-    known = pa.array(type_.symbols, pa.string())
+    known = pa.array(filter(is_unicode, type_.symbols), pa.string())
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
         found = _strings(array, where)
@@ -256,16 +356,23 @@ def _texts(type_: AvroType, where: str) -> _Texts:
     return texts
 
 
-def _bytes(type_: AvroType, where: str) -> _Texts:
+def _bytes(type_: AvroType, where: str, form: JsonForm) -> _Texts:
+    if not form.codec:
+        raise InvalidSchemaError(
+            f"`{where}` is of bytes, and the schema does not say how its clients hold"
+            " them in JSON: set jsonBytes=base64, as Java's client does, or"
+            " jsonBytes=utf8, as Python's"
+        )
+    packed = _base64 if form.codec == "base64" else lambda array: _utf8(array, where)
     if type_.kind is not Kind.FIXED:
-        return _base64
+        return packed
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
         sizes = pc.binary_length(array)
         fits = pc.equal(sizes, pa.scalar(type_.size, sizes.type))
         fits = fits.fill_null(pa.scalar(True))
         _check(fits, where, f"does not have {type_.size} bytes")
-        return _base64(array)
+        return packed(array)
 
     return texts
 
@@ -291,14 +398,21 @@ def _strings(array: pa.Array, where: str) -> pa.LargeStringArray:
 
 
 def _base64(array: pa.Array) -> pa.LargeStringArray:
-    return pa.array(
-        [None if one is None else _quoted(one) for one in array.to_pylist()],
-        _TEXT,
-    )
+    texts = [
+        None if one is None else binascii.b2a_base64(one, newline=False).decode()
+        for one in array.to_pylist()
+    ]
+    quoted = pa.array(texts, _TEXT)
+    return pc.binary_join_element_wise(_QUOTE, quoted, _QUOTE, _NOTHING)
 
 
-def _struct(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
-    join = _record(type_, list(column), where)
+def _utf8(array: pa.Array, where: str) -> pa.LargeStringArray:
+    """Return bytes as the texts that they are, which not all of them are."""
+    return _strings(array.cast(pa.large_binary()).view(_TEXT), where)
+
+
+def _struct(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
+    join = _record(type_, list(column), where, form)
 
     def texts(array: pa.StructArray) -> pa.LargeStringArray:
         if not column.num_fields:  # all rows have the same text, which is a scalar
@@ -316,13 +430,14 @@ def _struct(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
     return texts
 
 
-def _items(type_: AvroType, column: pa.DataType, where: str) -> _Texts:
+def _items(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
     """Plan a list, or a map, in which a name stands before each item."""
     assert type_.items is not None
     is_map = _KINDS.is_map(column)
     begin, end = "{}" if is_map else "[]"
     where = f"{where}{begin}{end}"
-    items = _plan(type_.items, column.item_type if is_map else column.value_type, where)
+    item = column.item_type if is_map else column.value_type
+    items = _plan(type_.items, item, where, form)
     _, is_nullable = nullable(type_.items)
 
     def texts(array: pa.Array) -> pa.LargeStringArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from pulsar_spark.arrow.values.avro_types import column_type
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
 from pulsar_spark.schemas.avro import AvroType, Kind, Logical
 from pulsar_spark.schemas.info import InvalidSchemaError
+from spark_topics.text import is_unicode
 
 #: Makes the column's array of the parser's.
 Finish = Callable[[pa.Array], pa.Array]
@@ -79,7 +81,34 @@ def scalar(
     if kinds.is_integer(wanted):
         least, most = _bounds(wanted)
         return Node(wanted, tokens.integer(least, most), wanted)
+    if writer.kind is Kind.ENUM:
+        return _enum(writer, reader, wanted)
     return _text_or_bytes(writer, wanted, codec)
+
+
+def _enum(writer: AvroType, reader: AvroType, wanted: pa.DataType) -> Node:
+    """Return how enums become texts; numbers are those of Python's client."""
+    known = {
+        symbol: symbol if symbol in reader.symbols else reader.default_symbol
+        for symbol in writer.symbols
+        if is_unicode(symbol)
+    }
+    usual = pa.array([own for own in known.values() if own in known], pa.string())
+
+    def read(token: Any) -> Any:
+        if isinstance(token, tokens.Number):
+            return str(token)
+        found = known.get(token) if isinstance(token, str) else None
+        if not found:
+            raise tokens.bad(token, "a symbol of its enum")
+        return found
+
+    def finish(array: pa.Array) -> pa.Array:
+        if pc.is_in(array.drop_null(), usual).false_count:
+            raise UnusualError
+        return array.cast(wanted)
+
+    return Node(wanted, read, pa.string(), finish)
 
 
 def _decimal(
@@ -99,7 +128,7 @@ def _checked(array: pa.Decimal128Array) -> pa.Array:
 
 def _text_or_bytes(writer: AvroType, wanted: pa.DataType, codec: str) -> Node:
     is_text = pa.types.is_string(wanted) or pa.types.is_large_string(wanted)
-    if writer.kind in (Kind.STRING, Kind.ENUM):
+    if writer.kind is Kind.STRING:
         read = tokens.text if is_text else lambda token: tokens.text(token).encode()
         return Node(wanted, read, pa.string(), lambda array: array.cast(wanted))
     size = writer.size if writer.kind is Kind.FIXED else -1

@@ -11,7 +11,7 @@ floats                    a number; ``NaN`` and ``Infinity``, also in quotes, as
                           has them
 decimals                  a number, also in quotes, without more digits than the scale
 texts                     a text; a number as it is written, as Java does BigDecimals
-                          and Python enums
+enums                     a symbol; a number as it is written: Python's value of one
 bytes                     a text: base64, or the text's own bytes, as the user says
 days, moments, times      a whole number in the unit of the schema; a number with a
                           fraction for a moment: seconds, as Java has Instants; an
@@ -325,6 +325,27 @@ def _days(year: int, month: int, day: int) -> int | None:
     except (ValueError, OverflowError):
         return None
     return known - dt.date(1970, 1, 1).toordinal() + (cycles - 1) * 146_097
+
+
+def far_moment(number: int, unit: str) -> str:
+    """Return a moment in ISO 8601 whose year does not have four digits.
+
+    Args:
+        number: How many units it is from 1970 on.
+        unit: ``ms``, ``us`` or ``ns``.
+    """
+    digits = {"ms": 3, "us": 6, "ns": 9}[unit]
+    seconds, below = divmod(number, 10**digits)
+    days, second = divmod(seconds, 86_400)
+    # Python's years end at 9999; 400 of them always have as many days.
+    cycles, rest = divmod(days + dt.date(1970, 1, 1).toordinal() - 1, 146_097)
+    date = dt.date.fromordinal(rest + 1)
+    minute, second = divmod(second, 60)
+    hour, minute = divmod(minute, 60)
+    return (
+        f"{date.year + 400 * cycles:+05d}-{date.month:02d}-{date.day:02d}"
+        f"T{hour:02d}:{minute:02d}:{second:02d}.{below:0{digits}d}"
+    )
 
 
 _ISO_TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9})\d*)?)?"

@@ -43,12 +43,15 @@ class PrimitiveEncoder:
     Args:
         info: The schema.
         schema: The column.
+        time_zone: In which a moment of the schema DATE has its day.
 
     Raises:
         UnfitColumnsError: There are more columns, or it has another type.
     """
 
-    def __init__(self, info: SchemaInfo, schema: pa.Schema) -> None:
+    def __init__(
+        self, info: SchemaInfo, schema: pa.Schema, time_zone: str = "UTC"
+    ) -> None:
         if len(schema) != 1:
             raise UnfitColumnsError(
                 f"the schema is {info.type_name}, which is a single column"
@@ -65,6 +68,8 @@ class PrimitiveEncoder:
             )
         self.columns = (field.name,)
         self._encode = primitive.encode
+        if kind is SchemaType.DATE and time_zone != "UTC":
+            self._encode = lambda days: _midnights_in(days, time_zone)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -160,6 +165,17 @@ def _days(values: pa.Array) -> pa.LargeBinaryArray:
 def _midnights(values: pa.Array) -> pa.LargeBinaryArray:
     days = values.cast(pa.int32()).cast(pa.int64())
     return _numbers(pc.multiply(days, pa.scalar(_DAY_MS, pa.int64())), "q")
+
+
+def _midnights_in(values: pa.Array, time_zone: str) -> pa.LargeBinaryArray:
+    """Return the first moment of each day in a zone, whose clock may skip midnight."""
+    moments = pc.assume_timezone(
+        values.cast(pa.int32()).cast(pa.date32()).cast(pa.timestamp("ms")),
+        time_zone,
+        ambiguous="earliest",
+        nonexistent="latest",
+    )
+    return _numbers(moments.cast(pa.int64()), "q")
 
 
 def _split(values: pa.Array, unit_us: int) -> tuple[pa.Int64Array, pa.Int64Array]:
