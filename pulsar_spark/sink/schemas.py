@@ -474,8 +474,9 @@ class ByTopicEncoder:
         columns: Sequence[pa.Array],
         indices: pa.Int64Array | None,
     ) -> EncodedValues:
+        by_name = dict(zip(self.columns, columns, strict=False))
         try:
-            return encoder.encode(columns)
+            return encoder.encode([by_name[name] for name in encoder.columns])
         except UnfitValueError as error:
             row = error.row
             if indices is not None and row >= 0:

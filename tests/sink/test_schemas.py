@@ -547,6 +547,22 @@ def test_topics_that_keep_keys_elsewhere(
     ]
 
 
+def test_pairs_whose_value_comes_first(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Rows that name topics have the columns in the order of the frame."""
+    pair = pa.schema([("value", pa.string()), ("key", pa.string())])
+    info = new_schema(pair, "key_value", "SEPARATED")
+    assert info is not None
+    scripted.add_schema(TOPIC.full_name, info.type, info.data, info.properties)
+    columns = pa.schema([*pair, ("__topic", pa.string())])
+    one = schemas(pool, columns)
+    encoder = ByTopicEncoder(one, columns, one.choose)
+    found = encoder.encode([pa.array(["v"]), pa.array(["k"]), pa.array(["t"])])
+    assert found.keys is not None
+    assert (found.values.to_pylist(), found.keys.to_pylist()) == ([b"v"], [b"k"])
+
+
 def avro(text: Any, number: int = 0) -> SchemaInfo:
     """A version of a schema."""
     data = text if isinstance(text, bytes) else json.dumps(text).encode()
