@@ -22,6 +22,7 @@ TOPIC = "__topic"
 PARTITION = "__partition"
 PUBLISH_TIME = "__publishTime"
 SCHEMA_VERSION = "__schemaVersion"
+TOMBSTONE = "__tombstone"
 
 
 #: All columns of a topic without a schema: the value, those of the Scala connector in
@@ -151,6 +152,20 @@ COLUMNS = (
             (ColumnType.TIMESTAMP,),
             "when consumers of shared subscriptions get it; such a message has an entry"
             " of its own",
+        ),
+    ),
+    Column(
+        TOMBSTONE,
+        Read(
+            ColumnType.BOOLEAN,
+            "whether the value is a null value, which deletes its key",
+            never_null=True,
+        ),
+        Write(
+            9,
+            (ColumnType.BOOLEAN,),
+            "TRUE makes a null value, whatever the columns of the value hold; FALSE and"
+            " NULL leave it to them",
         ),
     ),
 )

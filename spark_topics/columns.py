@@ -16,6 +16,7 @@ class ColumnType(enum.Enum):
 
     BINARY = "BINARY"
     STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
     INT = "INT"
     BIGINT = "BIGINT"
     TIMESTAMP = "TIMESTAMP"

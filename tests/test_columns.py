@@ -22,7 +22,7 @@ MADE_UP = {
     Column(
         "__number",
         Read(ColumnType.BIGINT, never_null=True),
-        Write(9, (ColumnType.INT,), ""),
+        Write(10, (ColumnType.INT,), ""),
     ),
 """,
     ),

@@ -27,7 +27,15 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.arrow.values.raw import RawEncoder
-from pulsar_spark.columns import KEY, PARTITION, TOPIC, VALUE, WRITE, ColumnType
+from pulsar_spark.columns import (
+    KEY,
+    PARTITION,
+    TOMBSTONE,
+    TOPIC,
+    VALUE,
+    WRITE,
+    ColumnType,
+)
 from pulsar_spark.errors import BadRowError
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.loops.sends import Messages
@@ -163,7 +171,7 @@ class RowEncoder:
             assert _is_binary(type_) or _is_text(type_), schema
         for field in schema:
             if field.name not in self._values.columns:
-                assert field.name != VALUE, "no column of this encoder's"
+                assert field.name not in (VALUE, TOMBSTONE), "not of this encoder"
                 types = WRITE[field.name].types
                 assert any(_TYPE_CHECKS[one](field.type) for one in types), field
         self.schema = schema

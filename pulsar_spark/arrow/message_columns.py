@@ -29,6 +29,7 @@ from pulsar_spark.loops.messages import (
     HAS_EVENT_TIME,
     HAS_KEY,
     HAS_ORDERING_KEY,
+    IS_NULL,
     KEY_IS_BASE64,
 )
 from pulsar_spark.wire.entries import Entry, EntryRun
@@ -196,4 +197,5 @@ COLUMN_SOURCES: Mapping[str, ColumnSource] = {
         lambda entry: entry.metadata.replicated_from or None
     ),
     "__deliverAtTime": of_entry(lambda entry: entry.metadata.deliver_at_time or None),
+    "__tombstone": of_messages(lambda messages: messages.have(IS_NULL)),
 }

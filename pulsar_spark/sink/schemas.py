@@ -29,11 +29,12 @@ from pulsar_spark.arrow.values.encoders import (
     new_schema,
 )
 from pulsar_spark.arrow.values.sql_types import meaning
+from pulsar_spark.arrow.values.tombstones import TombstoneEncoder
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import has_messages
 from pulsar_spark.client.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
-from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOPIC, VALUE, WRITE
+from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOMBSTONE, TOPIC, VALUE, WRITE
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
 from pulsar_spark.lines import warn_once
@@ -260,6 +261,10 @@ class TopicSchemas:
 
     def encoder(self, topic: TopicName) -> ValueEncoder:
         """Return what makes values for a topic that was asked for."""
+        encoder = self._value_encoder(topic)
+        return TombstoneEncoder(encoder) if TOMBSTONE in self._names else encoder
+
+    def _value_encoder(self, topic: TopicName) -> ValueEncoder:
         if self._copies_bytes:
             version = version_number(self._source().version)
             assert version is not None
@@ -438,7 +443,8 @@ class ByTopicEncoder:
         self._find = find
         self._rows = 0
         self._encoders: dict[TopicName, ValueEncoder] = {}
-        self.columns = (*value_columns(columns).names, TOPIC)
+        marks = [TOMBSTONE] if TOMBSTONE in columns.names else []
+        self.columns = (*value_columns(columns).names, *marks, TOPIC)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value, and the key, of each row."""

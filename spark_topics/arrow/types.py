@@ -20,6 +20,7 @@ BINARY_MAP = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=True))
 ARROW_TYPES = {
     ColumnType.BINARY: pa.binary(),
     ColumnType.STRING: pa.string(),
+    ColumnType.BOOLEAN: pa.bool_(),
     ColumnType.INT: pa.int32(),
     ColumnType.BIGINT: pa.int64(),
     ColumnType.TIMESTAMP: TIMESTAMP,

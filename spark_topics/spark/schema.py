@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
     IntegerType,
@@ -194,6 +195,7 @@ def _is_map(value: type[DataType]) -> Callable[[DataType], bool]:
 _CHECKS: dict[ColumnType, Callable[[DataType], bool]] = {
     ColumnType.BINARY: _is(BinaryType),
     ColumnType.STRING: _is(StringType),
+    ColumnType.BOOLEAN: _is(BooleanType),
     ColumnType.INT: _is(*INTEGERS),
     ColumnType.BIGINT: _is(*INTEGERS),
     ColumnType.TIMESTAMP: _is(TimestampType),

@@ -31,6 +31,7 @@ PROMISED = {
     "__index": "bigint",
     "__replicatedFrom": "string",
     "__deliverAtTime": "timestamp",
+    "__tombstone": "boolean",
 }
 
 

@@ -194,9 +194,11 @@ class TestCopies:
             None,
             b"b",
         ]
+        # A null value is the same in all versions.
+        other = pa.array([1, 1, version, version], pa.int64())
         with pytest.raises(UnfitValueError, match="bytes of version 1 alone") as caught:
-            encoder.encode([values, pa.array([1, 1, version, 1], pa.int64())])
-        assert caught.value.row == 2
+            encoder.encode([values, other])
+        assert caught.value.row == 3
 
 
 def test_what_the_topic_has(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -521,6 +523,32 @@ def test_rows_that_name_topics(scripted: ScriptedBroker, pool: ConnectionPool) -
     with pytest.raises(UnfitValueError) as caught:
         encoder.encode(rows)
     assert caught.value.row == 2
+
+
+def test_null_values_by_topic(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Rows with ``__tombstone`` have none, and errors name rows among all of them."""
+    scripted.add_schema(TOPIC.full_name, SchemaType.AVRO, AVRO)
+    scripted.add_schema(OTHER.full_name, SchemaType.JSON, AVRO)
+    columns = pa.schema([*FULL, ("__topic", pa.string()), ("__tombstone", pa.bool_())])
+    one = schemas(pool, columns)
+    encoder = ByTopicEncoder(one, columns, one.choose)
+    assert encoder.columns == ("id", "name", "__tombstone", "__topic")
+    rows = [
+        pa.array([1, None, 3, 4]),
+        pa.array(["a", None, None, "d"]),
+        pa.array([False, True, True, None]),
+        pa.array(["t", "t", "o", "o"]),
+    ]
+    assert encoder.encode(rows).values.to_pylist() == [
+        b"\2a\2",
+        None,
+        None,
+        b'{"id":4,"name":"d"}',
+    ]
+    rows[1] = pa.array(["a", None, None, None])
+    with pytest.raises(UnfitValueError) as caught:
+        encoder.encode(rows)
+    assert caught.value.row == 3
 
 
 def test_topics_that_keep_keys_elsewhere(

@@ -16,6 +16,8 @@ from pulsar_spark.loops.avro_write import UnfitValueError
 class CopyEncoder:
     """Takes values as they are, beside the version that each was written with.
 
+    A null value is the same in all versions, and without any.
+
     Args:
         columns: ``value`` and ``__schemaVersion``, in any order.
         version: The only one that is taken.
@@ -29,11 +31,12 @@ class CopyEncoder:
         """Return the bytes of each row.
 
         Raises:
-            UnfitValueError: A row has another version, or none.
+            UnfitValueError: A value has another version, or none.
         """
         by_name = dict(zip(self.columns, columns, strict=True))
-        versions = by_name[SCHEMA_VERSION]
+        values, versions = by_name[VALUE], by_name[SCHEMA_VERSION]
         others = pc.fill_null(pc.not_equal(versions, self._version), True)
+        others = pc.and_(others, values.is_valid())
         row = pc.index(others, True).as_py()
         if row >= 0:
             found = versions[row].as_py()
@@ -45,4 +48,4 @@ class CopyEncoder:
                 " latest of schemaTopic: read columns instead of bytes, which are"
                 " written by the latest version whatever theirs was",
             )
-        return EncodedValues(by_name[VALUE].cast(pa.large_binary()))
+        return EncodedValues(values.cast(pa.large_binary()))
