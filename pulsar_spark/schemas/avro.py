@@ -239,7 +239,7 @@ class _Parser:
     ) -> AvroType:
         """Return a new named type, empty so far: its fields may name it."""
         name = tree.get("name")
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name.strip("."):
             raise _error(where, f"a type {kind.value} has no name")
         own = tree.get("namespace")
         full_name = _full_name(name, own if isinstance(own, str) else namespace)
@@ -360,7 +360,10 @@ def _fits(precision: int, size: int) -> bool:
 
 
 def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
+    """Return a name with its namespace; one that begins with a dot has none."""
+    own, dot, simple = name.rpartition(".")
+    space = own if dot else namespace
+    return f"{space}.{simple}" if space else simple
 
 
 def _namespace(full_name: str) -> str:

@@ -212,6 +212,32 @@ def test_primitive_schemas(
     assert rows(frame) == [{"value": value}, {"value": None}]
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+@pytest.mark.parametrize("use", [".In", "In"])
+@pytest.mark.parametrize(
+    "definition", [{"namespace": "", "name": "In"}, {"name": ".In"}]
+)
+def test_names_in_no_namespace(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    definition: dict[str, str],
+    use: str,
+    kind: str,
+) -> None:
+    """Brokers register them, as Java reads them; values are written, and read."""
+    inner = {**record(("a", "int")), **definition}
+    outer = {**record(("first", inner), ("second", use)), "namespace": "db"}
+    admin.add_schema(topic, kind, json.dumps(outer))
+    one = "struct(1 AS a) AS first, struct(2 AS a) AS second"
+    frame = spark.sql(f"SELECT {one}")
+    options = {"service.url": service_url, "topic": topic}
+    frame.write.format("pulsar").mode("append").options(**options).save()
+    assert rows(load(spark, service_url, topic)) == rows(frame)
+    assert admin.schema_versions(topic) == 1
+
+
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
 def test_key_value(
     spark: SparkSession, service_url: str, admin: Admin, topic: str, encoding: str

@@ -69,6 +69,33 @@ def test_names_of_types():
     assert types[0].name == "db.Value"
 
 
+@pytest.mark.parametrize("space", ["", "db"])
+@pytest.mark.parametrize(
+    ("definition", "use"),
+    [
+        ({"name": "In", "namespace": ""}, ".In"),
+        ({"name": "In", "namespace": ""}, "In"),
+        ({"name": ".In"}, ".In"),
+        ({"name": ".In"}, "In"),
+        ({"name": ".In", "namespace": "db"}, "In"),
+    ],
+)
+def test_names_in_no_namespace(definition: dict[str, str], use: str, space: str):
+    """A leading dot says that there is none; a bare name is looked for there at last."""
+    fixed = {"type": "fixed", "size": 3, "aliases": [".Old"], **definition}
+    found = parsed(record(fixed, use, name="Out", namespace=space))
+    first, second = (one.type for one in found.fields)
+    assert first is second
+    assert (first.name, first.aliases) == ("In", ("Old",))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..."])
+def test_names_of_dots_alone(name: str):
+    """There is no such name."""
+    with pytest.raises(InvalidSchemaError, match="a type record has no name"):
+        parsed(record("int", name=name))
+
+
 def test_recursion():
     """A record that is a part of itself is read; who makes columns of it refuses it."""
     found = parsed(record("string", ["null", "Node"], name="Node"))
