@@ -81,7 +81,7 @@ def test_names_of_types():
     ],
 )
 def test_names_in_no_namespace(definition: dict[str, str], use: str, space: str):
-    """A leading dot says that there is none; a bare name is looked for there at last."""
+    """A leading dot says that there is none; bare names are looked for there, too."""
     fixed = {"type": "fixed", "size": 3, "aliases": [".Old"], **definition}
     found = parsed(record(fixed, use, name="Out", namespace=space))
     first, second = (one.type for one in found.fields)
