@@ -386,7 +386,7 @@ class ReadOptions:
         "Whether to read topics whose schemas differ, all of them as `value` BINARY,"
         " with `__schemaVersion`.",
     )
-    json_bytes: str = field(default="base64", metadata=set_by(JSON_BYTES))
+    json_bytes: str = field(default="", metadata=set_by(JSON_BYTES))
     time_zone: str = field(default="UTC", metadata=set_by(TIME_ZONE))
     rows_per_arrow_batch: int = option(
         "rowsPerArrowBatch",

@@ -26,12 +26,12 @@ def _time_zone(text: str, option: str) -> str:
 
 JSON_BYTES = OptionSpec(
     "jsonBytes",
-    "base64",
+    None,
     word("base64", "utf8"),
     Scope.CLIENT,
     "How values in JSON hold bytes: `base64`, as Java's client writes them, or `utf8`,"
-    " as Python's. A write without it does what the schema says, or asks for it: see"
-    " [Whose JSON](writing.md#whose-json).",
+    " as Python's. Without this option a read takes `base64`, and a write does what the"
+    " schema says, or asks for the option: see [Whose JSON](writing.md#whose-json).",
 )
 
 TIME_ZONE = OptionSpec(

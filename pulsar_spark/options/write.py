@@ -176,7 +176,6 @@ class WriteOptions:
         "Where a new `key_value` schema has its keys: `INLINE`, in the value, or"
         " `SEPARATED`, as keys of the messages.",
     )
-    #: "" where nobody says it, and schemas do.
     json_bytes: str = field(default="", metadata=set_by(JSON_BYTES))
     time_zone: str = field(default="UTC", metadata=set_by(TIME_ZONE))
     topic_auto_creation: bool = option(

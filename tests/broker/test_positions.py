@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark import DataLossError, OptionError, encode_message_id
+from pulsar_spark import (
+    DataLossError,
+    EndNotReachedError,
+    OptionError,
+    encode_message_id,
+)
 from pulsar_spark.message_id import MessageId
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
@@ -101,11 +106,20 @@ def test_index_past_the_batch(service_url: str, topic: str, rows: list[Row]) -> 
 
 
 def test_end_beyond_the_topic(service_url: str, topic: str, rows: list[Row]) -> None:
-    """An end that does not exist yet is the end that there is."""
+    """An end that does not exist yet is an error, or the end that there is."""
     ledger_id = rows[-1].message_id[0]
-    for beyond in (f"{ledger_id}:999", f"{ledger_id + 999}:0", f"{ledger_id}:4:99"):
+    for beyond in (f"{ledger_id}:999", f"{ledger_id + 999}:0"):
         options = {"topic": topic, "endingOffsets": json.dumps({topic: beyond})}
+        with pytest.raises(EndNotReachedError, match="ends at"):
+            reading.read(service_url, options)
+        options["failOnUnreachedEnd"] = "false"
         assert reading.read(service_url, options) == rows
+    # The entry is there; its batch has fewer messages.
+    options = {
+        "topic": topic,
+        "endingOffsets": json.dumps({topic: f"{ledger_id}:4:99"}),
+    }
+    assert reading.read(service_url, options) == rows
 
 
 def test_end_before_start(service_url: str, topic: str, rows: list[Row]) -> None:

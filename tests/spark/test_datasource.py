@@ -266,6 +266,9 @@ def errors() -> list[pulsar_spark.PulsarSparkError]:
         pulsar_spark.DataLossError(
             "lost", topic_partition="t", wanted="1:2", available=""
         ),
+        pulsar_spark.EndNotReachedError(
+            "held back", topic_partition="t", wanted="1:2", available="", retriable=True
+        ),
         pulsar_spark.SchemaError("none"),
         pulsar_spark.TlsError("expired", broker="h:6651"),
         pulsar_spark.EncryptionError("no key", topic_partition="t", message_id="1:2"),
