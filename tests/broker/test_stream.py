@@ -1081,7 +1081,7 @@ def test_columns(
     rows = one.load()
     expected = spark.read.format("pulsar").options(**options).load()
     assert rows.schema == expected.schema
-    assert len(rows.columns) == 17
+    assert len(rows.columns) == 18
     one.run(rows)
     assert _sorted(one.sink.rows) == _sorted(expected.collect())
     assert len(one.sink.rows) == 60
