@@ -22,6 +22,7 @@ MODULES = (
     "pulsar_spark.loops.avro",
     "pulsar_spark.loops.avro_write",
     "pulsar_spark.loops.deliveries",
+    "pulsar_spark.loops.digests",
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.protobuf_values",
     "pulsar_spark.loops.sends",

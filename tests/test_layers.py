@@ -214,6 +214,7 @@ LAYERS = {
     # The inner loops over bytes, compiled.
     "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
     "loops.avro_write": Layer((), (), _NETWORK + _CLOCK),
+    "loops.digests": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
     "loops.avro": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.deliveries": Layer(("loops.fact",), (), _NETWORK + _CLOCK),

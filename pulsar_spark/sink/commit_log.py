@@ -8,12 +8,12 @@ others::
     {"v":1,"opened":7,"partition":3,"txn":[0,41],
      "term":[12,0]}                                    a task of micro-batch 7 began
     {"v":1,"prepared":7,"query":"a1","run":"c0ff",
-     "tasks":4,"txns":{"3":[0,41]},"rows":{"3":[5]},
+     "tasks":4,"txns":{"3":[0,41]},"rows":{"3":[5,77]},
      "term":[12,0]}                                    these are to be committed
-    {"v":1,"committed":7,"query":"a1","rows":[5],
+    {"v":1,"committed":7,"query":"a1","rows":[5,77],
      "term":[12,0],"of":[12,0]}                        they are
     {"v":1,"partial":7,"query":"a1","parts":[0,3],
-     "tasks":4,"rows":{"0":[2],"3":[5]},
+     "tasks":4,"rows":{"0":[2,64],"3":[5,77]},
      "term":[13,0],"of":[12,0]}                        some are, the others expired
 
 ``prepared`` is the decision. Before it, everything of the micro-batch is aborted and
@@ -354,7 +354,7 @@ def _fields_of_outcome(record: Outcome) -> dict[str, Any]:
 
 def _dumped(rows: Tally | Mapping[int, Tally]) -> Any:
     if isinstance(rows, Tally):
-        return [rows.rows]
+        return [rows.rows] if rows.digest is None else [rows.rows, rows.digest]
     return {task: _dumped(rows[task]) for task in sorted(rows)}
 
 
@@ -460,8 +460,11 @@ def _tallies(fields: dict[str, Any]) -> dict[int, Tally] | None:
 
 
 def _tally(numbers: Any) -> Tally:
-    (rows,) = _typed(numbers, list)
-    return Tally(_number(rows))
+    rows, *digests = _typed(numbers, list)
+    if not digests:
+        return Tally(_number(rows))
+    (digest,) = digests
+    return Tally(_number(rows), _number(digest, 1 << 64))
 
 
 def _term(fields: dict[str, Any], name: str) -> Term:

@@ -126,6 +126,8 @@ class CommitProgress:
             QueryConflictError: Other rows are visible.
         """
         before = self.part_rows.get(partition)
+        if not now.rows:
+            return  # nothing is left out, as where `checkpoint` has emptied the task
         if batch_id == self.partial and before is not None and before.differs(now):
             raise _other_rows(
                 f"Task {partition} of micro-batch {batch_id}", before, now

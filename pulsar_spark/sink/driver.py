@@ -17,6 +17,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.row_digests import HAS_DIGESTS, digest_of
 from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
@@ -521,7 +522,9 @@ class _Tallied:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            self.tally += Tally(batch.num_rows)
+            rows = batch.num_rows
+            digest = digest_of(batch.columns, rows) if HAS_DIGESTS else None
+            self.tally += Tally(rows, digest)
             yield batch
 
 

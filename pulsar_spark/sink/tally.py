@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows a task has, and later: whether a repeat has the same ones.
+"""How many rows a task has, and a digest of them: whether a repeat has the same ones.
 
 Spark gives a micro-batch that it runs again the number that it had. The number alone
 does not say that the rows are the same: a checkpoint that was set back makes Spark
@@ -18,22 +18,33 @@ class Tally:
 
     Attributes:
         rows: How many they are.
+        digest: Sum of the digests of the rows, 64 bits, whatever their order; None
+            where a process without the compiled loops has counted them.
     """
 
     rows: int = 0
+    digest: int | None = None
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.rows + other.rows)
+        digest = None
+        if self.digest is not None and other.digest is not None:
+            digest = (self.digest + other.digest) % (1 << 64)
+        return Tally(self.rows + other.rows, digest)
 
     def __str__(self) -> str:
-        return f"{self.rows} rows"
+        digest = "" if self.digest is None else f" (digest {self.digest:016x})"
+        return f"{self.rows} rows{digest}"
 
     def differs(self, other: Tally) -> bool:
         """Return whether the rows are not the same for sure."""
-        return self != other
+        return self.rows != other.rows or (
+            self.digest is not None
+            and other.digest is not None
+            and self.digest != other.digest
+        )
 
 
-NO_ROWS = Tally()
+NO_ROWS = Tally(0, 0)
 
 
 def total(tallies: Mapping[int, Tally] | None) -> Tally | None:

@@ -35,6 +35,15 @@ cdef inline unsigned long long number(
         value |= byte << (8 * place)
     return value
 
+# Processors that Spark runs on have the least byte first.
+cdef inline unsigned long long word(
+    const unsigned char[::1] data, Py_ssize_t at
+) except? 0:
+    cdef unsigned long long value
+    data[at + 7]  # for the bounds checks
+    memcpy(&value, &data[at], 8)
+    return value
+
 # As the Unicode Standard says in table 3-7, "Well-Formed UTF-8 Byte Sequences".
 cdef inline bint _is_well_formed(
     const unsigned char* one, const unsigned char* end

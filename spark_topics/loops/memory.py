@@ -30,6 +30,11 @@ def number(data: memoryview | bytes, at: int, size: int) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
+def word(data: memoryview | bytes, at: int) -> int:
+    """Return the number of the 8 bytes that begin at ``at``, least one first."""
+    return int.from_bytes(data[at : at + 8], "little")
+
+
 def is_text(data: memoryview | bytes, at: int, size: int) -> bool:
     """Return whether ``size`` bytes from ``at`` on are UTF-8."""
     try:

@@ -35,7 +35,7 @@ from pulsar_spark.sink.tally import Tally
 NUMBERS = st.integers(0, 2**63 - 1)
 IDS = st.integers(0, 2**64 - 1)
 TXNS = st.tuples(IDS, IDS)
-TALLIES = st.builds(Tally, NUMBERS)
+TALLIES = st.builds(Tally, NUMBERS, st.none() | IDS)
 ROWS = st.none() | st.dictionaries(NUMBERS, TALLIES)
 TERMS = st.just(NO_TERM) | st.tuples(NUMBERS, NUMBERS)
 PREPARED = st.builds(

@@ -660,6 +660,13 @@ def test_a_micro_batch_with_other_rows() -> None:
     partial.require_same_part(4, 1, Tally(2))
     with pytest.raises(QueryConflictError, match="Task 1 of micro-batch 4 is visible"):
         partial.require_same_part(4, 1, Tally(9))
+    partial.require_same_part(4, 1, Tally(0, 0))  # nothing is left out
+    digested = CommitProgress(QUERY, "run", 4, rows=Tally(2, 10))
+    digested.require_same_rows(4, Tally(2, 10))
+    digested.require_same_rows(4, Tally(2))
+    said = r"with 2 rows \(digest 0{15}a\).* other rows, 2 rows \(digest 0{15}b\)"
+    with pytest.raises(QueryConflictError, match=said):
+        digested.require_same_rows(4, Tally(2, 11))
     of_an_earlier_version = CommitProgress(QUERY, "run", 4, 5, frozenset({1}), 2)
     of_an_earlier_version.require_same_rows(4, Tally(5))
     of_an_earlier_version.require_same_part(5, 1, Tally(5))
