@@ -8,6 +8,7 @@ with the broker that all other tests have, and the oldest and the newest of all.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ CELLS = (
     Cell(DEFAULT_VERSION, "4.2.*", "3.10"),  # the newest Spark that takes this Python
     Cell("2.10.5", OLDEST_SPARK, "3.10"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.12"),
+    Cell("5.0.0-M1", "4.3.*", "3.11"),  # ordinary topics
     Cell("4.2.4", "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.11"),
@@ -152,4 +154,4 @@ def markdown(results: list[Result]) -> str:
 
 def _by_release(result: Result) -> tuple[list[int], ...]:
     texts = (result.pulsar, result.spark, result.python)
-    return tuple([int(part) for part in text.split(".")[:3]] for text in texts)
+    return tuple([int(n) for n in re.findall(r"\d+", text)[:3]] for text in texts)
