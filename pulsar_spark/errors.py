@@ -203,11 +203,12 @@ class CorruptEntryError(ProtocolError):
 
 
 class EncryptionError(PulsarSparkError):
-    """A message is encrypted, and no key of the read opens it.
+    """No key of the read opens a message, or it is not encrypted and must be.
 
     Cure: Give the private key of one of the names that the message has, by
     ``encryption.privateKeys``; or let ``pulsar.reader.cryptoFailureAction`` be
-    ``DISCARD`` or ``CONSUME``.
+    ``DISCARD`` or ``CONSUME``. Where ``encryption.required`` is set, let producers
+    encrypt.
 
     Attributes:
         topic_partition: Full name of the topic partition, "" where it is not known yet.

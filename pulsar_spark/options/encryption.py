@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.secret import Secret
 from spark_topics.options.given import Given
-from spark_topics.options.spec import Scope, option
-from spark_topics.options.values import properties, word
+from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.values import boolean, properties, word
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,17 @@ _HOW_GIVEN = (
 )
 
 
+_REQUIRED = OptionSpec(
+    "encryption.required",
+    "false",
+    boolean,
+    Scope.CLIENT,
+    "Whether messages must be encrypted. A read takes a message that is not encrypted"
+    " for a message that no key opens. A write needs `encryption.keys`, and sends"
+    " nothing without encryption.",
+)
+
+
 @dataclass(frozen=True)
 class DecryptionOptions:
     """How a read takes encrypted messages."""
@@ -114,6 +125,7 @@ class DecryptionOptions:
         "pulsar.consumer.cryptoFailureAction",
         "cryptoFailureAction",
     )
+    is_required: bool = field(default=False, metadata=set_by(_REQUIRED))
 
 
 @dataclass(frozen=True)
@@ -143,11 +155,34 @@ class EncryptionOptions:
         "What to do where a public key cannot be used: `FAIL` fails, `SEND` sends the"
         " messages as they are, with a warning.",
     )
+    is_required: bool = field(default=False, metadata=set_by(_REQUIRED))
+
+
+def check_decryption(given: Given, decryption: DecryptionOptions) -> None:
+    """Add problems of options that contradict each other to those of `given`."""
+    if decryption.is_required and decryption.failure_action == "CONSUME":
+        given.problems.append(
+            "encryption.required=true cannot be used with"
+            " pulsar.reader.cryptoFailureAction=CONSUME, which takes the bytes of any"
+            " message. Set FAIL or DISCARD."
+        )
 
 
 def check_encryption(given: Given, encryption: EncryptionOptions) -> None:
     """Add problems of options that need each other to those of `given`."""
     keys, places = encryption.keys, encryption.public_keys
+    if encryption.is_required:
+        if "encryption.keys" not in given:
+            given.problems.append(
+                "encryption.required=true needs encryption.keys, the names of the keys"
+                " to encrypt with."
+            )
+        if encryption.failure_action == "SEND":
+            given.problems.append(
+                "encryption.required=true cannot be used with"
+                " pulsar.producer.cryptoFailureAction=SEND, which sends messages that"
+                " are not encrypted. Set FAIL."
+            )
     if "encryption.keys" not in given:
         if given.key_of("encryption.privateKeys"):
             given.problems.append(

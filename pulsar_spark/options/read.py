@@ -20,7 +20,7 @@ from pulsar_spark.options.client import (
     ClientOptions,
     client_options,
 )
-from pulsar_spark.options.encryption import DecryptionOptions
+from pulsar_spark.options.encryption import DecryptionOptions, check_decryption
 from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.options.offsets import (
     OffsetsSpec,
@@ -541,6 +541,7 @@ def read_options(given: Given) -> ReadOptions:
     _check_trigger(given, read)
     _check_partitions(given, read)
     _check_failover(given, read)
+    check_decryption(given, read.decryption)
     if read.schema_version is not None and read.allow_different_topic_schemas:
         given.problems.append(
             "schemaVersion and allowDifferentTopicSchemas cannot be used together:"

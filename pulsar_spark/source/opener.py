@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decrypt entries; where no key fits, do with them what the options say."""
+"""Decrypt entries; handle those that no key opens as the options say."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from pulsar_spark.wire.entries import StoredEntry
 _CURE = (
     " Give the private key of one of these names, or let"
     " `pulsar.reader.cryptoFailureAction` be DISCARD or CONSUME."
+)
+_CURE_OF_PLAIN = (
+    " The read has `encryption.required`: let producers encrypt, or let"
+    " `pulsar.reader.cryptoFailureAction` be DISCARD, which leaves such messages out."
 )
 _NO_BYTES = (
     " `pulsar.reader.cryptoFailureAction` is CONSUME, but these bytes are no values of"
@@ -30,17 +34,19 @@ class Opener:
 
     Attributes:
         discarded: Messages left out so far, by what their entries say.
+        is_required: Whether messages must be encrypted.
     """
 
     def __init__(self, options: DecryptionOptions, *, gives_bytes: bool = True) -> None:
         self.discarded = 0
         self._decryptor = Decryptor(options.private_keys)
+        self.is_required = options.is_required
         self._action = options.failure_action
         self._gives_bytes = gives_bytes
         self._warned: set[str] = set()
 
     def open(self, stored: StoredEntry, topic_partition: str) -> StoredEntry | None:
-        """Return an encrypted entry with a payload that can be read on.
+        """Return an entry with a payload that is not encrypted.
 
         Args:
             stored: The entry, or one chunk.
@@ -50,9 +56,14 @@ class Opener:
             None where it is left out.
 
         Raises:
-            EncryptionError: No key opens it, and the options say that this fails.
+            EncryptionError: No key opens the entry, or the entry must be encrypted and
+                is not; and the options say that this fails.
             OptionError: A private key cannot be read on this node, or is none.
         """
+        if not stored.is_encrypted:
+            if not self.is_required:
+                return stored
+            return self._unopened(stored, topic_partition, "it is not encrypted.")
         try:
             payload = self._decryptor.decrypt(stored.metadata, stored.payload)
         except EncryptionError as error:
@@ -70,8 +81,9 @@ class Opener:
     def _unopened(
         self, stored: StoredEntry, topic_partition: str, reason: str
     ) -> StoredEntry | None:
+        cure = _CURE if stored.is_encrypted else _CURE_OF_PLAIN
         problem = EncryptionError(
-            reason + (_CURE if self._action == "FAIL" else ""),
+            reason + (cure if self._action == "FAIL" else ""),
             topic_partition=topic_partition,
             message_id=str(MessageId(*stored.position)),
         )
@@ -84,8 +96,11 @@ class Opener:
         self.discard(stored)
         if topic_partition not in self._warned:
             self._warned.add(topic_partition)
+            required = (
+                ", and messages that are not encrypted," if self.is_required else ""
+            )
             warn_once(
-                f"Encrypted messages of {topic_partition} that no key opens are left"
-                " out, as `pulsar.reader.cryptoFailureAction=DISCARD` wants it."
+                f"Encrypted messages of {topic_partition} that no key opens{required}"
+                " are left out, because `pulsar.reader.cryptoFailureAction` is DISCARD."
             )
         return None

@@ -182,6 +182,8 @@ class RangeReader:
 
         Nor if it has to be looked at for another reason.
         """
+        if self._opener.is_required:
+            return None  # these entries are not encrypted
         start, end = self._range.start.position, self._range.end.position
         after = start if after is None else max(start, after)
         last = arrived.following(first, after, end)
@@ -383,7 +385,7 @@ class RangeReader:
 
     def _opened(self, stored: StoredEntry) -> StoredEntry | None:
         """Return an entry that can be read on; None for one that is left out."""
-        if not stored.is_encrypted or stored.is_marker:
+        if stored.is_marker:
             return stored
         return self._opener.open(stored, self._range.topic_partition)
 

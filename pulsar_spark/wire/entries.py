@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from pulsar_spark.errors import CorruptEntryError
+from pulsar_spark.errors import CorruptEntryError, foreign_text
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.fact import (
     BROKER_METADATA,
@@ -433,7 +433,7 @@ class EntryDecoder:
             yield self._entry(stored, self._table.rows)
             return
         if metadata.encryption_keys:
-            name = metadata.encryption_keys[0].key
+            name = foreign_text(str(metadata.encryption_keys[0].key))
             raise CorruptEntryError(f"it is encrypted with the key {name!r}.")
         payload: bytes | memoryview = stored.payload
         if stored.first_chunk is not None:  # it may be large

@@ -176,6 +176,23 @@ def test_discard_and_consume(
     assert rows[2].key == b"k"
 
 
+def test_messages_that_must_be_encrypted(
+    service_url: str, topic: str, keys: SavedPair
+) -> None:
+    """A read refuses plain messages, or leaves them out; a write sends none."""
+    produce(service_url, topic, keys, [b"one", b"two"], batch=2)
+    official.produce(service_url, topic, [b"plain"])
+    produce(service_url, topic, keys, [b"three"], batching_enabled=False)
+    required = {"encryption.required": "true"}
+    keyed = {"topic": topic, **required, **keys.for_reads}
+    with pytest.raises(EncryptionError, match="is not encrypted"):
+        reading.read(service_url, keyed)
+    rows = reading.read(service_url, {**keyed, ACTION: "DISCARD"})
+    assert [row.value for row in rows] == [b"one", b"two", b"three"]
+    with pytest.raises(OptionError, match=r"encryption\.keys"):
+        write(service_url, topic, {"value": [b"v"]}, **required)
+
+
 def test_spark_reads_batch_and_stream(
     spark: SparkSession, service_url: str, topic: str, keys: SavedPair, tmp_path: Path
 ) -> None:

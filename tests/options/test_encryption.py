@@ -149,6 +149,16 @@ def test_actions_of_a_write() -> None:
             {"pulsar.producer.defaultCryptoKeyReaderPublicKey": "file:/k"},
             "Use encryption.keys and",
         ),
+        ({"encryption.required": "true"}, "needs encryption.keys"),
+        (
+            {
+                "encryption.required": "true",
+                "encryption.keys": "a",
+                "encryption.publicKeys": "env:K",
+                "pulsar.producer.cryptoFailureAction": "SEND",
+            },
+            "cannot be used with pulsar.producer.cryptoFailureAction=SEND",
+        ),
     ],
 )
 def test_options_of_writes_that_need_each_other(
@@ -157,6 +167,15 @@ def test_options_of_writes_that_need_each_other(
     """Half of what it takes would leave messages open: it is an error."""
     with pytest.raises(OptionError, match=problem):
         write(options)
+
+
+def test_messages_that_must_be_encrypted() -> None:
+    """Without a key, too: then no message can be read. CONSUME contradicts that."""
+    required = {"encryption.required": "true"}
+    assert read(required).is_required
+    assert not read({}).is_required
+    with pytest.raises(OptionError, match=r"cannot be used with .*CONSUME"):
+        read({**required, "cryptoFailureAction": "CONSUME"})
 
 
 def test_one_set_of_options_for_reads_and_writes() -> None:

@@ -203,7 +203,11 @@ ROWS = GIVEN | STREAM_GIVEN | CLIENT_GIVEN
 #: Tested in test_tls.py.
 TLS = {spec.name for spec in specs_of(TlsOptions)}
 #: In tests/options/test_encryption.py.
-OF_ENCRYPTION = {"encryption.privateKeys", "pulsar.reader.cryptoFailureAction"}
+OF_ENCRYPTION = {
+    "encryption.privateKeys",
+    "encryption.required",
+    "pulsar.reader.cryptoFailureAction",
+}
 #: In tests/options/test_failover.py, because not every use takes it.
 FAILOVER = {"pulsar.client.serviceUrlProvider"}
 

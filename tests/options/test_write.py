@@ -187,6 +187,7 @@ OF_ENCRYPTION = {
     "encryption.keys",
     "encryption.publicKeys",
     P + "cryptoFailureAction",
+    "encryption.required",
 }
 
 

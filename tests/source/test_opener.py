@@ -71,10 +71,11 @@ def read(scripted: ScriptedBroker) -> Iterator[Any]:
             last: int,
             keys: KeyPlaces | None = None,
             action: str = "FAIL",
+            is_required: bool = False,
             **opener: Any,
         ) -> tuple[list[bytes | None], Opener]:
             given = range_settings(reader_settings())
-            one = Opener(DecryptionOptions(keys, action), **opener)
+            one = Opener(DecryptionOptions(keys, action, is_required), **opener)
             range_ = TopicRange(
                 TOPIC, MessageId(LEDGER, first), MessageId(LEDGER, last)
             )
@@ -110,6 +111,32 @@ def test_among_others(
     sealed = [entry.payload for entry in entries]
     assert found == [b"open", *sealed[1:3], b"d", b"e", sealed[4]]
     assert opener.discarded == 0
+
+
+def test_messages_that_must_be_encrypted(scripted: ScriptedBroker, read: Any) -> None:
+    """Plain ones fail or are left out: alone, in batches, as chunks of others."""
+    large, secret = b"0123456789" * 3, b"abcdefghij" * 3
+    entries = [
+        encrypted(single(b"a")),
+        single(b"plain"),
+        batch([b"plain", b"plain"]),
+        encrypted(batch([b"b", b"c"])),
+        *chunks(large, 3, "plain"),
+        *map(encrypted, chunks(secret, 3, "secret")),
+        encrypted(chunks(secret, 2, "mixed")[0]),
+        chunks(secret, 2, "mixed")[1],
+        encrypted(single(b"", null_value=True)),
+        single(b"", null_value=True),
+        encrypted(single(b"d")),
+    ]
+    scripted.add_topic(TOPIC, entries)
+    for plain in (1, 2, 4, 11, 13):
+        with pytest.raises(EncryptionError, match=r"it is not encrypted\..*required"):
+            read(plain, plain, OURS, is_required=True)
+    found, opener = read(0, len(entries) - 1, OURS, "DISCARD", is_required=True)
+    assert found == [b"a", b"b", b"c", secret, None, b"d"]
+    assert opener.discarded == 1 + 2 + 1 + 1 + 1
+    assert len(read(0, len(entries) - 1, OURS)[0]) == 12
 
 
 def test_a_range_may_end_in_what_is_left_out(
