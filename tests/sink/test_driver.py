@@ -349,8 +349,9 @@ def test_a_micro_batch_that_is_run_again_with_other_rows(
                 copied(write).commit(results, len(tasks), 7)
         else:
             copied(write).commit(results, len(tasks), 7)
-    # An entry for each task that has committed.
-    assert [one[-1:] for one in visible(scripted) if one] == [b"a", b"c"]
+    # A slow task sends its two rows in an entry each.
+    ends = b"".join(entry[-1:] for entry in visible(scripted) if entry)
+    assert ends in (b"ac", b"bac")
 
 
 def test_queries_that_share_a_log(
