@@ -852,6 +852,45 @@ def test_topics_leave_and_return(
     assert "kept" not in one.offsets
 
 
+def test_a_micro_batch_is_repeated_with_other_options(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """It has its rows all the same, also of a topic that the options leave out now."""
+    other = f"{topic}-2"
+    publish(service_url, [topic, other], 0, 6, batch=2)
+    one = stream(
+        topics=f"{topic},{other}", startingOffsets="earliest", maxRowsPerTrigger="4"
+    )
+
+    def fail(batch_id: int) -> None:
+        raise ValueError("not this one")
+
+    one.sink.on_batch = fail
+    expect(one.failure(), "not this one")
+    name = only_subscription(admin, [topic, other])
+    planned = one.offsets
+    publish(service_url, [topic, other], 6, 9)
+    del one.options["topics"], one.options["maxRowsPerTrigger"]
+    one.options |= {
+        "topic": topic,
+        "failOnDataLoss": "false",
+        "startingOffsets": "latest",
+        "subscriptionPrefix": "another",
+        "minPartitions": "5",
+    }
+    one.sink.on_batch = lambda batch_id: None
+    one.sink.batches.clear()
+    assert one.run() == [4, 7]
+    assert one.offsets["kept"][other] == planned["lastRead"][other]
+    assert one.sink.numbers == {**numbered([topic], 9), **numbered([other], 2)}
+    # The unread rows of the topic that has left are protected until it returns.
+    assert only_subscription(admin, [topic, other]) == name
+    assert backlogs(admin, [topic, other]) == {name: [0, 5]}
+    one.options |= {"topic": other, "minPartitions": "1"}
+    assert sum(one.run()) == 7
+    assert one.sink.numbers == numbered([topic, other], 9)
+
+
 def test_a_topic_becomes_one_of_its_partitions(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:
