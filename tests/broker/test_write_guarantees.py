@@ -763,6 +763,12 @@ def test_duplicates_are_counted(
     for others in (range(59), range(1, 61)):  # fewer, and in another order
         with pytest.raises(IdempotenceError, match="other rows of micro-batch 4"):
             stream.write(planned, 4, 0, map(str, others))
+    for index in range(PARTS):
+        admin.unload(f"{topic}-partition-{index}")
+    with pytest.raises(IdempotenceError, match="Was the checkpoint set back"):
+        stream.write(planned, 3, 0, map(str, range(50)))
+    again = stream.write(planned, 4, 0, map(str, range(60)))
+    assert again.result.written.duplicate_rows == 60
     assert visible(service_url, topic) == Counter(map(str, range(60)))
 
 
