@@ -599,7 +599,16 @@ def test_starting_inside_a_batch(
     offsets = json.dumps({topic: {**places, "2": "earliest"}})
     # Also where a limit ends the first micro-batch in the same entry's neighbour.
     one = stream(topic=topic, startingOffsets=offsets, maxRowsPerTrigger="15")
+    unread: dict[int, list[int]] = {}
+
+    def look(batch_id: int) -> None:
+        (unread[batch_id],) = backlogs(admin, names).values()
+
+    one.sink.on_batch = look
     one.run()
+    # An entry that the query began inside of is unread until the first commit.
+    assert unread[0] == [3, 2, 4]
+    assert list(backlogs(admin, names).values()) == [[0, 0, 0]]
     assert one.sink.numbers == {
         name: list(range(firsts.get(name, 0), 40)) for name in names
     }
