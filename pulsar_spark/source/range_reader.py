@@ -215,10 +215,12 @@ class RangeReader:
         """Return the place behind which all should have come: the start, once checked.
 
         A protected ledger that may have been read to its end before is not one to miss.
+        Nor is there a ledger to miss before the first row of a topic partition, such as
+        one that nobody had created when the micro-batch before was planned.
         """
-        if not self._settings.is_protected or self._range.is_start_known:
-            return self._begin.position
-        return stored.position
+        begin = self._begin.position
+        is_checked = not self._settings.is_protected or self._range.is_start_known
+        return begin if is_checked and begin[0] >= 0 else stored.position
 
     def _follow(
         self, before: tuple[int, int] | None, stored: StoredEntry | EntryRun

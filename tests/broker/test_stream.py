@@ -717,6 +717,47 @@ def test_more_partitions(
     assert one.sink.numbers == numbered(names[:2], 20, 40) | numbered(names[2:], 40)
 
 
+@pytest.mark.parametrize("acknowledges", ["true", "false"])
+def test_partitions_that_nobody_wrote_to(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    namespace: str,
+    acknowledges: str,
+) -> None:
+    """A query creates none of them, whatever brokers create; later rows are read."""
+    policy = {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 3,
+    }
+    admin.set_policy(namespace, "autoTopicCreation", policy)
+    topic = f"persistent://{namespace}/lazy-{acknowledges}"
+    with official.client(service_url) as client:
+        producer = client.create_producer(
+            topic,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=pulsar.PartitionsRoutingMode.UseSinglePartition,
+        )
+        producer.send(b"0")
+        producer.close()
+
+    def stored() -> set[str]:
+        return set(admin.topics(namespace))
+
+    before = stored()
+    names = partitions_of(topic, 3)
+    unborn = [name for name in names if name not in before]
+    assert len(unborn) == 2
+    one = stream(topic=topic, startingOffsets="earliest", ackOnCommit=acknowledges)
+    assert sum(one.run()) == 1
+    assert one.run() == []
+    assert stored() == before
+    publish(service_url, unborn, 1, 4)
+    assert sum(one.run()) == 6
+    assert {name: one.sink.numbers[name] for name in unborn} == numbered(unborn, 1, 4)
+
+
 def test_a_partition_that_is_only_a_number(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:
