@@ -748,6 +748,21 @@ def run_of(
         assert expires
 
 
+def test_many_queries_that_share_a_log() -> None:
+    """The log keeps what became of the last 8 other queries, whoever comes back."""
+    world = World()
+    queries = [f"query {number}" for number in range(9)]
+    for query in queries:
+        run_of(world, query, 0)
+    once = sorted(world.visible(ROWS))
+    for query in queries:  # each is the one that was away for longest
+        run_of(world, query, 0)
+    assert sorted(world.visible(ROWS)) == once
+    run_of(world, "one more", 0)
+    run_of(world, queries[0], 0)  # is not known any more
+    assert len(world.visible(ROWS)) == len(once) + 2 * len(once) // len(queries)
+
+
 def test_another_run_took_over(world: World) -> None:
     """A driver that was given up decides nothing, though it does not know yet."""
     old = protocol(world).recover().of(QUERY)
