@@ -132,6 +132,15 @@ class LinkProxy:
         return f"pulsar://{LOOPBACK}:{self.port}"
 
     @property
+    def broker_sides(self) -> set[int]:
+        """The ports by which the broker knows the connections that are open now."""
+        ports = set()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):  # it ends just now
+                ports.add(connection.sockets[1].getsockname()[1])
+        return ports
+
+    @property
     def live(self) -> int:
         """Number of connections that are open now."""
         return len(self._connections)

@@ -84,6 +84,7 @@ def test_passes_and_counts(proxy: LinkProxy) -> None:
     """All bytes arrive in order, on many connections at once, and are counted."""
     data = bytes(range(256)) * 4096
     clients = [connect(proxy) for _ in range(4)]
+    assert eventually(lambda: len(proxy.broker_sides) == 4)
     for client in clients:
         with client:
             assert exchange(client, data) == data
