@@ -107,6 +107,9 @@ def _metadata_columns(text: str, option: str) -> tuple[str, ...]:
 #: also where it began with others.
 LATEST_SCHEMA = -1
 
+#: The word for ``schemaEvolution`` by which a stream takes columns that are added.
+ADDITIVE = "additive"
+
 
 def _schema_version(text: str, option: str) -> int:
     """Read a number of a version, or ``latest``."""
@@ -360,6 +363,15 @@ class ReadOptions:
         "The version of the topic's schema that has the columns: a number, or `latest`,"
         " by which a stream takes other columns than it began with. See"
         " [Versions](schemas.md#versions).",
+    )
+    schema_evolution: str = option(
+        "schemaEvolution",
+        "none",
+        word("none", ADDITIVE),
+        Scope.STREAM,
+        "What a stream does at a start after its topics got further columns: `none`"
+        " ends with an error that names them, `additive` goes on with them. Any other"
+        " change stays an error. See [Streams](schemas.md#streams).",
     )
     mode: str = option(
         "mode",

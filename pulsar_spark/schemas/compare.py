@@ -26,7 +26,8 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 def says_the_same(one: SchemaInfo, other: SchemaInfo) -> bool:
     """Return whether both mean the same values: names of records and docs do not count.
 
-    In AVRO those of enums and fixeds do, without which they are not resolved. What
+    Aliases of fields do: values of earlier versions are found by them. In AVRO the
+    names of enums and fixeds do, too, without which values are not resolved. What
     cannot be read is compared byte by byte.
     """
     if one.type != other.type:
@@ -69,7 +70,7 @@ def _are_same(
     parts, others = _parts(one), _parts(other)
     return (
         _own(one) == _own(other)
-        and (not has_names or _short(one) == _short(other))
+        and (not has_names or _names(one) == _names(other))
         and len(parts) == len(others)
         and all(
             _are_same(*both, known, has_names=has_names)
@@ -87,15 +88,21 @@ def _own(type_: AvroType) -> Any:
         type_.symbols,
         type_.default_symbol,
         [
-            (one.name, None if one.default is NO_DEFAULT else json.dumps(one.default))
-            for one in type_.fields
+            (
+                field.name,
+                field.aliases,
+                None if field.default is NO_DEFAULT else json.dumps(field.default),
+            )
+            for field in type_.fields
         ],
     )
 
 
-def _short(type_: AvroType) -> str:
-    """Return a name that counts, without its namespace."""
-    return "" if type_.kind is Kind.RECORD else type_.name.rpartition(".")[2]
+def _names(type_: AvroType) -> set[str]:
+    """Return the names that count, without their namespaces."""
+    if type_.kind is Kind.RECORD:
+        return set()
+    return {name.rpartition(".")[2] for name in (type_.name, *type_.aliases)}
 
 
 def _parts(type_: AvroType) -> list[AvroType]:

@@ -43,7 +43,7 @@ def load_schema(options: ReadOptions) -> QuerySchema:
     found = clusters.ask(lambda pool: find_schema(pool, options))
     if clusters.is_alone:
         return found
-    return found._replace(service_url=clusters.options.service_url)
+    return replace(found, service_url=clusters.options.service_url)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class PulsarSource:
             self.options,
             is_given=found is None,
         )
-        return [replace(task, schema=schema) for task in tasks]
+        return [task.with_schema(schema) for task in tasks]
 
     def plan_stream(self) -> StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]:
         """Return the planner of a stream."""

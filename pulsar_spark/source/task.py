@@ -53,7 +53,7 @@ def read_task(
     decoders = None
     if task.schema is not None:
         wanted = value_columns(schema, options)
-        decoders = ValueDecoders(task.schema, wanted, options, pool)
+        decoders = ValueDecoders(task.schema, task.own_schemas, wanted, options, pool)
     opener = Opener(options.decryption, gives_bytes=task.schema is None)
     corrupt_record = options.corrupt_record_column
     if corrupt_record not in schema.names:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
@@ -22,8 +24,9 @@ class ValueDecoders:
     counts from 0.
 
     Args:
-        reader: The query's schema.
-        wanted: The columns of it, as the query has them.
+        reader: The schema of the topics.
+        own_schemas: The schemas of topics that have another one, by full name.
+        wanted: The columns of values that the query has.
         options: How to read.
         pool: The connections of the task.
     """
@@ -31,11 +34,13 @@ class ValueDecoders:
     def __init__(
         self,
         reader: SchemaInfo,
+        own_schemas: Mapping[str, SchemaInfo],
         wanted: pa.Schema,
         options: ReadOptions,
         pool: ConnectionPool,
     ) -> None:
         self._reader = reader
+        self._own_schemas = own_schemas
         self._wanted = wanted
         self._settings = value_settings(options)
         # Not the connections over which messages come: while more of these wait than
@@ -49,7 +54,7 @@ class ValueDecoders:
         topic = topic_of(topic_partition)
         if topic not in self._decoders:
             self._decoders[topic] = SchemaDecoder(
-                self._reader,
+                self._own_schemas.get(topic, self._reader),
                 self._wanted,
                 self._settings,
                 lambda version: self._lookup.find({topic: version})[topic],

@@ -69,7 +69,7 @@ class PulsarDataSource(TopicDataSource):
 
         Raises:
             OptionError: An option is unknown or wrong.
-            SchemaError: The topics have different schemas, or one without columns.
+            SchemaError: The topics have no columns, or ones that do not go together.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         from pulsar_spark.source.pulsar_source import load_schema

@@ -159,6 +159,7 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     ),
 }
 STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
+    "schemaEvolution": ("schema_evolution", "Additive", "additive"),
     "partitionDiscoveryIntervalMs": ("partition_discovery_interval_s", "0", 0.0),
     "lagAgeIntervalMs": ("lag_age_interval_s", "0", 0.0),
     "predefinedSubscription": ("predefined_subscription", " Mine ", "Mine"),

@@ -133,7 +133,7 @@ class TestStream:
 
         scripted.add_schema(TOPIC, SchemaType.JSON, record("id", "more"))
         scripted.append(TOPIC, single(b""))
-        with pytest.raises(SchemaError, match="`more` int64 is new"):
+        with pytest.raises(SchemaError, match="`more` BIGINT is new"):
             load(pool, streaming=True, **start).plan_stream().latest(end)
         ids = pa.schema([("id", pa.int64())])
         again = load(pool, ids, streaming=True, **start).plan_stream()

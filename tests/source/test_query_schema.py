@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
 from pulsar_spark.source.query_schema import (
     QuerySchema,
     changes,
+    differing_schemas,
     find_schema,
     reader_schema,
     settled_schema,
@@ -139,22 +141,20 @@ class TestFinding:
     def test_topics_that_differ(
         self, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
-        """The error has the topics of each schema, and of none; never half a result."""
-        same = names(7)
-        for name in same:
-            scripted.add_schema(name, SchemaType.AVRO, record(ID))
-        scripted.add_schema(f"{PREFIX}u", SchemaType.JSON, record(ID))
+        """Each schema that differs is kept; that of a topic without one is None."""
+        for name in names(7):
+            first = scripted.add_schema(name, SchemaType.AVRO, record(ID))
+        json_one = scripted.add_schema(f"{PREFIX}u", SchemaType.JSON, record(ID))
         for bare in ("v", "w"):
             scripted.add_topic(f"{PREFIX}{bare}")
         topics = ",".join(["t0,t1,t2,t3,t4,t5,t6", "u", "v", "w", "unheard-of"])
-        with pytest.raises(SchemaError) as caught:
-            find_schema(pool, options_of(topics=topics))
-        text = str(caught.value)
-        assert f"AVRO as in version 0: {', '.join(same[:5])} and 2 more; " in text
-        assert f"JSON as in version 0: {PREFIX}u; " in text
-        assert f"no schema: {PREFIX}v, {PREFIX}w)" in text
-        assert "`allowDifferentTopicSchemas`" in text
-        assert "unheard-of" not in text
+        found = find_schema(pool, options_of(topics=topics))
+        assert (found.topic, found.info) == (f"{PREFIX}t0", first)
+        assert found.others == {
+            f"{PREFIX}u": json_one,
+            f"{PREFIX}v": None,
+            f"{PREFIX}w": None,
+        }
 
     @pytest.mark.parametrize("is_deleted", [False, True])
     def test_a_version_that_a_topic_does_not_have(
@@ -241,6 +241,146 @@ class TestColumns:
             assert text in str(caught.value)
 
 
+class TestTogether:
+    """Topics with different schemas: each is read by its own."""
+
+    def of(self, *infos: SchemaInfo | None) -> QuerySchema:
+        """Topics t0, t1, ... that have these schemas."""
+        assert infos[0] is not None
+        topic, *others = names(len(infos))
+        return QuerySchema(
+            topic, infos[0], others=dict(zip(others, infos[1:], strict=True))
+        )
+
+    def avro(self, *fields: Any, kind: SchemaType = SchemaType.AVRO) -> SchemaInfo:
+        """A schema of one topic."""
+        return SchemaInfo(kind, record(*fields).encode(), version=version_bytes(0))
+
+    def test_the_columns_of_all(self) -> None:
+        """Those of the first topic, then what others add, in their order."""
+        schema = self.of(
+            self.avro(ID, NAME),
+            self.avro(NAME, ("mail", "string"), ID, kind=SchemaType.JSON),
+            self.avro(ID, ("age", ["null", "int"])),
+        )
+        expected = columns(
+            id=pa.int64(), name=pa.string(), mail=pa.string(), age=pa.int32()
+        )
+        assert value_columns_of(schema) == expected
+        wanted = expected.append(pa.field("__topic", pa.string()))
+        for is_given in (True, False):
+            read = reader_schema(schema, wanted, options_of(), is_given=is_given)
+            assert read == schema
+
+    @pytest.mark.parametrize(
+        ("one", "other", "type_"),
+        [
+            ("int", "long", pa.int64()),
+            ("float", "double", pa.float64()),
+            (["null", "int"], "int", pa.int32()),
+            ("int", ["double", "null"], pa.float64()),
+        ],
+    )
+    def test_a_wider_type(self, one: Any, other: Any, type_: pa.DataType) -> None:
+        """The first type as which each topic can be read, whichever comes first."""
+        for types in ((one, other), (other, one)):
+            schema = self.of(*(self.avro(("a", each)) for each in types))
+            assert value_columns_of(schema) == columns(a=type_)
+            reader_schema(schema, columns(a=type_), options_of(), is_given=False)
+
+    def test_structs_in_another_order(self) -> None:
+        """Fields within a struct are found by name, too."""
+        structs = [
+            ("at", json.loads(record(*fields, name="At")))
+            for fields in ([ID, NAME], [NAME, ID])
+        ]
+        schema = self.of(*(self.avro(struct) for struct in structs))
+        type_ = pa.struct([("id", pa.int64()), ("name", pa.string())])
+        assert value_columns_of(schema) == columns(at=type_)
+
+    @pytest.mark.parametrize(
+        ("infos", "said"),
+        [
+            (
+                [record(ID), record(("id", "string"))],
+                [
+                    "`id` differs among the topics, which .*: it is BIGINT in ",
+                    f" and STRING in {PREFIX}t1",
+                ],
+            ),
+            (
+                [record(ID), record(("mail", "string"))],
+                ["no column in common", f"{PREFIX}t0 has `id` BIGINT; {PREFIX}t1 has "],
+            ),
+            (
+                [record(ID, NAME), record(NAME, ("ID", "long"))],
+                [f"`id` of {PREFIX}t0 and `ID` of {PREFIX}t1 differ by case only"],
+            ),
+            ([record(ID), None], [f"{PREFIX}t1 has no schema, and {PREFIX}t0 has one"]),
+        ],
+        ids=["type", "nothing", "case", "no schema"],
+    )
+    def test_what_does_not_go_together(
+        self, infos: list[str | None], said: list[str]
+    ) -> None:
+        """Names the topics, the column and SQL's types, and what to do."""
+        schema = self.of(
+            *(
+                None if text is None else SchemaInfo(SchemaType.AVRO, text.encode())
+                for text in infos
+            )
+        )
+        with pytest.raises(SchemaError) as caught:
+            value_columns_of(schema)
+        for text in [*said, r"`allowDifferentTopicSchemas`", r"`\.schema\(\.\.\.\)`"]:
+            assert re.search(text, str(caught.value)), text
+
+    def test_columns_that_were_chosen(self) -> None:
+        """Only these have to go together; each topic must have one of them."""
+        schema = self.of(
+            self.avro(ID, ("a", "long")), self.avro(ID, ("a", "string"), NAME)
+        )
+        with pytest.raises(SchemaError, match="`a` differs"):
+            value_columns_of(schema)
+        for wanted in (
+            columns(id=pa.int64()),
+            columns(id=pa.int64(), name=pa.string()),
+        ):
+            read = reader_schema(schema, wanted, options_of(), is_given=True)
+            assert read == schema
+        for wanted, said in (
+            (columns(name=pa.string()), f"schema of {PREFIX}t0, AVRO: it has none of"),
+            (columns(id=pa.int64(), b=pa.string()), "no topic has `b`"),
+            (columns(a=pa.int64()), f"of the schema of {PREFIX}t1, AVRO: "),
+        ):
+            with pytest.raises(SchemaError) as caught:
+                reader_schema(schema, wanted, options_of(), is_given=True)
+            assert said in str(caught.value)
+
+    def test_bytes_of_all(self) -> None:
+        """``value BINARY`` reads any topics, but one with such a column itself."""
+        wanted = columns(value=pa.binary())
+        schema = self.of(self.avro(ID), None, SchemaInfo(SchemaType.STRING, b""))
+        read = reader_schema(schema, wanted, options_of(), is_given=True)
+        assert read == QuerySchema()
+        schema = self.of(self.avro(ID), self.avro(("value", "bytes")))
+        with pytest.raises(SchemaError, match=f"is ambiguous for .*{PREFIX}t1"):
+            reader_schema(schema, wanted, options_of(), is_given=True)
+
+    def test_aliases(self) -> None:
+        """Values of an earlier version are found by them: the schemas differ."""
+        alias = {"name": "title", "type": "string", "aliases": ["name"]}
+        infos = [
+            SchemaInfo(
+                SchemaType.AVRO,
+                json.dumps({"type": "record", "name": "R", "fields": [each]}).encode(),
+            )
+            for each in ({"name": "title", "type": "string"}, alias)
+        ]
+        schemas = dict(zip(names(2), infos, strict=True))
+        assert differing_schemas(infos[0], schemas) == {names(2)[1]: infos[1]}
+
+
 class TestReading:
     """The schema that tasks get: what a query's columns are made with."""
 
@@ -253,7 +393,8 @@ class TestReading:
         **options: str,
     ) -> SchemaInfo | None:
         """What tasks get, or the error."""
-        return reader_schema(found, wanted, options_of(**options), is_given=is_given)
+        read = options_of(**options)
+        return reader_schema(found, wanted, read, is_given=is_given).info
 
     def test_columns_of_the_schema(self) -> None:
         """All, some, in any order; and a narrower struct of one."""
@@ -300,7 +441,7 @@ class TestReading:
             ),
             (
                 columns(value=pa.string()),
-                "`value` is binary, not string (cast it after reading). These",
+                "`value` is BINARY, not STRING (cast it after reading). These",
             ),
         ],
     )
@@ -314,7 +455,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("found", "described"),
         [
-            (avro(ID, NAME), "Its columns are `id` int64, `name` string. "),
+            (avro(ID, NAME), "Its columns are `id` BIGINT, `name` STRING. "),
             (avro(ID, ("__key", "bytes")), "Its columns are not known. "),
         ],
     )
@@ -366,11 +507,11 @@ class TestReading:
         (
             columns(a=pa.int32()),
             columns(a=pa.int32(), b=pa.string()),
-            "`b` string is new",
+            "`b` STRING is new",
         ),
-        (columns(a=pa.int32()), columns(a=pa.int64()), "`a` was int32 and is int64"),
-        (columns(a=pa.int32()), None, "`value` binary is new, `a` is gone"),
-        (None, columns(a=pa.int32()), "`a` int32 is new, `value` is gone"),
+        (columns(a=pa.int32()), columns(a=pa.int64()), "`a` was INT and is BIGINT"),
+        (columns(a=pa.int32()), None, "`value` BINARY is new, `a` is gone"),
+        (None, columns(a=pa.int32()), "`a` INT is new, `value` is gone"),
         (
             columns(a=pa.int32(), b=pa.int32()),
             columns(b=pa.int32(), a=pa.int32()),

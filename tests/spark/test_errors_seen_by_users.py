@@ -159,7 +159,7 @@ class TestSchema:
     @pytest.mark.parametrize(
         ("schema", "parts"),
         [
-            ("value STRING", ("`value` is binary, not string", "cast it")),
+            ("value STRING", ("`value` is BINARY, not STRING", "cast it")),
             ("value BINARY, colour STRING", ("no column `colour`", "__messageId")),
             ("value BINARY NOT NULL", ("`value` may be NULL",)),
         ],

@@ -260,7 +260,7 @@ class TestChosen:
             (pa.field("valu", pa.binary()), "there is no column `valu`"),
             (pa.field("Value", pa.binary()), "there is no column `Value` (it is spelt"),
             (pa.field("__KEY", pa.binary()), "`__KEY` (it is spelt `__key`)"),
-            (pa.field("value", pa.string()), "`value` is binary, not string"),
+            (pa.field("value", pa.string()), "`value` is BINARY, not STRING"),
         ],
     )
     def test_of_no_schema(
@@ -284,7 +284,7 @@ class TestChosen:
         broker.add_schema(TOPIC, SchemaType.AVRO, V1)
         with pytest.raises(SchemaError) as caught:
             read(broker, field)
-        for part in (field.name, TOPIC, "version 0", "`id` int64, `name` string"):
+        for part in (field.name, TOPIC, "version 0", "`id` BIGINT, `name` STRING"):
             assert part in caught.value.message
 
     def test_two_fields_of_one_name(self, broker: ScriptedBroker) -> None:
@@ -481,7 +481,7 @@ class TestModes:
 
 
 class TestSeveralTopics:
-    """They are read together where their schemas say the same."""
+    """They are read together, each by its own schema."""
 
     def two(self, broker: ScriptedBroker, kind: SchemaType, data: str) -> None:
         """Two topics: one of V1, and one of this schema, if of any."""
@@ -498,18 +498,56 @@ class TestSeveralTopics:
         assert len(read(broker, topic="-", topics="t,u")) == 1
 
     @pytest.mark.parametrize(
+        ("kind", "payload"),
+        [
+            (SchemaType.AVRO, ROWS[1]),
+            (SchemaType.JSON, b'{"id": 2, "name": "b", "mail": "m"}'),
+        ],
+        ids=["AVRO", "JSON"],
+    )
+    def test_further_columns(
+        self, broker: ScriptedBroker, kind: SchemaType, payload: bytes
+    ) -> None:
+        """A column that a topic does not have is NULL in its rows."""
+        self.two(broker, kind, V2)
+        broker.append(OTHER, sent(payload, 0))
+        assert read(broker, topic="-", topics="t,u") == [
+            {"id": 1, "name": "a", "mail": None},
+            {"id": 2, "name": "b", "mail": "m"},
+        ]
+        chosen = [pa.field("mail", pa.string()), pa.field("id", pa.int64())]
+        assert read(broker, *chosen, topic="-", topics="t,u") == [
+            {"mail": None, "id": 1},
+            {"mail": "m", "id": 2},
+        ]
+
+    def test_in_a_stream(self, broker: ScriptedBroker) -> None:
+        """Also after a restart, and with a topic that came later."""
+        self.two(broker, SchemaType.JSON, V2)
+        options = {"topic": "-", "topics": "t,u"}
+        query = Query(broker)
+        assert query.run(**options) == [{"id": 1, "name": "a", "mail": None}]
+        broker.append(OTHER, sent(b'{"id": 2, "name": "b", "mail": "m"}', 0))
+        assert query.run(**options) == [{"id": 2, "name": "b", "mail": "m"}]
+        later = f"{OTHER}2"
+        broker.add_topic(later)
+        broker.add_schema(later, SchemaType.JSON, V1)
+        broker.append(later, sent(b'{"id": 3, "name": "c"}', 0))
+        options["topics"] = "t,u,u2"
+        assert query.run(**options) == [{"id": 3, "name": "c", "mail": None}]
+
+    @pytest.mark.parametrize(
         ("kind", "data", "said"),
         [
-            (SchemaType.AVRO, V2, "AVRO as in version 0"),
-            (SchemaType.JSON, V1, "JSON as in version 0"),
-            (SchemaType.STRING, "", "STRING as in version 0"),
-            (SchemaType.NONE, "", "no schema"),
+            (SchemaType.STRING, "", "no column in common"),
+            (SchemaType.AVRO, record(("id", "string")), "`id` differs"),
+            (SchemaType.NONE, "", "has no schema"),
         ],
     )
     def test_different_ones(
         self, broker: ScriptedBroker, kind: SchemaType, data: str, said: str
     ) -> None:
-        """Who has which is listed, and how to read them as bytes."""
+        """The topics are named, and how to read them as bytes."""
         self.two(broker, kind, data)
         with pytest.raises(SchemaError) as caught:
             load(broker, topic="-", topics="t,u")
@@ -600,7 +638,7 @@ class TestStreams:
             "began with version 0",
             TOPIC,
             "version 1",
-            "`mail` string is new",
+            "`mail` STRING is new",
             "Set `schemaVersion` 0 to go on",
             "new checkpoint location",
             "`schemaVersion` to latest",
@@ -680,7 +718,7 @@ class TestStreams:
         assert query.pin == {"type": "NONE"}
         broker.add_schema(TOPIC, SchemaType.STRING)
         broker.append(TOPIC, sent(b"b", 0))
-        with pytest.raises(SchemaError, match="`value` was binary and is string"):
+        with pytest.raises(SchemaError, match="`value` was BINARY and is STRING"):
             query.run()
         assert query.run(pa.field("value", pa.binary())) == [{"value": b"b"}]
 
@@ -716,5 +754,5 @@ class TestStreams:
             assert query.batch(reader) == [{"id": 2, "name": "b"}]
         lines = [r.getMessage() for r in caplog.records if "moved on" in r.getMessage()]
         assert len(lines) == 1
-        assert "`mail` string is new" in lines[0]
+        assert "`mail` STRING is new" in lines[0]
         reader.stop()

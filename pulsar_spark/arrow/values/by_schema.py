@@ -42,8 +42,9 @@ class SchemaDecoder:
     read as the query's, are bad.
 
     Args:
-        reader: The query's schema.
-        wanted: The columns of it, as the query has them.
+        reader: The topic's schema in the query.
+        wanted: The columns of values that the query has. Those that the topic does not
+            have are NULL.
         settings: How to decode.
         fetch: Asks for the schema of a version.
     """
@@ -61,6 +62,7 @@ class SchemaDecoder:
         self.needs_keys = kinds.needs_keys(reader, wanted)
         self._reader = reader
         self._wanted = wanted
+        self._own = kinds.own_columns(reader, wanted)
         self._settings = settings
         self._fetch = fetch
         # By version: a decoder, or what is wrong with its messages.
@@ -68,7 +70,7 @@ class SchemaDecoder:
         self._unknown = 0
         self._added = Added()
         with contextlib.suppress(InvalidSchemaError):  # each version says what is wrong
-            self._added = added(reader, wanted)
+            self._added = added(reader, self._own)
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
         """Return what defaults and names of enums may add to so many rows."""
@@ -85,11 +87,25 @@ class SchemaDecoder:
             decoder = self._decoders[version] = self._decoder(version)
         if isinstance(decoder, str):
             return self._all_bad(run, decoder)
-        found = decoder.decode(run.values, run.keys)
-        if not len(found.bad):
-            return found
-        reason = f"of version {version_number(version)}: {found.reason}"
-        return found._replace(reason=reason)
+        decoded = self._completed(decoder.decode(run.values, run.keys), len(run.values))
+        if not len(decoded.bad):
+            return decoded
+        reason = f"of version {version_number(version)}: {decoded.reason}"
+        return decoded._replace(reason=reason)
+
+    def _completed(self, decoded: Decoded, rows: int) -> Decoded:
+        """Add NULLs for the columns that the topic does not have."""
+        if len(self._own) == len(self._wanted):
+            return decoded
+        arrays = dict(zip(self._own.names, decoded.columns, strict=True))
+        return decoded._replace(
+            columns=[
+                arrays[field.name]
+                if field.name in arrays
+                else pa.nulls(rows, field.type)
+                for field in self._wanted
+            ]
+        )
 
     def _unasked(self, version: bytes) -> str | None:
         """Return what is wrong with a version that the cluster is not asked for."""
@@ -124,7 +140,7 @@ class SchemaDecoder:
                 "a schema with shorter ones"
             )
         try:
-            return kinds.decoder(writer, self._reader, self._wanted, self._settings)
+            return kinds.decoder(writer, self._reader, self._own, self._settings)
         except InvalidSchemaError as error:
             return (
                 f"version {number}, {writer.type_name}, cannot be read as the query's "

@@ -37,6 +37,19 @@ def decoder(
     return module.decoder(writer, reader, wanted, settings)
 
 
+def own_columns(info: SchemaInfo, wanted: pa.Schema) -> pa.Schema:
+    """Return the columns among ``wanted`` that a topic with this schema has.
+
+    All of them where a schema has columns only for who names them: a record that is a
+    part of itself has.
+    """
+    try:
+        names = set(columns_of(info).names)
+    except InvalidSchemaError:
+        return wanted
+    return pa.schema([field for field in wanted if field.name in names])
+
+
 def needs_keys(info: SchemaInfo, wanted: pa.Schema) -> bool:
     """Return whether a column may be made of the messages' keys.
 

@@ -35,6 +35,7 @@ options no longer name. Reading goes on there when the options name them again.
 
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
+Where topics have other schemas, ``others`` is a list of these, in the same form.
 ``{"type": "NONE"}`` stands for values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
@@ -51,7 +52,7 @@ knows of positions only their order and their text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulsar_spark.options.offsets import topic_tree
@@ -79,23 +80,28 @@ class SchemaPin:
         topic: Full name of a topic that has it.
         version: Its number there.
         hash: Of its definition.
+        others: The schemas of topics that are read by another one; they have no others.
     """
 
     type: str
     topic: str = ""
     version: int = 0
     hash: str = ""
+    others: tuple[SchemaPin, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the pin as Spark keeps it."""
         if not self.hash:
             return {"type": self.type}
-        return {
+        tree: dict[str, Any] = {
             "type": self.type,
             "topic": self.topic,
             "version": self.version,
             "hash": self.hash,
         }
+        if self.others:
+            tree["others"] = [pin.to_json() for pin in self.others]
+        return tree
 
 
 @dataclass(frozen=True)
@@ -215,8 +221,14 @@ def _schema(tree: object) -> SchemaPin | None:
             tree.get("hash", ""),
         )
         texts = (pin.type, pin.topic, pin.hash)
-        if all(isinstance(one, str) for one in texts) and type(pin.version) is int:
-            return pin
+        others = tree.get("others", [])
+        if (
+            all(isinstance(text, str) for text in texts)
+            and type(pin.version) is int
+            and isinstance(others, list)
+        ):
+            pins = [_schema(other) for other in others]
+            return replace(pin, others=tuple(pin for pin in pins if pin is not None))
     raise ValueError(f"{shorten(tree)} is not a schema")
 
 

@@ -515,8 +515,10 @@ class PulsarCluster:
             if parts != [(range_,) for range_ in ranges]:
                 self._require_stored(ranges, left_out)
             parts = without(parts, left_out)
-        schema = None if self._schema is None else self._schema.info
-        return read_tasks(self._pool, parts, schema)
+        tasks = read_tasks(self._pool, parts)
+        if self._schema is None:
+            return tasks
+        return [task.with_schema(self._schema.schema) for task in tasks]
 
     def _require_stored(
         self, ranges: Iterable[TopicRange], left_out: Collection[str]

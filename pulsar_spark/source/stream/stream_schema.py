@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a stream: the one it began with, across restarts.
+"""The schemas of a stream: those that the stream began with, across restarts.
 
 The columns of a query are fixed when it is loaded, before Spark shows its checkpoint.
-So they are compared with what the checkpoint says that the stream began with::
+So they are compared with the columns of the schemas that the checkpoint names::
 
-    loaded with        the checkpoint's schema      rows become
+    loaded with        the checkpoint's schemas     rows are read by
     -----------------------------------------------------------------------
-    no schema          gives the same columns       columns of that one
-                       gives others                 an error that names both
-    .schema(...)       has these columns            columns of that one
-                       does not                     columns of the latest
-    schemaVersion      whatever it is               columns of that version
+    no schema          give the same columns        the checkpoint's schemas
+                       give some of the columns     an error that names both; with
+                                                    schemaEvolution=additive the latest
+                       give others                  an error that names both
+    .schema(...)       have these columns           the checkpoint's schemas
+                       do not                       the latest schemas
+    schemaVersion      whatever they are            the schemas of that version
+
+A topic that the checkpoint does not name, and that has another schema, is read by its
+own from the next start on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -25,14 +31,17 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.options.read import LATEST_SCHEMA
+from pulsar_spark.options.read import ADDITIVE, LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
 from pulsar_spark.schemas.info import SchemaInfo, version_bytes, version_number
 from pulsar_spark.source.query_schema import (
     QuerySchema,
+    adds_only,
     changes,
+    differing_schemas,
     reader_schema,
     settled_schema,
+    topic_schemas,
     value_columns_of,
 )
 from pulsar_spark.source.stream.checkpoint import SchemaPin
@@ -53,12 +62,12 @@ class StreamSchema:
         pool: The cluster's connections.
         options: What to read.
         columns: The query's columns.
-        found: The schema of the topics when the query was loaded, whose columns these
+        loaded: The schemas of the topics when the query was loaded, whose columns these
             are; None where the user chose them.
 
     Attributes:
-        info: The schema; None where values are bytes.
-        pin: What the checkpoint keeps of it; None for nothing.
+        schema: The schemas by which tasks read.
+        pin: What the checkpoint keeps of them; None for nothing.
     """
 
     def __init__(
@@ -66,16 +75,16 @@ class StreamSchema:
         pool: ConnectionPool,
         options: ReadOptions,
         columns: pa.Schema,
-        found: QuerySchema | None,
+        loaded: QuerySchema | None,
     ) -> None:
         self._lookup = SchemaLookup(pool, patience_s=options.patience_s)
         self._pool = pool
         self._options = options
         self._columns = columns
-        self._found = found
+        self._loaded = loaded
         self._is_known = False
         self._warned: set[tuple[str, bytes]] = set()
-        self.info: SchemaInfo | None = None
+        self.schema = QuerySchema()
         self.pin: SchemaPin | None = None
 
     def begin(self) -> None:
@@ -85,7 +94,7 @@ class StreamSchema:
             SchemaError: The topics have no such columns.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        self._use(settled_schema(self._pool, self._options, self._found))
+        self._use(settled_schema(self._pool, self._options, self._loaded))
 
     def go_on(self, pin: SchemaPin | None) -> None:
         """Take the schema that a recorded offset names; without one as ``begin`` does.
@@ -100,65 +109,112 @@ class StreamSchema:
         if pin is None or self._options.schema_version is not None:
             self.begin()
             return
-        began = self._resolved(pin)
-        if self._found is None:
+        began, lost = self._began(pin)
+        if lost is not None:
+            if self._loaded is not None:
+                raise SchemaError(
+                    f"The stream began with version {lost.version} of the schema of "
+                    f"{lost.topic}, {lost.type}, which the cluster does not know any "
+                    "more: it was deleted, or the topic was created again. Choose the "
+                    f"columns by `.schema(...)`; or, {_NEW_ONES}."
+                )
+            self.begin()
+        elif self._loaded is None:
             self._go_on_with_given(began)
-        elif began is None:
-            raise SchemaError(
-                f"The stream began with version {pin.version} of the schema of "
-                f"{pin.topic}, {pin.type}, which the cluster does not know any more: "
-                "it was deleted, or the topic was created again. Choose the columns by "
-                f"`.schema(...)`; or, {_NEW_ONES}."
-            )
-        else:
-            self._check_columns(began, self._found)
+        elif self._keeps_columns(began, self._loaded):
             self._use(began)
+        else:
+            self.begin()
 
-    def _go_on_with_given(self, began: QuerySchema | None) -> None:
-        if began is not None:
-            try:
-                self._use(began)
-            except SchemaError:
-                pass  # columns that it does not have, but a later one may
-            else:
-                return
-        self.begin()
+    def _go_on_with_given(self, began: QuerySchema) -> None:
+        try:
+            self._use(began)
+        except SchemaError:
+            self.begin()  # a later schema may have the columns
 
-    def _use(self, found: QuerySchema) -> None:
-        is_given = self._found is None
-        self.info = reader_schema(
-            found, self._columns, self._options, is_given=is_given
+    def _use(self, schema: QuerySchema) -> None:
+        is_given = self._loaded is None
+        self.schema = reader_schema(
+            schema, self._columns, self._options, is_given=is_given
         )
-        is_pinned = self.info is not None or (
+        is_pinned = self.schema.info is not None or (
             not is_given and not self._options.allow_different_topic_schemas
         )
-        self.pin = pin_of(found) if is_pinned else None
+        self.pin = pin_of(schema) if is_pinned else None
         self._is_known = True
 
-    def _resolved(self, pin: SchemaPin) -> QuerySchema | None:
-        """Return the pinned schema; None where the registry no longer has it."""
-        if not pin.hash:
-            return QuerySchema()
-        for version in (version_bytes(pin.version), b""):
-            info = self._lookup.find({pin.topic: version})[pin.topic]
-            # Numbers begin again with a new topic, so that the text has to be the same.
-            if info is not None and hash_of(info) == pin.hash:
-                return QuerySchema(pin.topic, info)
-        return None
+    def _began(self, pin: SchemaPin) -> tuple[QuerySchema, SchemaPin | None]:
+        """Return the pinned schemas, and the first pin that the registry lacks, if any.
 
-    @staticmethod
-    def _check_columns(began: QuerySchema, found: QuerySchema) -> None:
-        changed = changes(value_columns_of(began), value_columns_of(found))
+        Beside them are the schemas of topics that the checkpoint does not know.
+        """
+        if not pin.hash:
+            return QuerySchema(), None
+        now = topic_schemas(self._pool, self._options)
+        pins = {each.topic: each for each in pin.others if each.topic in now}
+        pins[pin.topic] = pin
+        infos = self._pinned(pins)
+        for each in (pin, *pins.values()):
+            if each.topic not in infos:
+                return QuerySchema(), each
+        first = infos.pop(pin.topic)
+        if not self._options.allow_different_topic_schemas:
+            differing = differing_schemas(first, now)
+            infos |= {
+                topic: info
+                for topic, info in differing.items()
+                if info is not None and topic not in pins
+            }
+        others: dict[str, SchemaInfo | None] = dict(sorted(infos.items()))
+        return QuerySchema(pin.topic, first, others=others), None
+
+    def _pinned(self, pins: Mapping[str, SchemaPin]) -> dict[str, SchemaInfo]:
+        """Return the schemas that the registry still has, by topic."""
+        infos: dict[str, SchemaInfo] = {}
+        numbered = {topic: version_bytes(pin.version) for topic, pin in pins.items()}
+        for versions in (numbered, dict.fromkeys(pins, b"")):
+            asked = {topic: versions[topic] for topic in pins if topic not in infos}
+            for topic, info in self._lookup.find(asked).items() if asked else ():
+                # Numbers begin again with a new topic: the text has to be the same.
+                if info is not None and hash_of(info) == pins[topic].hash:
+                    infos[topic] = info
+        return infos
+
+    def _keeps_columns(self, began: QuerySchema, loaded: QuerySchema) -> bool:
+        """Return whether a stream keeps its columns; False where it takes more.
+
+        Raises:
+            SchemaError: Neither: the columns are others.
+        """
+        old, new = value_columns_of(began), value_columns_of(loaded)
+        changed = changes(old, new)
         if not changed:
-            return
+            return True
+        adds = adds_only(old, new)
+        if adds and self._options.schema_evolution == ADDITIVE:
+            logger.warning(
+                "The stream began with %s, and goes on with %s, as `schemaEvolution` "
+                "says: %s.",
+                began,
+                loaded,
+                changed,
+            )
+            return False
         if began.info is None:
             cure = '`.schema("value BINARY, ...")`'
+        elif began.others:
+            cure = "`.schema(...)`"
         else:
             cure = f"`schemaVersion` {version_number(began.info.version)}"
+        always = (
+            "; or, to take each column that is added, set `schemaEvolution` to additive"
+            if adds
+            else ""
+        )
         raise SchemaError(
-            f"The stream began with {began}, and the topics have moved on to {found}: "
+            f"The stream began with {began}, and the topics have moved on to {loaded}: "
             f"{changed}. Set {cure} to go on with the columns that it began with; or, "
-            f"{_NEW_ONES}."
+            f"{_NEW_ONES}{always}."
         )
 
     def look(self, topic_partitions: Iterable[str]) -> None:
@@ -168,11 +224,12 @@ class StreamSchema:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         is_latest = self._options.schema_version in (None, LATEST_SCHEMA)
-        if self.info is None or not is_latest:
+        if self.schema.info is None or not is_latest:
             return
         topics = {topic_of(name) for name in topic_partitions}
         for topic, info in self._lookup.latest(sorted(topics)).items():
-            if info is not None and says_the_same(info, self.info):
+            own = self.schema.others.get(topic) or self.schema.info
+            if info is not None and says_the_same(info, own):
                 continue
             known = (topic, b"" if info is None else info.version)
             if known in self._warned:
@@ -183,7 +240,7 @@ class StreamSchema:
                 "began with, and reads what it can as these.",
                 topic,
                 self._described(topic, info),
-                self._changes(topic, info),
+                self._changes(topic, own, info),
             )
 
     @staticmethod
@@ -191,12 +248,13 @@ class StreamSchema:
         is_typed = info is not None and info.is_typed
         return str(QuerySchema(topic, info if is_typed else None))
 
-    def _changes(self, topic: str, info: SchemaInfo | None) -> str:
+    @staticmethod
+    def _changes(topic: str, own: SchemaInfo, info: SchemaInfo | None) -> str:
         if info is None or not info.is_typed:
             return ""
         try:
             changed = changes(
-                value_columns_of(QuerySchema(topic, self.info)),
+                value_columns_of(QuerySchema(topic, own)),
                 value_columns_of(QuerySchema(topic, info)),
             )
         except SchemaError as error:
@@ -204,13 +262,18 @@ class StreamSchema:
         return f" ({changed})" if changed else ""
 
 
-def pin_of(found: QuerySchema) -> SchemaPin:
-    """Return what the checkpoint keeps of a schema."""
-    if found.info is None:
+def pin_of(schema: QuerySchema) -> SchemaPin:
+    """Return what the checkpoint keeps of a query's schemas."""
+    if schema.info is None:
         return SchemaPin("NONE")
-    number = version_number(found.info.version)
-    assert number is not None
-    return SchemaPin(found.info.type_name, found.topic, number, hash_of(found.info))
+    pin, *others = (
+        SchemaPin(
+            info.type_name, topic, version_number(info.version) or 0, hash_of(info)
+        )
+        for topic, info in schema.by_topic()
+        if info is not None
+    )
+    return replace(pin, others=tuple(others))
 
 
 def hash_of(info: SchemaInfo) -> str:

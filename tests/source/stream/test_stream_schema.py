@@ -33,6 +33,17 @@ ID, NAME, MAIL = (
 )
 
 
+OTHER = "persistent://public/default/u"
+ADDRESS, WIDER_ADDRESS = (
+    {"name": "at", "type": {"type": "record", "name": "At", "fields": fields}}
+    for fields in ([ID], [NAME, ID])
+)
+LIST, WIDER_LIST = (
+    {"name": "all", "type": {"type": "array", "items": address["type"]}}
+    for address in (ADDRESS, WIDER_ADDRESS)
+)
+
+
 def record(*fields: dict[str, Any], **more: Any) -> str:
     """The text of a record."""
     return json.dumps({"type": "record", "name": "R", "fields": fields, **more})
@@ -61,7 +72,7 @@ def kept(pin: SchemaPin | None) -> SchemaPin | None:
 
 def number_of(schema: StreamSchema) -> int | None:
     """The version with which it goes on; None for bytes."""
-    info = schema.info
+    info = schema.schema.info
     return None if info is None else int.from_bytes(info.version, "big")
 
 
@@ -113,7 +124,7 @@ class TestChosenByTheTopics:
         text = str(caught.value)
         assert f"began with version 0 of the schema of {TOPIC}, AVRO, and " in text
         assert f"have moved on to version 1 of the schema of {TOPIC}, AVRO: " in text
-        assert "`mail` string is new, `name` is gone. Set `schemaVersion` 0 " in text
+        assert "`mail` STRING is new, `name` is gone. Set `schemaVersion` 0 " in text
         assert "or set `schemaVersion` to latest" in text
         for version, number in (("0", 0), ("latest", 1)):
             schema = load(schemaVersion=version)
@@ -130,17 +141,17 @@ class TestChosenByTheTopics:
         assert pin == SchemaPin("NONE")
         schema = load()
         schema.go_on(pin)
-        assert schema.info is None
+        assert schema.schema.info is None
         scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
         with pytest.raises(SchemaError) as caught:
             load().go_on(pin)
         text = str(caught.value)
         assert "The stream began with no schema, and the topics have moved on" in text
-        assert "`id` int64 is new, `value` is gone" in text
+        assert "`id` BIGINT is new, `value` is gone" in text
         assert 'Set `.schema("value BINARY, ...")` to go on' in text
         schema = load(BYTES)
         schema.go_on(pin)
-        assert schema.info is None
+        assert schema.schema.info is None
 
     def test_bytes_whatever_the_topics_have(
         self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
@@ -149,7 +160,7 @@ class TestChosenByTheTopics:
         scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
         schema = load(allowDifferentTopicSchemas="true")
         schema.begin()
-        assert (schema.info, schema.pin) == (None, None)
+        assert (schema.schema.info, schema.pin) == (None, None)
         assert not scripted.requests
 
     def test_a_topic_made_again(
@@ -200,6 +211,180 @@ class TestChosenByTheTopics:
         assert schema.pin is not None
 
 
+class TestEvolution:
+    """``schemaEvolution``: columns that topics got while the stream was down."""
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ([ID], [ID, MAIL]),
+            ([ID], [MAIL, ID]),
+            ([ID, ADDRESS], [ID, WIDER_ADDRESS]),
+            ([LIST], [WIDER_LIST]),
+        ],
+        ids=["behind", "before", "in a struct", "in a list"],
+    )
+    def test_what_is_added(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        caplog: pytest.LogCaptureFixture,
+        before: list[dict[str, Any]],
+        after: list[dict[str, Any]],
+    ) -> None:
+        """Additive takes them and says so; the error without it names the option."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(*before))
+        pin = begin(load)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(*after))
+        with pytest.raises(SchemaError, match="set `schemaEvolution` to additive"):
+            load().go_on(pin)
+        schema = load(schemaEvolution="additive")
+        schema.go_on(pin)
+        assert number_of(schema) == 1
+        assert schema.pin is not None
+        assert schema.pin.version == 1
+        (line,) = caplog.messages
+        assert "as `schemaEvolution` says: " in line
+        again = load(schemaEvolution="additive")
+        again.go_on(kept(schema.pin))
+        assert len(caplog.messages) == 1
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ([ID, MAIL], [ID]),
+            ([ID], [{"name": "id", "type": "string"}]),
+            ([ID, WIDER_ADDRESS], [ID, ADDRESS, MAIL]),
+            ([WIDER_LIST], [LIST, ID]),
+        ],
+        ids=["gone", "another type", "gone in a struct", "gone in a list"],
+    )
+    def test_any_other_change(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        before: list[dict[str, Any]],
+        after: list[dict[str, Any]],
+    ) -> None:
+        """Stays an error, which does not name the option."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(*before))
+        pin = begin(load)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(*after))
+        with pytest.raises(SchemaError, match="have moved on") as caught:
+            load(schemaEvolution="additive").go_on(pin)
+        assert "schemaEvolution" not in str(caught.value)
+
+    def test_bytes_first(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """A schema for bytes replaces their column: it adds nothing."""
+        scripted.add_topic(TOPIC)
+        pin = begin(load)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        with pytest.raises(SchemaError, match="have moved on"):
+            load(schemaEvolution="additive").go_on(pin)
+
+
+class TestSeveralTopics:
+    """Each topic is read by its own schema, also after a restart."""
+
+    def two(self, scripted: ScriptedBroker) -> None:
+        """A topic in AVRO, and another one in JSON with a further field."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        scripted.add_schema(OTHER, SchemaType.JSON, record(ID, MAIL))
+
+    @pytest.mark.parametrize("columns", [None, IDS])
+    def test_a_restart(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        columns: pa.Schema | None,
+    ) -> None:
+        """The checkpoint names each schema; topics that moved on keep theirs."""
+        self.two(scripted)
+        schema = load(columns, topics="t,u")
+        schema.begin()
+        pin = kept(schema.pin)
+        assert pin == schema.pin
+        assert pin is not None
+        assert [(each.topic, each.type) for each in pin.others] == [(OTHER, "JSON")]
+        for topic, type_ in ((TOPIC, SchemaType.AVRO), (OTHER, SchemaType.JSON)):
+            fields = [{**ID, "default": 5}, *([MAIL] if topic == OTHER else [])]
+            scripted.add_schema(topic, type_, record(*fields))
+        again = load(columns, topics="t,u")
+        again.go_on(pin)
+        assert again.schema == schema.schema
+        assert again.pin == pin
+
+    def test_a_topic_that_is_new(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Is read by its own schema from the next start on, and kept from then on."""
+        self.two(scripted)
+        schema = load(topics="t,u")
+        schema.begin()
+        pin = kept(schema.pin)
+        new = f"{OTHER}2"
+        info = scripted.add_schema(new, SchemaType.AVRO, record(MAIL, ID))
+        scripted.add_schema(f"{OTHER}3", SchemaType.AVRO, record(ID))
+        given = {"topics": "t,u,u2,u3"}
+        again = load(**given)
+        again.go_on(pin)
+        assert dict(again.schema.others) == {**schema.schema.others, new: info}
+        assert again.pin is not None
+        assert [each.topic for each in again.pin.others] == [OTHER, new]
+
+    def test_the_first_topic_left(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The others are read as before, though their first topic is another one."""
+        self.two(scripted)
+        scripted.add_schema(f"{OTHER}2", SchemaType.JSON, record(ID, MAIL))
+        schema = load(topics="t,u,u2")
+        schema.begin()
+        again = load(topics="u,u2")
+        again.go_on(kept(schema.pin))
+        assert again.schema.others.keys() == {OTHER, f"{OTHER}2"}
+        assert again.pin == schema.pin
+
+    def test_a_schema_that_is_gone(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Is an error that names its topic, unless the options no longer do."""
+        self.two(scripted)
+        schema = load(topics="t,u")
+        schema.begin()
+        pin = kept(schema.pin)
+        del scripted.schemas[OTHER]
+        scripted.add_schema(OTHER, SchemaType.AVRO, record(ID, MAIL))
+        with pytest.raises(SchemaError, match=f"the schema of {OTHER}, JSON, which "):
+            load(topics="t,u").go_on(pin)
+        chosen = load(IDS, topics="t,u")
+        chosen.go_on(pin)
+        assert chosen.schema.others.keys() == {OTHER}
+        alone = load(IDS, topics="t")
+        alone.go_on(pin)
+        assert not alone.schema.others
+
+    def test_what_is_told(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Each topic is compared with the schema by which it is read."""
+        self.two(scripted)
+        schema = load(topics="t,u")
+        schema.begin()
+        schema.look([TOPIC, OTHER])
+        assert not caplog.messages
+        scripted.add_schema(OTHER, SchemaType.JSON, record(ID, MAIL, NAME))
+        schema.look([TOPIC, OTHER])
+        (line,) = caplog.messages
+        assert line.startswith(f"{OTHER} has moved on to version 1 of the schema")
+        assert "(`name` STRING is new)" in line
+
+
 class TestChosenByTheUser:
     """A query whose columns the user chose, by ``.schema(...)``."""
 
@@ -237,8 +422,8 @@ class TestChosenByTheUser:
         scripted.add_schema(TOPIC, SchemaType.AVRO, record(NAME, ID))
         schema = load(IDS)
         schema.go_on(pin)
-        assert schema.info is not None
-        assert b"name" in schema.info.data
+        assert schema.schema.info is not None
+        assert b"name" in schema.schema.info.data
 
     def test_columns_that_no_version_has(
         self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
@@ -257,7 +442,7 @@ class TestChosenByTheUser:
         scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
         schema = load(BYTES)
         schema.begin()
-        assert (schema.info, schema.pin) == (None, None)
+        assert (schema.schema.info, schema.pin) == (None, None)
 
 
 class TestLooking:
@@ -288,7 +473,7 @@ class TestLooking:
             schema.look(partitions)
         assert caplog.messages == [
             f"{TOPIC} has moved on to version {number} of the schema of {TOPIC}, AVRO "
-            f"(`{name}` string is new). The stream goes on with the columns that it "
+            f"(`{name}` STRING is new). The stream goes on with the columns that it "
             "began with, and reads what it can as these."
             for number, name in ((2, "name"), (3, "mail"))
         ]
