@@ -441,5 +441,5 @@ class TestInSpark:
         with pytest.raises(Exception, match=r"PULSAR_OPTION.*topicc"):
             spark.read.format("pulsar").options(**options, topicc="t").load()
         wrong = spark.read.format("pulsar").options(**options).schema("value STRING")
-        with pytest.raises(Exception, match=r"PULSAR_SCHEMA.*binary, not string"):
+        with pytest.raises(Exception, match=r"PULSAR_SCHEMA.*BINARY, not STRING"):
             wrong.load().collect()
