@@ -28,6 +28,9 @@ DEFAULT_NAMESPACE = "default"
 #: unless its options name them otherwise.
 COMMIT_LOG_PREFIX = "spark-commits-"
 
+#: More partitions than any topic has. A number that is believed costs memory.
+MAX_PARTITIONS = 100_000
+
 _SCHEME = "persistent://"
 _NON_PERSISTENT_SCHEME = "non-persistent://"
 #: Of scalable topics, which Pulsar 5 has, and of their parts.

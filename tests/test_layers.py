@@ -295,13 +295,13 @@ LAYERS = {
         _NETWORK,
     ),
     "client.authentication.claims": Layer(("errors",), (), _NETWORK + _CLOCK),
-    "client.bodies": Layer((), (), _NETWORK),
     # The other ends of a network beside the transport's: HTTP.
+    "client.http_calls": Layer(("client.http_proxies", "client.resolving")),
     "client.http_proxies": Layer(("errors", "client.resolving")),
     "client.admin": Layer(
         (
             "errors",
-            "client.bodies",
+            "client.http_calls",
             "client.http_proxies",
             "topics",
             "options",
@@ -314,7 +314,7 @@ LAYERS = {
     "client.authentication.token_server": Layer(
         (
             "errors",
-            "client.bodies",
+            "client.http_calls",
             "client.http_proxies",
             "options.authentication",
             "client.authentication",

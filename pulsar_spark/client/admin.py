@@ -13,8 +13,6 @@ import contextlib
 import http.client
 import json
 import ssl
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +21,9 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from pulsar_spark.client.authentication import credential_provider
-from pulsar_spark.client.bodies import read_body
 from pulsar_spark.client.credentials import obtain, without_secret
-from pulsar_spark.client.http_proxies import (
-    proxy_handler,
-    proxy_refusal,
-    why_unreached,
-)
+from pulsar_spark.client.http_calls import HttpLimits, HttpReply, call
+from pulsar_spark.client.http_proxies import proxy_refusal, why_unreached
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -42,7 +36,7 @@ from pulsar_spark.errors import (
     foreign_text,
 )
 from pulsar_spark.options import ClientOptions
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import MAX_PARTITIONS, TopicName
 from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
@@ -154,6 +148,11 @@ class Admin:
         call = f"{_path(topic)}/partitions"
         answer = self._get(call, checkAllowAutoCreation="false")
         count = _count(_object(answer), "partitions")
+        if count > MAX_PARTITIONS:
+            raise ProtocolError(
+                f"{topic.full_name}: the admin REST counts {count:,} partitions. No "
+                f"topic has more than {MAX_PARTITIONS:,}."
+            )
         return [topic.partition(n).full_name for n in range(count)] or [topic.full_name]
 
     def subscriptions(
@@ -218,7 +217,7 @@ class Admin:
                 topic_partition,
                 foreign_text(str(name)),
                 _count(one, "msgBacklog"),
-                len(one.get("consumers") or ()),
+                len(_list(one, "consumers")),
                 bool(one.get("isDurable", one.get("durable", True))),
             )
             for name, one in _object(stats.get("subscriptions", {})).items()
@@ -227,19 +226,19 @@ class Admin:
 
     def _ledgers(self, topic_partition: str) -> list[LedgerSize]:
         topic = TopicName.parse(topic_partition)
-        found = _object(self._get(f"{_path(topic)}/internalStats"))
+        stats = _object(self._get(f"{_path(topic)}/internalStats"))
         ledgers = [
             LedgerSize(
                 _count(one, "ledgerId"), _count(one, "entries"), _count(one, "size")
             )
-            for one in found.get("ledgers", ())
+            for one in _list(stats, "ledgers")
             if isinstance(one, dict)
         ]
         if ledgers:  # of the one that is written to, only the total knows
             ledgers[-1] = LedgerSize(
                 ledgers[-1].ledger_id,
-                _count(found, "currentLedgerEntries"),
-                _count(found, "currentLedgerSize"),
+                _count(stats, "currentLedgerEntries"),
+                _count(stats, "currentLedgerSize"),
             )
         return ledgers
 
@@ -262,22 +261,27 @@ class Admin:
     def _call(self, method: str, url: str) -> Any:
         first, shown = url, self._credential()
         for _ in range(_MOST_REDIRECTS + 1):
-            status, body, location = self._ask(method, url, shown)
-            refusal = proxy_refusal(url, status)
+            reply = self._ask(method, url, shown)
+            refusal = proxy_refusal(url, reply.status)
             if refusal is not None:
                 why, may_pass = refusal
                 raise TransportError(f"{_of_admin(url)} {why}.", retriable=may_pass)
-            if status not in _REDIRECTS:
-                return _answer(method, first, status, body, shown)
-            url = self._next(url, location)
+            if reply.status not in _REDIRECTS:
+                return _answer(method, first, reply, shown)
+            url = self._next(url, reply.location, shown)
         raise ProtocolError(
             f"{self.url} and the brokers that it names send each other on: more than "
             f"{_MOST_REDIRECTS} times. Correct the addresses that they advertise."
         )
 
-    def _next(self, url: str, location: str) -> str:
+    def _next(self, url: str, location: str, shown: bytes) -> str:
         """Return where a redirect leads: what proves who asks goes there, too."""
         allowed = ("https",) if url.startswith("https:") else ("http", "https")
+        if _hidden(location, shown) != location:
+            raise ProtocolError(
+                f"{self.url} sends on to an address that repeats the credential which "
+                "was shown to it: the redirect is not followed."
+            )
         try:
             parts = urlsplit(urljoin(url, location))  # its scheme is in lower case
         except ValueError:
@@ -292,19 +296,13 @@ class Admin:
             )
         return target
 
-    def _ask(self, method: str, url: str, shown: bytes) -> tuple[int, bytes, str]:
+    def _ask(self, method: str, url: str, shown: bytes) -> HttpReply:
         headers = self._headers(shown)
         request = urllib.request.Request(url, method=method, headers=headers)
         limit_s = self._options.operation_timeout_s
-        deadline = time.monotonic() + limit_s
+        trust = context(self._options.tls) if url.startswith("https:") else None
         try:
-            try:
-                reply = self._opener(url).open(request, timeout=limit_s)
-            except urllib.error.HTTPError as error:
-                reply = error  # which is a reply, too
-            with reply:
-                body = read_body(reply, _MOST_BYTES + 1, deadline)
-                return reply.status, body, reply.headers.get("Location", "")
+            return call(request, trust, HttpLimits(limit_s, limit_s, _MOST_BYTES))
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(url, error) from None
 
@@ -324,21 +322,6 @@ class Admin:
         elif self._credentials.method == "basic":
             headers["Authorization"] = f"Basic {base64.b64encode(shown).decode()}"
         return headers
-
-    def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        opener = urllib.request.OpenerDirector()  # that knows no other schemes
-        handlers: list[urllib.request.BaseHandler] = [
-            proxy_handler(url),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.HTTPDefaultErrorHandler(),
-        ]
-        if url.startswith("https:"):
-            trust = context(self._options.tls)
-            handlers.append(urllib.request.HTTPSHandler(context=trust))
-        for handler in handlers:
-            opener.add_handler(handler)
-        return opener
 
     def _unreachable(self, url: str, error: Exception) -> PulsarSparkError:
         cause = getattr(error, "reason", error)
@@ -361,17 +344,18 @@ class Admin:
         )
 
 
-def _answer(method: str, url: str, status: int, body: bytes, hidden: bytes) -> Any:
-    """Return what an answer says, or raise what it means, without what is hidden."""
+def _answer(method: str, url: str, reply: HttpReply, shown: bytes) -> Any:
+    """Return what a reply says, or raise what it means, without the credential."""
+    status = reply.status
     if status in (200, 204):
         try:
-            return json.loads(body or b"null")
+            return json.loads(reply.body or b"null")
         except (ValueError, RecursionError):
             raise ProtocolError(
                 f"{_shown(url)} answered something else than JSON. Is it a broker's "
                 "HTTP port?"
             ) from None
-    said = f"{method} {_shown(url)} was answered with {status}: {_reason(body, hidden)}"
+    said = f"{method} {_shown(url)} was answered with {status}: {_reason(reply, shown)}"
     if status in (401, 403):
         raise AuthError(
             f"{said} The admin REST asks for a role that may do this: for statistics "
@@ -387,13 +371,19 @@ def _answer(method: str, url: str, status: int, body: bytes, hidden: bytes) -> A
     )
 
 
-def _reason(body: bytes, hidden: bytes) -> str:
-    text = body.decode(errors="replace")
+def _reason(reply: HttpReply, shown: bytes) -> str:
+    text = reply.body.decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["reason"])  # a stack trace may come with it
-    for sent in (hidden, base64.b64encode(hidden)):  # it may repeat what it was sent
-        text = without_secret(text, sent)
+    text = _hidden(text, shown)
     return foreign_text(text.strip().splitlines()[0] if text.strip() else "no reason")
+
+
+def _hidden(text: str, shown: bytes) -> str:
+    """Return a server's text without the credential, which the server may repeat."""
+    for sent in (shown, base64.b64encode(shown)):
+        text = without_secret(text, sent)
+    return text
 
 
 def _object(answer: Any) -> dict[str, Any]:
@@ -409,8 +399,26 @@ def _names(answer: Any) -> list[str]:
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:
+    """Return a number of 0 or more; 0 where a reply does not have that field."""
     value = fields.get(name, 0)
-    return value if type(value) is int else 0
+    if type(value) is not int or value < 0:
+        raise _wrong(name, "no number of 0 or more")
+    return value
+
+
+def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list; an empty one where a reply does not have that field."""
+    value = fields.get(name, [])
+    if not isinstance(value, list):
+        raise _wrong(name, "no list")
+    return value
+
+
+def _wrong(name: str, what: str) -> ProtocolError:
+    return ProtocolError(
+        f"The admin REST answered with `{name}` that is {what}. Is it a broker's HTTP "
+        "port?"
+    )
 
 
 def _path(topic: TopicName) -> str:

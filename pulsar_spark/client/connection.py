@@ -638,7 +638,8 @@ class Connection:
             for request in waiting:
                 del self._requests[request.request_id]
         for request in waiting:
-            request.set_exception(migration_error(event, self.broker))
+            error = migration_error(event, self.broker)
+            request.set_exception(error.saying(self.without_secrets(error.message)))
 
     def _challenged(self, challenge: AuthChallenged) -> None:
         credentials = self._credentials
@@ -652,8 +653,9 @@ class Connection:
                 code=access.AUTHENTICATION,
                 broker=self.broker,
             )
-        if self._is_answering:
-            return  # a fresh credential is on its way
+        # A fresh credential is on its way, or the broker does not read what was sent.
+        if self._is_answering or len(self._answers) >= _ANSWERS_KEPT:
+            return
         self._is_answering = True
         # Not here: until it is had, entries and receipts, probes and ends go on.
         threading.Thread(
@@ -739,12 +741,16 @@ class Connection:
     def _refusal_error(
         self, refusal: Refusal | SendRefused, **about: str
     ) -> BrokerError:
-        said = refusal.message
-        for credential in self._shown:
-            said = without_secret(said, credential)
+        said = self.without_secrets(refusal.message)
         return refusal_error(
             replace(refusal, message=said), self.broker, self._credentials, **about
         )
+
+    def without_secrets(self, text: str) -> str:
+        """Return a broker's text without the credentials that were shown to it."""
+        for credential in self._shown:
+            text = without_secret(text, credential)
+        return text
 
     def _take(self, request_id: int) -> Pending[Any] | None:
         with self._lock:

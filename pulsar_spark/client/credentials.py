@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -114,7 +115,8 @@ def without_secret(sentence: str, shown: bytes) -> str:
             padded = part + "=" * (-len(part) % 4)
             decoded = base64.b64decode(padded, b"-_", validate=True)
             hidden.add(decoded.decode("utf-8", "replace"))
-    for one in sorted(hidden, key=len, reverse=True):
-        if len(one) >= _LEAST_HIDDEN:
-            sentence = sentence.replace(one, "<secret>")
+    for part in sorted(hidden, key=len, reverse=True):
+        if len(part) >= _LEAST_HIDDEN:
+            # In any case: names of hosts are repeated in lower case.
+            sentence = re.sub(re.escape(part), "<secret>", sentence, flags=re.I)
     return sentence

@@ -28,16 +28,13 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     foreign_text,
 )
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import MAX_PARTITIONS, TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request
 from spark_topics.client.retry import Retry, ask_all
 
 K = TypeVar("K")
-
-#: More partitions than any topic has. A number that is believed costs memory.
-_MAX_PARTITIONS = 100_000
 
 _SCHEME = "pulsar://"
 _TLS_SCHEME = "pulsar+ssl://"
@@ -59,6 +56,7 @@ class TopicLookup:
         self._options = pool.options
         self._uses_tls = pool.options.service_url.uses_tls
         self._patience_s = patience_s
+        self._urls: set[str] = set()  # of brokers, that repeat no credential
         self._lists: dict[tuple[str, str], _TopicList] = {}
 
     def partition_counts(
@@ -276,9 +274,9 @@ class TopicLookup:
             return AskAgainError(
                 f"{topic}: The broker's answer to LOOKUP names no broker."
             )
-        broker = _host_and_port(url)
+        broker = None if self._repeats_credential(url) else _host_and_port(url)
         if broker is None:
-            return _no_address(url)
+            return _no_address(self._pool.without_secrets(url))
         address = BrokerAddress(broker)
         if answer.proxy_through_service_url:
             service = other_service or self._pool.service_address()
@@ -292,6 +290,14 @@ class TopicLookup:
         if answer.response == pb.CommandLookupTopicResponse.Redirect:
             return _Question(address, answer.authoritative, other_service)
         return address
+
+    def _repeats_credential(self, url: str) -> bool:
+        """Return whether a broker's URL has in it what proves who asks."""
+        if url not in self._urls:
+            if self._pool.without_secrets(url) != url:
+                return True
+            self._urls.add(url)
+        return False
 
     def _ask_service(
         self, requests: Mapping[K, Request[ReplyT]]
@@ -388,10 +394,10 @@ def _partition_count(
         return answer.about(topic)
     if isinstance(answer, PulsarSparkError):
         return answer
-    if answer.partitions > _MAX_PARTITIONS:
+    if answer.partitions > MAX_PARTITIONS:
         return ProtocolError(
             f"{topic}: the broker counts {answer.partitions:,} partitions. No topic "
-            f"has more than {_MAX_PARTITIONS:,}."
+            f"has more than {MAX_PARTITIONS:,}."
         )
     return answer.partitions
 

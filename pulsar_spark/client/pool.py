@@ -392,6 +392,15 @@ class ConnectionPool:
             return self.retry(usual_s, "pulsar.client.lookupTimeoutMs")
         return self.retry(patience_s, "pollTimeoutMs")
 
+    def without_secrets(self, text: str) -> str:
+        """Return a broker's text without the credentials that brokers were shown."""
+        with self._lock:
+            slots = list(self._slots.values())
+        for slot in slots:
+            if slot.connection is not None:
+                text = slot.connection.without_secrets(text)
+        return text
+
     def close(self) -> None:
         """Close all connections."""
         with self._lock:

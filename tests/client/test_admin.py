@@ -181,6 +181,58 @@ def test_a_redirect_to_no_address(stub: AdminStub) -> None:
         admin(stub.url).stats(T.full_name)
 
 
+@pytest.mark.parametrize(
+    ("internal", "stats", "said"),
+    [
+        ({"ledgers": None}, {}, "`ledgers` that is no list"),
+        ({"ledgers": {"7": {}}}, {}, "`ledgers` that is no list"),
+        ({"ledgers": [{"ledgerId": "7"}]}, {}, "`ledgerId` that is no number"),
+        ({"ledgers": [{"entries": -1}]}, {}, "`entries` that is no number of 0"),
+        ([], {}, "something else than an object"),
+        (None, {"subscriptions": []}, "something else than an object"),
+        (None, {"subscriptions": {"s": {"consumers": 5}}}, "`consumers` that is no"),
+        (None, {"subscriptions": {"s": {"msgBacklog": True}}}, "`msgBacklog` that"),
+        (None, 5, "something else than an object"),
+    ],
+)
+def test_answers_with_other_types(
+    stub: AdminStub, internal: Any, stats: Any, said: str
+) -> None:
+    """They are an error of ours that names the field."""
+    stub.answers[INTERNAL], stub.answers[STATS] = (200, internal), (200, stats)
+    of_each = (
+        admin(stub.url).subscriptions if internal is None else admin(stub.url).ledgers
+    )
+    error = of_each([T.full_name])[T.full_name]
+    assert isinstance(error, ProtocolError)
+    assert said in str(error)
+
+
+@pytest.mark.parametrize("count", [100_001, 10**9, 10**400])
+def test_more_partitions_than_there_are(stub: AdminStub, count: int) -> None:
+    """A number that is believed would cost memory."""
+    path = "/admin/v2/persistent/public/default/a%20b/partitions"
+    call = f"GET {path}?checkAllowAutoCreation=false"
+    stub.answers[call] = 200, {"partitions": count}
+    with pytest.raises(ProtocolError, match="No topic has more than 100,000"):
+        admin(stub.url).partitions_of(T)
+    stub.answers[call] = 200, {"partitions": "3"}
+    with pytest.raises(ProtocolError, match="`partitions` that is no number"):
+        admin(stub.url).partitions_of(T)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [f"http://{SECRET}/x", f"http://a/{SECRET.lower()}", f"ftp://a/?{SECRET}"],
+)
+def test_a_redirect_that_repeats_the_token(stub: AdminStub, target: str) -> None:
+    """Is not followed, and not shown."""
+    stub.answers[STATS] = 307, target
+    with pytest.raises(ProtocolError, match="repeats the credential") as caught:
+        admin(stub.url, **token()).stats(T.full_name)
+    assert SECRET.lower() not in str(caught.value).lower()
+
+
 @pytest.mark.parametrize("target", ["ftp://a/b", "http://user:secret@a/b", "file:///x"])
 def test_redirects_that_are_not_followed(stub: AdminStub, target: str) -> None:
     """What proves who asks does not go just anywhere."""

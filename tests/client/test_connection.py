@@ -489,6 +489,25 @@ class TestCredentials:
             assert connection.is_open
         assert keys.challenges == [b"?", b"again"]
 
+    def test_a_broker_that_asks_and_does_not_read(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """A few answers wait for it, and no more are had, however often it asks."""
+        keys = Keys()
+        with connect(
+            scripted.address, client_options(), credentials=keys
+        ) as connection:
+            (session,) = scripted.sessions
+            with connection._send_lock:  # a frame is going out, slowly
+                for count in range(1, module._ANSWERS_KEPT + 1):
+                    challenge(session)
+                    wait_until(lambda: len(connection._answers) == count)  # noqa: B023
+                for _ in range(20):
+                    challenge(session)
+                challenge(session, method="other")  # an error: all before was read
+                wait_until(lambda: not connection.is_open)
+                assert len(keys.challenges) == module._ANSWERS_KEPT
+
     def test_an_answer_that_does_not_come(self, scripted: ScriptedBroker) -> None:
         """The connection ends in time, by an error that says so."""
         go = threading.Event()

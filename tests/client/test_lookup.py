@@ -21,6 +21,8 @@ from pulsar_spark.errors import (
     ScalableTopicError,
     TransportError,
 )
+from pulsar_spark.options.authentication import AuthenticationOptions, Token
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.scripted_broker import (
     LOOPBACK,
@@ -466,6 +468,36 @@ class TestBrokers:
         assert "advertises" in str(found)
         assert "hunter2" not in str(found)
         assert str(found).isprintable()
+        assert scripted.connections == 1
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "pulsar://{}:6650",
+            "pulsar://host/{}",
+            "pulsar://a.{}.b:6650",
+            "{}",
+        ],
+    )
+    def test_an_address_that_repeats_the_credential(
+        self, scripted: ScriptedBroker, url: str
+    ) -> None:
+        """It is not connected to, and no error has it, in whatever case."""
+        secret = "A-token-of-the-test"
+        text = url.format(secret.lower())
+        scripted.script(
+            "LOOKUP",
+            look_up(
+                response=pb.CommandLookupTopicResponse.Connect, brokerServiceUrl=text
+            ),
+        )
+        authentication = AuthenticationOptions("token", Token(Secret(secret)))
+        options = client_options(scripted.address, authentication=authentication)
+        with ConnectionPool(options) as pool:
+            error = TopicLookup(pool).brokers([TOPIC])[TOPIC]
+        assert isinstance(error, ProtocolError)
+        assert "<secret>" in str(error)
+        assert secret.lower() not in f"{error!r} {error}".lower()
         assert scripted.connections == 1
 
     @pytest.mark.parametrize("how", ["Connect", "Redirect"])

@@ -13,24 +13,17 @@ import json
 import logging
 import math
 import re
-import socket
 import ssl
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from pulsar_spark.client.bodies import read_body
-from pulsar_spark.client.http_proxies import (
-    proxy_handler,
-    proxy_refusal,
-    why_unreached,
-)
+from pulsar_spark.client.http_calls import HttpLimits, HttpReply, call
+from pulsar_spark.client.http_proxies import proxy_refusal, why_unreached
 from pulsar_spark.errors import AuthError, OptionError, foreign_text
 from pulsar_spark.options.authentication import check_url
-from spark_topics.client.resolving import connect_to, is_here
+from spark_topics.client.resolving import is_here
 from spark_topics.client.tls import UNKNOWN_AUTHORITY
 
 logger = logging.getLogger("pulsar_spark.client")
@@ -124,12 +117,37 @@ class TokenServer:
             metadata = self._ask(first)
         except _NotThereError:
             metadata = self._ask(second)
-        endpoint = metadata.get("token_endpoint")
+        given = metadata.get("token_endpoint")
+        endpoint = given if isinstance(given, str) else ""
         try:
-            check_url(endpoint if isinstance(endpoint, str) else "", "token_endpoint")
+            check_url(endpoint, "token_endpoint")
         except OptionError:
             _fail(first, "names no token_endpoint that is a URL")
+        # The machine that asks is loopback for itself alone, not for a remote server.
+        if (
+            urlsplit(endpoint).scheme == "http"
+            and not is_here(urlsplit(first).hostname or "")
+            and not self._allow_http
+        ):
+            _fail(
+                first,
+                f"names the token_endpoint {_shown(endpoint)}, and the client's secret "
+                "would go there by http://: have the server name one by https://, or "
+                "set allowHttp",
+            )
+        self._warn_of_issuer(metadata.get("issuer"))
         return metadata
+
+    def _warn_of_issuer(self, issuer: Any) -> None:
+        """Say where the metadata are of another issuer; RFC 8414, section 3.3."""
+        ours = self._issuer_url.partition("/.well-known/")[0].rstrip("/")
+        if isinstance(issuer, str) and issuer.rstrip("/") != ours:
+            logger.warning(
+                "The OAuth2 server %s says that it is %s. If that is right, let"
+                " issuerUrl name it so.",
+                _shown(self._issuer_url),
+                foreign_text(issuer),
+            )
 
     def _ask(
         self,
@@ -143,43 +161,40 @@ class TokenServer:
         request = urllib.request.Request(
             url, form, {"Accept": "application/json", **(headers or {})}
         )
-        opener = _opener(url, self._trust_path, self._read_timeout_s)
-        deadline = time.monotonic() + self._connect_timeout_s + self._read_timeout_s
+        limits = HttpLimits(
+            connect_s=self._connect_timeout_s,
+            total_s=self._connect_timeout_s + self._read_timeout_s,
+            body_bytes=_ANSWER_BYTES,
+            option="`connectTimeout`",
+        )
+        trust = _context(self._trust_path)
         try:
-            with opener.open(request, timeout=self._connect_timeout_s) as reply:
-                body = read_body(reply, _ANSWER_BYTES, deadline)
-        except urllib.error.HTTPError as error:
-            with error:
-                self._refused(url, error, deadline, hidden)
+            reply = call(request, trust, limits)
         except (OSError, http.client.HTTPException, ValueError) as error:
             _fail(url, *_reason(url, error))
-        return _json_object(url, body)
+        if not 200 <= reply.status < 300:
+            self._refused(url, reply, hidden)
+        return _json_object(url, reply.body)
 
-    def _refused(
-        self,
-        url: str,
-        error: urllib.error.HTTPError,
-        deadline: float,
-        hidden: Iterable[str],
-    ) -> NoReturn:
+    def _refused(self, url: str, reply: HttpReply, hidden: Iterable[str]) -> NoReturn:
         """Raise what an answer other than 200 means."""
-        refusal = proxy_refusal(url, error.code)
+        refusal = proxy_refusal(url, reply.status)
         if refusal is not None:
             _fail(url, *refusal)
-        if error.code in (301, 302, 303, 307, 308):
+        if reply.status in (301, 302, 303, 307, 308):
             _fail(
                 url,
                 "redirects to another address, which is not followed: let issuerUrl"
                 " name the server as it is",
             )
-        if error.code == 404 and not hidden:
+        if reply.status == 404 and not hidden:
             raise _NotThereError(_said(url, "has no metadata of OAuth2"), code=_CODE)
         try:
-            body = json.loads(read_body(error, _ANSWER_BYTES, deadline))
-        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            body = json.loads(reply.body)
+        except (ValueError, RecursionError):
             body = {}
         said = _error_in(body, hidden)
-        _fail(url, f"answered {error.code}{said}", error.code in _PASSING)
+        _fail(url, f"answered {reply.status}{said}", reply.status in _PASSING)
 
     def _check_tls(self, url: str) -> None:
         parts = urlsplit(url)
@@ -212,64 +227,6 @@ class _NotThereError(AuthError):
     """The server has nothing there."""
 
 
-def _connect_to(where: tuple[str, int], timeout_s: float, _: object) -> socket.socket:
-    return connect_to(*where, timeout_s, "`connectTimeout`")
-
-
-class _HttpConnection(http.client.HTTPConnection):
-    """A connection with a limit of its own for reading."""
-
-    read_timeout_s = 30.0
-
-    def connect(self) -> None:
-        self._create_connection = _connect_to  # the name has no deadline else
-        super().connect()
-        self.sock.settimeout(self.read_timeout_s)
-
-
-class _HttpsConnection(http.client.HTTPSConnection):
-    """The same over TLS."""
-
-    read_timeout_s = 30.0
-
-    def connect(self) -> None:
-        self._create_connection = _connect_to  # the name has no deadline else
-        super().connect()
-        self.sock.settimeout(self.read_timeout_s)
-
-
-class _Handler(urllib.request.HTTPSHandler):
-    """Opens such connections."""
-
-    def __init__(self, context: ssl.SSLContext, read_timeout_s: float) -> None:
-        super().__init__(context=context)
-        self._trust = context
-        self._read_timeout_s = read_timeout_s
-
-    http_request = urllib.request.HTTPSHandler.https_request
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._plain, request)
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._encrypted, request, context=self._trust)
-
-    def _plain(self, host: str, **settings: Any) -> _HttpConnection:
-        connection = _HttpConnection(host, **settings)
-        connection.read_timeout_s = self._read_timeout_s
-        return connection
-
-    def _encrypted(self, host: str, **settings: Any) -> _HttpsConnection:
-        connection = _HttpsConnection(host, **settings)
-        connection.read_timeout_s = self._read_timeout_s
-        return connection
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none: the form, and so the secret, would go there."""
-
-
 _CODE = "AuthenticationError"
 
 
@@ -288,21 +245,6 @@ def _supported(metadata: dict[str, Any]) -> list[Any]:
     """Return how clients may show their secret; where nothing is said, as Java does."""
     methods = metadata.get("token_endpoint_auth_methods_supported")
     return methods if isinstance(methods, list) and methods else ["client_secret_post"]
-
-
-def _opener(
-    url: str, trust_path: str, read_timeout_s: float
-) -> urllib.request.OpenerDirector:
-    opener = urllib.request.OpenerDirector()  # not one that knows other schemes, too
-    for handler in (
-        proxy_handler(url),
-        _NoRedirects(),
-        _Handler(_context(trust_path), read_timeout_s),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
 
 
 def _context(trust_path: str) -> ssl.SSLContext:

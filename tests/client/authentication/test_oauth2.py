@@ -20,7 +20,7 @@ from pulsar_spark.client.authentication.token_server import TokenServer as Clien
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.options.authentication import AuthenticationOptions, ClientCredentials
 from pulsar_spark.options.secret import Secret
-from spark_topics.client import settling
+from spark_topics.client import resolving, settling
 from tests.support.certificates import Authority, days
 from tests.support.secured import TokenServer
 from tests.support.tls_front import server_context
@@ -391,7 +391,7 @@ class TestErrors:
             ((200, {}, '{"access_token":"a b"}'), "without an access_token", False),
             ((200, {}, '{"error":"invalid_client"}'), "token (invalid_client)", False),
             ((400, {}, "[]"), "answered 400.", False),
-            ((200, {}, "x" * (1 << 20)), "gave no answer that can be read", True),
+            ((200, {}, "x" * (1 << 20) + "x"), "gave no answer that can be read", True),
         ],
     )
     def test_answers(
@@ -436,6 +436,47 @@ class TestErrors:
         error = failure(server, keys_of(server, allow_http=True))
         assert "cannot be reached" in error.message
         assert "without TLS" in caplog.text
+
+    def test_a_remote_server_that_names_this_machine(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By http:// the secret would go to whoever listens here."""
+        resolve = resolving._ask
+
+        def ask(host: str, flags: int = 0) -> list[str]:
+            return ["127.0.0.1"] if host == "auth.test" else resolve(host, flags)
+
+        monkeypatch.setattr(resolving, "_ask", ask)
+        monkeypatch.setenv("no_proxy", "auth.test")
+        authority = Authority(tmp_path)
+        tls = server_context(authority.issue("server", hosts=("auth.test",)))
+        with (
+            TokenServer(SIGNER, tls=tls) as server,
+            TokenServer(SIGNER) as other,
+        ):
+            url = server.url.replace("127.0.0.1", "auth.test")
+            server.metadata["token_endpoint"] = f"{other.url}/token"
+            options = {
+                "issuer_url": url,
+                "trust_path": str(authority.certificate),
+            }
+            error = failure(server, keys_of(server, **options))
+            assert f"names the token_endpoint {other.url}/token, and " in error.message
+            assert other.paths == []
+            failure(server, keys_of(server, **options, allow_http=True))
+            assert other.paths == ["/token"]  # which knows no such client
+
+    def test_metadata_of_another_issuer(
+        self, server: TokenServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """There is a warning that has both; a slash at the end is no difference."""
+        server.metadata["issuer"] = f"{server.url}/"
+        keys_of(server).data()
+        assert "says that it is" not in caplog.text
+        server.metadata["issuer"] = "https://other.example.invalid"
+        keys_of(server).data()
+        (line,) = caplog.messages
+        assert f"{server.url} says that it is https://other.example.invalid." in line
 
     def test_nobody_listens(self, server: TokenServer) -> None:
         """It may come back."""
