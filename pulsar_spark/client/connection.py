@@ -57,7 +57,7 @@ from pulsar_spark.wire.protocol import (
     SendRefused,
     TopicMigrated,
 )
-from pulsar_spark.wire.refusals import names_scalable_topic
+from pulsar_spark.wire.refusals import has_too_many_consumers, names_scalable_topic
 from spark_topics.client.transport import Transport
 
 T = TypeVar("T")
@@ -829,6 +829,12 @@ def refusal_error(
             " which this connector cannot read or write yet."
         )
         retriable = False
+    elif has_too_many_consumers(sentence):
+        text = (
+            f"{text.rstrip('. ')}. Raise `maxConsumers`, or the limit of each"
+            " subscription: a stream has two consumers on each topic partition that it"
+            " reads, a batch read has one for each task"
+        )
     elif refusal.code == "TopicNotFound":
         kind = TopicNotFoundError
     elif refusal.code == access.AUTHORIZATION and access.is_undecided(sentence):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.wire.refusals import (
     demands_encryption,
+    exceeds_limit_of_topic,
     has_broken_schema,
     has_exclusive_producer,
 )
@@ -37,6 +38,14 @@ _ENCRYPTION = (
     "let `commitTopic` name a topic of a namespace that does not demand it."
 )
 
+_LIMIT_OF_TOPIC = (
+    "The topic has a limit of its own (`maxMessageSize`), which holds for a batch of "
+    "rows, too, with its metadata. Where each row fits, set "
+    "`pulsar.producer.batchingMaxBytes` to half of that limit; where rows are longer, "
+    "set `pulsar.producer.chunkingEnabled` to true and "
+    "`pulsar.producer.chunkMaxMessageSize` to less than the limit."
+)
+
 #: What to do about a refusal, by its code.
 _CURES = {
     _FENCED: (
@@ -63,6 +72,8 @@ def explained(error: BrokerError, name: str) -> BrokerError:
         return error.saying(
             f"{error.message.rstrip('. ')}. {_ENCRYPTION}", retriable=False
         )
+    if exceeds_limit_of_topic(error):
+        return error.saying(f"{error.message.rstrip('. ')}. {_LIMIT_OF_TOPIC}")
     cure = _CURES.get(error.code)
     if has_exclusive_producer(error):
         cure = _CURES[_FENCED]

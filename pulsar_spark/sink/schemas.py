@@ -226,7 +226,8 @@ class TopicSchemas:
         encoder = encoder_for(info, self._columns, self._settings)
         if getattr(encoder, "gives_keys", False) and KEY in self._names:
             raise InvalidSchemaError(
-                f"the column `key` is the messages' key, and there is `{KEY}` besides"
+                f"the column `key` is the messages' key, and there is `{KEY}` besides: "
+                f"drop `{KEY}`"
             )
         return info
 

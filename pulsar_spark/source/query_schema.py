@@ -267,8 +267,9 @@ def _columns_of(topic: str, info: SchemaInfo) -> pa.Schema:
         columns = kinds.columns_of(info)
     except InvalidSchemaError as error:
         raise SchemaError(
-            f"There are no columns for {schema}: {error}. Choose another version with "
-            f"`schemaVersion`, or {_AS_BYTES}."
+            f"There are no columns for {schema}: {error}. Choose fields that can be "
+            "columns with `.schema(...)`, or another version with `schemaVersion`, or "
+            f"{_AS_BYTES}."
         ) from None
     taken = {name.casefold(): name for name in METADATA_COLUMNS_ALL}
     same = [name for name in columns.names if name.casefold() in taken]
@@ -451,7 +452,8 @@ def _no_such_columns(wanted: pa.Schema) -> SchemaError:
             )
     return SchemaError(
         f"The schema asked for does not fit a Pulsar topic: {'; '.join(problems)}. "
-        "These topics have no schema. Choose among the columns "
+        "These topics have no schema, or it was deleted: decode the bytes in `value` "
+        "by functions of Spark's, such as from_json. Choose among the columns "
         f"{', '.join((VALUE, *METADATA_COLUMNS_ALL))}."
     )
 

@@ -32,6 +32,7 @@ from pulsar_spark.columns import (
     READ,
     READ_ONLY,
     SCHEMA_VERSION,
+    TOMBSTONE,
     TOPIC,
     VALUE,
     WRITE,
@@ -188,7 +189,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     is_auto = options.schema_type == "auto"
     others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
     if VALUE not in names and not any(others):
-        problems.append(f"there is no column `{VALUE}`, nor another one for the value")
+        beside = f" (`{TOMBSTONE}` needs the topic's columns beside it, as NULLs)"
+        problems.append(
+            f"there is no column `{VALUE}`, nor another one for the value"
+            + beside * (TOMBSTONE in names)
+        )
     if options.topic is None and TOPIC not in names:
         problems.append(
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"

@@ -66,6 +66,31 @@ def demands_encryption(answer: object) -> bool:
     return sentence.startswith(("Encryption is required", "Messages must be encrypted"))
 
 
+def exceeds_limit_of_topic(answer: object) -> bool:
+    """Return whether an entry is longer than the topic's own limit.
+
+    4.0.7 answers SEND by NotAllowedError: "Exceed maximum message size". Only the
+    policy ``maxMessageSize`` of a topic does that: the broker's own limit stands in
+    CONNECTED.
+
+    Args:
+        answer: To SEND: an error.
+    """
+    return "maximum message size" in _sentence(answer, "NotAllowedError")
+
+
+def has_too_many_consumers(sentence: str) -> bool:
+    """Return whether a policy limits the consumers of the topic.
+
+    4.0.7 answers SUBSCRIBE by ConsumerBusy: "Topic reached max consumers limit", or
+    "Subscription reached max consumers limit".
+
+    Args:
+        sentence: The broker's.
+    """
+    return "max consumers limit" in sentence
+
+
 def has_exclusive_producer(answer: object) -> bool:
     """Return whether another producer has the topic to itself.
 

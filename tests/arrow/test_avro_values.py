@@ -939,6 +939,17 @@ def test_arrays_of_nothing():
     assert found.reason == "its field `f0` has far more items than bytes"
 
 
+def test_a_decimal_of_more_digits_than_a_column_has():
+    """`.schema(...)` reads the unscaled number as it stands; the error says so."""
+    tree = record("int", logical("bytes", "decimal", precision=50, scale=2))
+    with pytest.raises(InvalidSchemaError, match="reads such a field as BINARY"):
+        columns_of(info(tree))
+    number = (-(10**45)).to_bytes(20, "big", signed=True)
+    wanted = pa.schema([("f1", pa.binary()), ("f0", pa.int32())])
+    found = decoded(tree, [b"\2" + bytes([2 * len(number)]) + number], wanted=wanted)
+    assert rows(found) == [(number, 1)]
+
+
 def test_a_record_that_is_a_part_of_itself():
     """It has no column, but is skipped beside others; without an end it is bad."""
     node = record("int", ["null", "Node"], name="Node")
@@ -947,10 +958,15 @@ def test_a_record_that_is_a_part_of_itself():
         columns_of(info(tree))
     wanted = pa.schema([("f1", pa.int32())])
     flat = pa.schema([("f0", pa.struct([("f0", pa.int32())]))])
+    deep = pa.schema(
+        [("f0", pa.struct([("f0", pa.int32()), ("f1", flat.field("f0").type)]))]
+    )
     value = b"\2\2\4\2\6\0\x10"
     into = pa.schema([("f1", pa.int32())])
     assert rows(decoded(tree, [value], wanted=into)) == [(8,)]
     assert rows(decoded(tree, [value], wanted=flat)) == [({"f0": 1},)]
+    two = {"f0": 1, "f1": {"f0": 2}}  # the third is left out
+    assert rows(decoded(tree, [value], wanted=deep)) == [(two,)]
     endless = b"\2\2" * 5000
     for columns in (wanted, flat):
         found = decoded(tree, [endless + b"\2\0\x10", value], wanted=columns)

@@ -348,3 +348,13 @@ def test_days_begin_in_the_zone(zone: str):
     values = encoder_for(info, columns, settings).encode([days]).values
     decoder = kinds.decoder(info, info, columns, settings)
     assert decoder.decode(values.cast(pa.binary()), None).columns[0] == days
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_names_within_a_struct_that_differ_by_case(kind: str, is_list: bool) -> None:
+    """A read with Spark would not tell the fields apart, at any depth."""
+    struct = pa.struct([("a", pa.int32()), ("A", pa.string())])
+    column = pa.list_(struct) if is_list else struct
+    with pytest.raises(InvalidSchemaError, match=r"`s.*\.a` and `s.*\.A` differ by"):
+        new_schema(pa.schema([("s", column), ("t", pa.int8())]), kind, "INLINE")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import struct_pb2
 from google.protobuf.descriptor_pb2 import (
     EDITION_2023,
     DescriptorProto,
@@ -487,3 +488,29 @@ def test_protobuf_that_is_not_native() -> None:
     assert value("08", schema, schema, value=pa.large_binary()) == b"\x08"
     assert refused(schema, schema, a=pa.binary()).startswith("`a` cannot be binary")
     assert refused(schema, schema, value=pa.int32()).startswith("`value` cannot be int")
+
+
+def test_a_message_within_itself() -> None:
+    """As deep as the columns say; the rest is skipped, as of `Struct`."""
+    described = FileDescriptorProto()
+    struct_pb2.DESCRIPTOR.CopyToProto(described)
+    described.name = "root.proto"
+    schema = info(described, root="google.protobuf.Struct")
+    with pytest.raises(InvalidSchemaError, match=r"says how deep to read"):
+        columns_of(schema)
+    inner = pa.struct([("number_value", pa.float64()), ("string_value", pa.string())])
+    listed = pa.struct([("values", pa.list_(inner))])
+    value = pa.struct([*inner, ("list_value", listed)])
+    wanted = pa.schema([("fields", pa.map_(pa.string(), value))])
+    sent = struct_pb2.Struct()
+    sent.update({"a": 1.5, "b": ["x", [2.5]]})
+    plan = decoder(schema, schema, wanted, ValueSettings())
+    found = plan.decode(pa.array([sent.SerializeToString()], pa.binary()), None)
+    assert not len(found.bad)
+    (row,) = found.columns[0].to_pylist()
+    fields = dict(row)
+    assert fields["a"]["number_value"] == 1.5
+    assert [one["string_value"] for one in fields["b"]["list_value"]["values"]] == [
+        "x",
+        None,
+    ]

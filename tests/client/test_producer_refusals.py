@@ -14,6 +14,12 @@ from pulsar_spark.errors import BrokerError
     [
         ("MetadataError", "Encryption is required in t", "set `encryption.keys`", True),
         ("MetadataError", "Messages must be encrypted", "set `encryption.keys`", True),
+        (
+            "NotAllowedError",
+            "Exceed maximum message size",
+            "set `pulsar.producer.batchingMaxBytes` to half",
+            True,
+        ),
         ("UnknownError", "org.apache.avro.AvroTypeException: a", "Exception: a", True),
         ("ProducerBusy", "Producer with name 'n' is there", "name 'n' is held", False),
         (

@@ -433,7 +433,7 @@ class TestReading:
         [
             (
                 columns(id=pa.int64(), value=pa.binary()),
-                "there is no column `id`. These topics have no schema.",
+                "there is no column `id`. These topics have no schema, or ",
             ),
             (
                 columns(__TOPIC=pa.string()),

@@ -136,6 +136,10 @@ class Admin:
         path = _path(subject) if is_topic else f"namespaces/{subject}"
         self._call("POST", f"{path}/permissions/{role}", list(actions))
 
+    def set_topic_policy(self, topic: str, policy: str, value: Any) -> None:
+        """A policy of one topic: POST ``value`` as JSON to ``<topic>/<policy>``."""
+        self._call("POST", f"{_path(topic)}/{policy}", value)
+
     def set_policy(self, namespace: str, policy: str, value: Any) -> None:
         """Any other policy: POST ``value`` as JSON to ``namespaces/<ns>/<policy>``."""
         self._call("POST", f"namespaces/{namespace}/{policy}", value)

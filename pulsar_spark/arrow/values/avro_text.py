@@ -53,31 +53,36 @@ def record_text(columns: pa.Schema | pa.StructType, name: str = ROOT) -> bytes:
         InvalidSchemaError: A column has a type that AVRO has not, or a name that it
             does not allow, or that differs from another one's by its case only.
     """
-    check_case(field.name for field in columns)
     return json.dumps(
         _record(list(columns), name, "", ""), separators=(",", ":")
     ).encode()
 
 
-def check_case(names: Iterable[str]) -> None:
+def check_case(names: Iterable[str], where: str = "") -> None:
     """Refuse names that only Spark's setting ``caseSensitive`` tells apart.
+
+    Args:
+        names: The fields of one record.
+        where: The path of names to the record, for errors.
 
     Raises:
         InvalidSchemaError: There are two.
     """
+    inside = f"{where}." if where else ""
     folded: dict[str, str] = {}
     for name in names:
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             raise InvalidSchemaError(
-                f"`{other}` and `{name}` differ by their case only, which a read with "
-                "Spark would not tell apart"
+                f"`{inside}{other}` and `{inside}{name}` differ by their case only, "
+                "which a read with Spark would not tell apart"
             )
 
 
 def _record(
     fields: list[pa.Field], name: str, namespace: str, where: str
 ) -> dict[str, Any]:
+    check_case((field.name for field in fields), where)
     record: dict[str, Any] = {"type": "record", "name": name}
     if namespace:
         record["namespace"] = namespace

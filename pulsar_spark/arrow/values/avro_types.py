@@ -125,7 +125,8 @@ def _without_null(
         if type_.precision > _MAX_PRECISION:
             raise InvalidSchemaError(
                 f"`{where}` is a decimal of {type_.precision} digits, and Spark's have "
-                f"{_MAX_PRECISION} at most"
+                f"{_MAX_PRECISION} at most. From AVRO `.schema(...)` reads such a "
+                "field as BINARY: the unscaled number, highest byte first"
             )
         return pa.decimal128(type_.precision, type_.scale)
     if type_.logical in _LOGICAL:
@@ -140,7 +141,8 @@ def _nested(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.Dat
         if type_ in within:
             raise InvalidSchemaError(
                 f"`{where}` holds the record {type_.name} again, which is a part of "
-                "itself; no column can be that deep"
+                "itself. `.schema(...)` says how deep to read, as in `next STRUCT<id: "
+                "INT, next: STRUCT<id: INT>>`"
             )
         inner = (*within, type_)
         return pa.struct(

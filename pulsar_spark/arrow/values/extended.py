@@ -118,7 +118,7 @@ def _extend_record(
             is_extended |= _extend(known[column.name], column.type, names, inner)
         elif column.name not in known_names:
             known_names.append(column.name)
-            check_case(known_names)
+            check_case(known_names, where)
             fields.append(new_field(column, ".".join((ROOT, *path)), where))
             is_extended = True
     return is_extended

@@ -89,7 +89,8 @@ class _Columns:
         if message in within:
             raise InvalidSchemaError(
                 f"`{where}` holds the message {message.name} again, which is a part "
-                "of itself; no column can be that deep"
+                "of itself. `.schema(...)` says how deep to read, as in `next "
+                "STRUCT<id: INT, next: STRUCT<id: INT>>`"
             )
         if len(within) == _MAX_DEPTH:
             raise InvalidSchemaError(

@@ -115,8 +115,8 @@ class StreamSchema:
                 raise SchemaError(
                     f"The stream began with version {lost.version} of the schema of "
                     f"{lost.topic}, {lost.type}, which the cluster does not know any "
-                    "more: it was deleted, or the topic was created again. Choose the "
-                    f"columns by `.schema(...)`; or, {_NEW_ONES}."
+                    "more: it was deleted, or the topic was created again. Set "
+                    f"{self._cure_of_loss(self._loaded)}; or, {_NEW_ONES}."
                 )
             self.begin()
         elif self._loaded is None:
@@ -125,6 +125,12 @@ class StreamSchema:
             self._use(began)
         else:
             self.begin()
+
+    @staticmethod
+    def _cure_of_loss(loaded: QuerySchema) -> str:
+        if loaded.info is None:
+            return '`.schema("value BINARY")` to go on with the bytes'
+        return "`.schema(...)` to go on with columns of the schema that there is now"
 
     def _go_on_with_given(self, began: QuerySchema) -> None:
         try:
