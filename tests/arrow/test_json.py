@@ -384,6 +384,28 @@ def test_symbols_of_enums(few: int):
         assert made.rows_together == 100
 
 
+@pytest.mark.parametrize("among", [1, 100])
+def test_items_that_become_far_more_than_their_bytes(among: int):
+    """A row to which defaults would add too much is bad; a shorter one is read."""
+    item = {"type": "record", "name": "I", "fields": []}
+    longer = {
+        **item,
+        "fields": [{"name": "t", "type": "string", "default": "x" * 100_000}],
+    }
+    writer, reader = (
+        info(fields(a={"type": "array", "items": one})) for one in (item, longer)
+    )
+    made, _ = planned(writer, reader)
+    long = '{"a":[' + ",".join(["{}"] * 20_000) + "]}"
+    short = '{"a":[{},{}]}'
+    decoded = made.decode(as_array([short] * among + [long]), None)
+    assert list(decoded.bad) == [among]
+    assert "would add more than 8,388,608 bytes" in decoded.reason
+    lists = decoded.columns[0]
+    assert lists[0].as_py() == [{"t": "x" * 100_000}] * 2
+    assert lists.nbytes < 25 * 2**20
+
+
 def test_decimals_together_and_alone():
     """No number of a producer ends the process, or depends on the rows beside it."""
     command = [sys.executable, "-m", "tests.arrow.fuzz_decimals", "1", "40"]

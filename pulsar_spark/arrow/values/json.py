@@ -17,6 +17,10 @@ each value is one of JSON, and that no row is shifted. For a value could only en
 wrapper if it had five such brackets in a row, and within a text there is no line's end:
 where there are five, the parser is not asked. Where anything is unusual, the values are
 read one by one, and so are few, for which the parser takes longer.
+
+A list of ``{}`` may become far more than its bytes, where a field of its items has a
+long default. A value to which defaults may add much is read by itself, and measured
+before it becomes columns.
 """
 
 from __future__ import annotations
@@ -30,9 +34,11 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from pulsar_spark.arrow.values import Decoded, ValueSettings, avro_types
+from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, added
 from pulsar_spark.arrow.values.json_plan import (
     FieldNode,
     field_nodes,
+    is_larger,
     plan,
     record_of,
 )
@@ -123,11 +129,13 @@ def _decoder(
             raise InvalidSchemaError(f"there is no field `{others[0]}`")
         type_ = wanted.field(0).type if len(wanted) else avro_types.column_type(own)
         node = plan(theirs, own, type_, codec, VALUE)
-        return JsonDecoder(_of_value(node, len(wanted)), offset)
+        item_bytes = added(reader, wanted).item_bytes
+        return JsonDecoder(_of_value(node, len(wanted)), offset, item_bytes=item_bytes)
     if theirs.kind is not Kind.RECORD:
         raise InvalidSchemaError(f"{theirs} cannot be read as {own}")
     fields = [field.with_nullable(True) for field in wanted]
-    return JsonDecoder(_of_record(field_nodes(theirs, own, fields, codec, "")), offset)
+    columns = _of_record(field_nodes(theirs, own, fields, codec, ""))
+    return JsonDecoder(columns, offset, item_bytes=added(reader, wanted).item_bytes)
 
 
 def _parsed(info: SchemaInfo) -> AvroType:
@@ -210,16 +218,21 @@ class JsonDecoder:
         columns: How.
         offset: How many bytes stand before each value.
         few: So many values are read one by one at once.
+        item_bytes: What defaults may add to each byte of a value, in bytes.
 
     Attributes:
         rows_together: How many values were read together.
         rows_alone: How many one by one.
     """
 
-    def __init__(self, columns: _Columns, offset: int, few: int = _FEW) -> None:
+    def __init__(
+        self, columns: _Columns, offset: int, few: int = _FEW, item_bytes: int = 0
+    ) -> None:
         self._columns = columns
         self._offset = offset
         self._few = few
+        #: Values of more bytes are measured.
+        self._most_bytes = MAX_ROW_BYTES // item_bytes if item_bytes else _MOST_BYTES
         self._unsafe_number = _unsafe_number(columns.parsed)
         self.rows_together = self.rows_alone = 0
 
@@ -282,6 +295,8 @@ class JsonDecoder:
             values = pc.binary_slice(values, self._offset)
         values.cast(pa.string())  # or raises: it must be UTF-8
         count = len(values)
+        if pc.max(pc.binary_length(values)).as_py() > self._most_bytes:
+            raise UnusualError
         _, offsets, data = values.buffers()
         first, last = _bounds(values, offsets)
         if last - first > _MOST_BYTES - count * len(_HEAD + _TAIL):
@@ -322,7 +337,17 @@ class JsonDecoder:
         except UnicodeDecodeError:
             raise BadTokenError("it is not UTF-8") from None
         token = load(text)
-        return None if token is None else self._columns.read(token)
+        if token is None:
+            return None
+        row = self._columns.read(token)
+        if len(value) > self._most_bytes and is_larger(
+            row, len(value) + MAX_ROW_BYTES // 8, len(value) + MAX_ROW_BYTES
+        ):
+            raise BadTokenError(
+                "the defaults of fields that its items do not have would add more than "
+                f"{MAX_ROW_BYTES:,} bytes to it"
+            )
+        return row
 
 
 def _bounds(values: pa.BinaryArray, offsets: pa.Buffer) -> tuple[int, int]:

@@ -242,19 +242,28 @@ def _check_size(default: Any, where: str) -> None:
     Raises:
         PlanTooLargeError: The default is too large.
     """
-    values = size_bytes = 0
-    left = [default]
+    if is_larger(default, MAX_VALUES, MAX_DEFAULT_BYTES):
+        raise default_too_large(where)
+
+
+def is_larger(tree: Any, values: int, size_bytes: int) -> bool:
+    """Return whether a value that was read has more values or bytes in it than these.
+
+    What comes in several places counts in each.
+    """
+    left = [tree]
     while left:
         value = left.pop()
-        values += 1
+        values -= 1
         if isinstance(value, (str, bytes)):
-            size_bytes += len(value)
+            size_bytes -= len(value)
         elif isinstance(value, dict):
             left.extend(value.values())
         elif isinstance(value, (list, tuple)):
             left.extend(value)
-        if values + len(left) > MAX_VALUES or size_bytes > MAX_DEFAULT_BYTES:
-            raise default_too_large(where)
+        if values < len(left) or size_bytes < 0:
+            return True
+    return False
 
 
 def _record(
