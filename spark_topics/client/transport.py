@@ -46,6 +46,12 @@ _HANDSHAKE_BYTES = 16 * 1024
 _PIECE_BYTES = 128 * 1024
 
 
+def _set_up(sock: socket.socket) -> None:
+    """Send small frames at once, and let the system notice a peer that is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
 class Transport(Protocol):
     """A stream of bytes in both directions.
 
@@ -121,7 +127,7 @@ class TcpTransport:
         self._socket = sock
         self._peer = peer
         self._network = network
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _set_up(sock)
         self._waits = _Waits(sock)
 
     def send(self, data: bytes) -> None:
@@ -187,7 +193,7 @@ class TlsTransport:
         self._peer = peer
         self._network = tls.options.network
         self._tls = tls
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _set_up(sock)
         self._sealed_in = ssl.MemoryBIO()
         self._sealed_out = ssl.MemoryBIO()
         self._ssl = context(tls.options).wrap_bio(

@@ -96,6 +96,7 @@ class WriteSession:
         acked: How messages were answered.
         reconnects: How often a stream was opened again.
         partition: Where it writes, once it is open.
+        partitions: Where the server says that it stored rows.
         last_seq_no: The server's highest number at the first opening.
         waited_s: How long answers were waited for, in seconds.
     """
@@ -120,6 +121,7 @@ class WriteSession:
         self.acked = Acked()
         self.reconnects = 0
         self.partition: int | None = None
+        self.partitions: set[int] = set()
         self.codecs: tuple[int, ...] = ()
         self.last_seq_no = 0
         self.waited_s = 0.0
@@ -276,7 +278,10 @@ class WriteSession:
         elif self._settings.producer_id:
             self._require_known(begun.last_seq_no)
             # What was sent and not answered before the stream broke, and is there.
-            self.acked.written += self._unacked.drop_stored(begun.last_seq_no)
+            stored = self._unacked.drop_stored(begun.last_seq_no)
+            self.acked.written += stored
+            if stored:
+                self.partitions.add(begun.partition_id)
 
     def _require_known(self, last_seq_no: int) -> None:
         """Check that the server still has what it said that it had."""
@@ -325,6 +330,12 @@ class WriteSession:
         return True
 
     def _take_acks(self, response: Any) -> None:
+        wanted = self._settings.partition
+        if wanted is not None and response.partition_id != wanted:
+            raise ProtocolError(
+                f"{self.subject}: the server stored rows in partition "
+                f"{response.partition_id}."
+            )
         if self._settings.is_group:
             self._require_numbers(response)
         try:
@@ -336,6 +347,7 @@ class WriteSession:
         except ProtocolError as error:
             raise error.about(self.subject) from None
         self.acked.add(acked)
+        self.partitions.add(response.partition_id)
         self._pauses.restart()
         self._token.progressed()
 

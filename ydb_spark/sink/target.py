@@ -93,7 +93,8 @@ class Done:
         session = target.session
         self.acked.add(session.acked)
         self.acked.skipped += target.skipped
-        if session.partition is not None:
+        self.partitions |= session.partitions
+        if target.skipped and session.partition is not None:
             self.partitions.add(session.partition)
         self.waited_s += session.waited_s
         self.reconnects += session.reconnects

@@ -37,6 +37,7 @@ class Acks(enum.Enum):
     SHORT = "one too few"
     REPEATED = "each twice"
     REVERSED = "last first"
+    ELSEWHERE = "in another partition"
     NONE = "no response at all"
     TALK = "responses without any, for ever"
 

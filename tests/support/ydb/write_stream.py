@@ -230,7 +230,8 @@ class WriteStream:
             status=SUCCESS,
             write_response=pb.StreamWriteMessage.WriteResponse(
                 acks=acks,
-                partition_id=self._partition,
+                partition_id=self._partition
+                + (fault is not None and fault.acks is Acks.ELSEWHERE),
                 write_statistics=statistics,
             ),
         )

@@ -263,6 +263,22 @@ def test_another_partition(service: TopicService, channel: Channel):
     assert not stored(service)
 
 
+@pytest.mark.parametrize("wanted", [0, None])
+def test_rows_that_are_stored_elsewhere(
+    service: TopicService, channel: Channel, wanted: int | None
+):
+    """The server says so with each answer: an error, or the partition that is told."""
+    service.faults.add(Fault(At.WRITE, acks=Acks.ELSEWHERE, times=-1))
+    writer = session(channel, partition=wanted)
+    if wanted is None:
+        write_all(writer)
+        assert writer.partition is not None
+        assert writer.partitions == {writer.partition + 1}
+    else:
+        with pytest.raises(ProtocolError, match=r"t/0.*stored rows in partition 1"):
+            write_all(writer)
+
+
 def bounds(numbers: range) -> tuple[int, int]:
     """The first, and the one after the last."""
     return numbers.start, numbers.stop
