@@ -30,6 +30,7 @@ _NETWORK, _CLOCK = NETWORK, CLOCK
 #: What is shared by all messaging systems, from the bottom to the top.
 SHARED = {
     "text": Layer((), (), _NETWORK + _CLOCK),
+    "releases": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
     "system": Layer(("errors",), (), _NETWORK + _CLOCK),
     "network": Layer(("options.secrets", "system"), (), _NETWORK + _CLOCK),
@@ -134,6 +135,7 @@ SHARED = {
     "spark": Layer(
         (
             "errors",
+            "releases",
             "system",
             "columns",
             "process",
@@ -533,6 +535,7 @@ LAYERS = {
     "spark": Layer(
         (
             "errors",
+            "releases",
             "system",
             "message_id",
             "txn",
@@ -583,6 +586,7 @@ LAYERS = {
     "cli.doctor": Layer(
         (
             "errors",
+            "releases",
             "message_id",
             "topics",
             "options",

@@ -54,6 +54,7 @@ from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
+from spark_topics import releases
 
 OK, WARNING, BAD, NOT_DONE = "ok", "warning", "FAILED", "not done"
 
@@ -225,26 +226,31 @@ def _spark() -> Step:
     except ImportError:
         return Step("Spark", BAD, "no pyspark", "pip install pyspark")
     version = str(pyspark.__version__)
-    found = f"pyspark {version}"
-    try:
-        number = tuple(int(part) for part in version.split(".")[:2])
-    except ValueError:
+    text, release = f"pyspark {version}", releases.parse_release(version)
+    if release is None:
+        return Step("Spark", WARNING, text, "It is not known what this version can do.")
+    if release < releases.SPARK:
+        least = releases.text(releases.SPARK)
+        return Step("Spark", BAD, text, f"pulsar-spark needs Spark {least} or newer.")
+    if release < releases.SPARK_WITH_LIMITS:
+        least = releases.text(releases.SPARK_WITH_LIMITS)
         return Step(
-            "Spark", WARNING, found, "It is not known what this version can do."
+            "Spark",
+            WARNING,
+            text,
+            "Streams read all that there is in each micro-batch: limits, such as"
+            f" maxRowsPerTrigger, need Spark {least} or newer.",
         )
-    if number < (4, 1):
-        return Step("Spark", BAD, found, "pulsar-spark needs Spark 4.1 or newer.")
-    if number < (4, 2):
-        return Step(
-            "Spark", WARNING, found, "Streams of topics need Spark 4.2 or newer."
-        )
-    return Step("Spark", OK, found)
+    return Step("Spark", OK, text)
 
 
 def _java(given: Mapping[str, str], deadline_s: float) -> Step:
     home = given.get("JAVA_HOME", "")
     java = os.path.join(home, "bin", "java") if home else "java"
-    cure = "Spark needs a JDK of version 17 or newer: install one, and set JAVA_HOME."
+    cure = (
+        f"Spark needs a JDK of version {releases.JAVA} or newer: install one, and set"
+        " JAVA_HOME."
+    )
     if shutil.which(java, path=given.get("PATH")) is None:
         return Step("Java", BAD, f"no {java}", cure)
     done = _run([java, "-version"], given, deadline_s)

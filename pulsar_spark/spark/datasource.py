@@ -19,6 +19,7 @@ from pulsar_spark.options import parse_read_options, parse_write_options
 from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
+from spark_topics import releases
 from spark_topics.options.of_table import options_of_table
 from spark_topics.spark.datasource import TopicDataSource
 
@@ -98,7 +99,8 @@ class PulsarDataSource(TopicDataSource):
             return PulsarReader(options, schema, self._found)
         if not hasattr(datasource, "Filter"):
             raise OptionError(
-                "`filterPushdown` needs Spark 4.1 or newer, and this is "
+                "`filterPushdown` needs Spark "
+                f"{releases.text(releases.SPARK_WITH_FILTERS)} or newer, and this is "
                 f"{pyspark.__version__}: it shows its filters to no Python source."
             )
         # Whoever defines pushFilters cannot be read without Spark's own setting.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import InputPartition
 
+from spark_topics import releases
 from spark_topics.source.source import Source
 from spark_topics.spark.stream_reader_base import StreamReaderBase
 
@@ -71,8 +72,10 @@ def problem_of_limits(limits: Mapping[str, object]) -> str:
     given = [f"`{name}`" for name, value in limits.items() if value is not None]
     if not given:
         return ""
+    release = releases.text(releases.SPARK_WITH_LIMITS)
     return (
         f"{' and '.join(given)} cannot be kept: Spark lets Python sources limit a "
-        f"micro-batch since 4.2, and this is {pyspark.__version__}. Use Spark 4.2 "
-        "or newer, or leave it out: then each micro-batch takes all that is there."
+        f"micro-batch since {release}, and this is {pyspark.__version__}. Use Spark "
+        f"{release} or newer, or leave it out: then each micro-batch takes all that is "
+        "there."
     )

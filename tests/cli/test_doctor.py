@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 from pulsar_spark.cli import doctor
@@ -171,6 +172,28 @@ def test_java(tmp_path: Path) -> None:
         step = doctor._java(given, 60)
         assert (step.result, step.found) == (OK, "openjdk 17")
     assert doctor._java({"PATH": ""}, 60).result == BAD
+
+
+@pytest.mark.parametrize(
+    ("version", "result", "said"),
+    [
+        ("3.5.8", doctor.BAD, "needs Spark 4.0 or newer"),
+        ("4.0.1", doctor.WARNING, "limits, such as maxRowsPerTrigger, need Spark 4.2"),
+        ("4.1.4", doctor.WARNING, "limits, such as maxRowsPerTrigger, need Spark 4.2"),
+        ("4.2.0", doctor.OK, ""),
+        ("4.3.0.dev0", doctor.OK, ""),
+        ("10.0.0", doctor.OK, ""),
+        ("next", doctor.WARNING, "not known what this version can do"),
+    ],
+)
+def test_releases_of_spark(
+    monkeypatch: pytest.MonkeyPatch, version: str, result: str, said: str
+) -> None:
+    """A release that is supported is never called broken."""
+    monkeypatch.setattr(pyspark, "__version__", version)
+    step = doctor._spark()
+    assert step.result == result
+    assert said in step.cure
 
 
 def test_jars(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make coverage``,
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -85,6 +86,7 @@ def generated() -> dict[Path, str]:
     """Return the text of each file that is generated, or has generated parts."""
     parts = {
         "architecture": {
+            "doors": _doors(),
             "rooms": _rooms("pulsar_spark"),
             "shared-rooms": _rooms("spark_topics"),
             "coverage": rooms.table(rooms.saved()),
@@ -214,6 +216,43 @@ def _ydb_columns() -> str:
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+#: What few modules may import, by what it lets them do.
+_DOORS = {
+    "open sockets": ("socket",),
+    "speak HTTP": ("http", "urllib.request", "urllib.error"),
+    "import pyspark": ("pyspark",),
+}
+
+
+def _doors() -> str:
+    """Write which modules import what opens a door to the outside, as a table."""
+    lines = ["| modules that | are |", "|---|---|"]
+    for what, names in _DOORS.items():
+        modules = [
+            f"`{path.relative_to(ROOT)}`"
+            for package in PACKAGES
+            for path in sorted((ROOT / package).rglob("*.py"))
+            if any(
+                name == one or name.startswith(f"{one}.")
+                for name in _imports(path)
+                for one in names
+            )
+        ]
+        lines.append(f"| {what} | {', '.join(modules)} |")
+    return "\n".join(lines)
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the modules that a file imports, also within functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names
 
 
 def _rooms(package: str) -> str:
