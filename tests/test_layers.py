@@ -27,6 +27,23 @@ TOPICS = "spark_topics"
 
 _NETWORK, _CLOCK = NETWORK, CLOCK
 
+#: What all parts of the source of Pulsar may import.
+_SOURCE = (
+    "errors",
+    "system",
+    "encryption",
+    "message_id",
+    "text",
+    "topics",
+    "lines",
+    "statistics",
+    "options",
+    "schemas",
+    "loops",
+    "wire",
+    "client",
+)
+
 #: What is shared by all messaging systems, from the bottom to the top.
 SHARED = {
     "text": Layer((), (), _NETWORK + _CLOCK),
@@ -277,11 +294,11 @@ LAYERS = {
         (),
         _NETWORK,
     ),
-    "client.producer_refusals": Layer(("errors", "wire"), (), _NETWORK + _CLOCK),
-    "client.producer_state": Layer(
+    "client.producing.refusals": Layer(("errors", "wire"), (), _NETWORK + _CLOCK),
+    "client.producing.states": Layer(
         ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
     ),
-    "client.resending": Layer((), (), _NETWORK + _CLOCK),
+    "client.producing.resending": Layer((), (), _NETWORK + _CLOCK),
     "client.credentials": Layer(("errors",), (), _NETWORK),
     "client.access": Layer(("topics", "client.credentials"), (), _NETWORK + _CLOCK),
     "client.authentication": Layer(
@@ -300,7 +317,7 @@ LAYERS = {
     # The other ends of a network beside the transport's: HTTP.
     "client.http_calls": Layer(("client.http_proxies", "client.resolving")),
     "client.http_proxies": Layer(("errors", "client.resolving")),
-    "client.admin": Layer(
+    "cli.admin": Layer(
         (
             "errors",
             "client.http_calls",
@@ -337,30 +354,23 @@ LAYERS = {
         _NETWORK,
     ),
     # What to read, how far, in what parts.
-    "source": Layer(
-        (
-            "errors",
-            "system",
-            "encryption",
-            "message_id",
-            "text",
-            "topics",
-            "lines",
-            "statistics",
-            "options",
-            "schemas",
-            "loops",
-            "wire",
-            "client",
-        ),
-        (),
-        _NETWORK,
+    "source": Layer(_SOURCE, (), _NETWORK),
+    # Each stands on those before it: a plan, what is missing, a task that reads.
+    "source.plan": Layer(
+        (*_SOURCE, "source.plan", "source.grouping", "source.parts"), (), _NETWORK
     ),
-    "source.ranges": Layer(
+    "source.missing": Layer((*_SOURCE, "source.plan", "source.missing"), (), _NETWORK),
+    "source.read": Layer(
+        (*_SOURCE, "source.plan", "source.missing", "source.read"), (), _NETWORK
+    ),
+    "source.plan.value_columns": Layer(("options", "arrow"), ("pyarrow",), _NETWORK),
+    "source.plan.ranges": Layer(
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
-    "source.pruning": Layer(("columns", "topics"), (), _NETWORK + _CLOCK),
-    "source.split": Layer(("message_id", "source.ranges"), (), _NETWORK + _CLOCK),
+    "source.plan.pruning": Layer(("columns", "topics"), (), _NETWORK + _CLOCK),
+    "source.plan.split": Layer(
+        ("message_id", "source.plan.ranges"), (), _NETWORK + _CLOCK
+    ),
     # A stream, whatever the messaging system: of positions only their order is known.
     "source.stream.checkpoint": Layer(
         ("errors", "system", "text", "topics", "options", "source.stream.position"),
@@ -373,7 +383,7 @@ LAYERS = {
         (
             "errors",
             "options",
-            "source.ranges",
+            "source.plan.ranges",
             "source.stream.checkpoint",
             "source.stream.last_read",
         ),
@@ -383,7 +393,7 @@ LAYERS = {
     "source.stream.lag": Layer(
         ("message_id", "source.stream.checkpoint"), (), _NETWORK + _CLOCK
     ),
-    "source.task": Layer(
+    "source.read.task": Layer(
         (
             "lines",
             "statistics",
@@ -392,16 +402,27 @@ LAYERS = {
             "wire",
             "client",
             "arrow",
-            "source",
+            "source.plan",
+            "source.read",
+            "source.turns",
         ),
         ("pyarrow",),
         _NETWORK,
     ),
     # What values become.
-    "source.value_decoders": Layer(
-        ("options", "schemas", "topics", "client", "arrow"), ("pyarrow",), _NETWORK
+    "source.read.value_decoders": Layer(
+        (
+            "options",
+            "schemas",
+            "topics",
+            "client",
+            "arrow",
+            "source.plan.value_columns",
+        ),
+        ("pyarrow",),
+        _NETWORK,
     ),
-    "source.query_schema": Layer(
+    "source.plan.query_schema": Layer(
         (
             "errors",
             "columns",
@@ -411,7 +432,7 @@ LAYERS = {
             "schemas",
             "client",
             "arrow.values",
-            "source",
+            "source.plan",
         ),
         ("pyarrow",),
         _NETWORK,
@@ -423,7 +444,7 @@ LAYERS = {
             "options",
             "schemas",
             "client",
-            "source.query_schema",
+            "source.plan.query_schema",
             "source.stream.checkpoint",
         ),
         ("pyarrow",),
@@ -483,7 +504,7 @@ LAYERS = {
             "options",
             "loops",
             "wire",
-            "client.producer_state",
+            "client.producing.states",
             "arrow",
             "sink.grouping",
             "sink.numbering",
@@ -745,10 +766,23 @@ def test_imports(package: str, module: str) -> None:
         ("client.pool", "import pyarrow", "client may import of other"),
         ("client.pool", "import threading", ""),
         ("client.pool", "import ssl", "client knows no ssl"),
-        ("client.pool", "from pulsar_spark.source import split", "not source.split"),
-        ("source.task", "from pulsar_spark.sink import task", "not sink"),
-        ("source.survey", "import pyarrow", "source may import of other"),
-        ("source.split", "from pulsar_spark.source import survey", "not source"),
+        (
+            "client.pool",
+            "from pulsar_spark.source.plan import split",
+            "not source.plan.split",
+        ),
+        ("source.read.task", "from pulsar_spark.sink import task", "not sink"),
+        ("source.plan.survey", "import pyarrow", "source.plan may import of"),
+        (
+            "source.plan.split",
+            "from pulsar_spark.source.plan import survey",
+            "not source",
+        ),
+        (
+            "source.missing.gaps",
+            "from pulsar_spark.source.read.task import read_task",
+            "not source.read.task",
+        ),
         (
             "source.stream.last_read",
             "from spark_topics.source.stream.planner import StreamPlanner",
@@ -760,7 +794,7 @@ def test_imports(package: str, module: str) -> None:
         ("arrow.decode", "from pulsar_spark.client import pool", "not client"),
         ("spark.reader", "import pyspark.sql", ""),
         ("spark.reader", "import pandas", "spark may import of other"),
-        ("source.ranges", "import pulsar_spark", "not __init__"),
+        ("source.plan.ranges", "import pulsar_spark", "not __init__"),
         ("client.pool", "from pulsar_spark._version import __version__", ""),
         ("__init__", "from pulsar_spark.spark.datasource import D", ""),
         ("novelty", "import os", "has no row"),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from pulsar_spark.client.admin import Admin, check_admin_url
+from pulsar_spark.cli.admin import Admin, check_admin_url
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options import CommonOptions, is_option, parse_common_options

@@ -16,15 +16,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pulsar_spark.cli.admin import Admin, LedgerSize
 from pulsar_spark.cli.arguments import Cluster
-from pulsar_spark.client.admin import Admin, LedgerSize
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, begin, entry_of
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
-from pulsar_spark.source.held_back import passes_over
+from pulsar_spark.source.plan.held_back import passes_over
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry

@@ -50,7 +50,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options.offsets import Position, parse_offsets, parse_times
-from pulsar_spark.source.ranges import assign_offsets, assign_times, start_of
+from pulsar_spark.source.plan.ranges import assign_offsets, assign_times, start_of
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.topics import TopicName

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_spark.cli.admin import Admin, SubscriptionStats
 from pulsar_spark.cli.arguments import (
     DONE,
     FAILED,
@@ -31,7 +32,6 @@ from pulsar_spark.cli.arguments import (
 )
 from pulsar_spark.cli.output import complain, say, show_json, table
 from pulsar_spark.cli.spark_files import Checkpoint
-from pulsar_spark.client.admin import Admin, SubscriptionStats
 from pulsar_spark.errors import BrokerError, OptionError, PulsarSparkError
 from pulsar_spark.topics import TopicName, compile_topics_pattern
 

@@ -18,7 +18,7 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup, read_positions
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.errors import (
     CommitLogError,
     CorruptEntryError,

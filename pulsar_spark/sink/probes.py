@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.errors import DeduplicationOffError, TransactionsOffError
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.task_transaction import TaskTransaction

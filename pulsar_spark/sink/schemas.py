@@ -32,7 +32,7 @@ from pulsar_spark.arrow.values.sql_types import meaning
 from pulsar_spark.arrow.values.tombstones import TombstoneEncoder
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import has_messages
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOMBSTONE, TOPIC, VALUE, WRITE
 from pulsar_spark.encryption.encryptor import encryptors

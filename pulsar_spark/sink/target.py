@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pulsar_spark.arrow.encode import EncodedRows
-from pulsar_spark.client.producer_state import TopicProducer
+from pulsar_spark.client.producing.states import TopicProducer
 from pulsar_spark.loops.sends import Packer, SendFrame
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries

@@ -24,7 +24,7 @@ from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
-from pulsar_spark.client.producers import (
+from pulsar_spark.client.producing.producers import (
     Producers,
     ProducerSettings,
     Resend,

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.pruning import Pruning
-from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.plan.pruning import Pruning
+from pulsar_spark.source.plan.read_task import ReadTask
 
 # A process of Spark plans batches, plans a stream, or reads: what it needs for one of
 # these it imports then, because each query waits for several new processes.
 if TYPE_CHECKING:
-    from pulsar_spark.source.query_schema import QuerySchema
+    from pulsar_spark.source.plan.query_schema import QuerySchema
     from pulsar_spark.source.stream.checkpoint import StreamOffset
     from pulsar_spark.source.stream.last_read import LastRead
     from spark_topics.source.stream.batch_ends import StreamLimits
@@ -36,7 +36,7 @@ def load_schema(options: ReadOptions) -> QuerySchema:
     Raises:
         PulsarSparkError: As ``source.query_schema.find_schema`` does.
     """
-    from pulsar_spark.source.query_schema import find_schema
+    from pulsar_spark.source.plan.query_schema import find_schema
 
     clusters = Clusters(options.client, shared_pool, says=_IS_A_COPY)
     clusters.settle()
@@ -103,12 +103,12 @@ class PulsarSource:
         pruning: Pruning | None,
         found: QuerySchema | None,
     ) -> list[ReadTask]:
-        from pulsar_spark.source.batch_plan import plan_batch
+        from pulsar_spark.source.plan.batch_plan import plan_batch
 
         tasks = plan_batch(pool, self.options, pruning)
         if self.columns is None:
             return tasks
-        from pulsar_spark.source.query_schema import reader_schema, settled_schema
+        from pulsar_spark.source.plan.query_schema import reader_schema, settled_schema
 
         # What is wrong with the topics themselves is said before.
         schema = reader_schema(
@@ -135,7 +135,7 @@ class PulsarSource:
         self, task: ReadTask | None, schema: pa.Schema, *, streaming: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; a stream's subscription protects them."""
-        from pulsar_spark.source.task import read_task
+        from pulsar_spark.source.read.task import read_task
 
         options = self.options
         if task is not None and task.service_url is not None:

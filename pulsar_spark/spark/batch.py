@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.pruning import Pruning
+from pulsar_spark.source.plan.pruning import Pruning
+from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.source.pulsar_source import PulsarSource
-from pulsar_spark.source.read_task import ReadTask
 from pulsar_spark.spark.schema import checked_arrow_schema
 from spark_topics.spark.reader import BatchReader
 
 if TYPE_CHECKING:
-    from pulsar_spark.source.query_schema import QuerySchema
+    from pulsar_spark.source.plan.query_schema import QuerySchema
 
 
 class PulsarReader(BatchReader):

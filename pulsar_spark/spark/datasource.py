@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options, parse_write_options
-from pulsar_spark.source.kernel_notice import warn_of_slow_kernel
+from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
 from spark_topics import releases
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pulsar_spark.options import ReadOptions
     from pulsar_spark.sink.driver import BatchWrite, StreamWrite
-    from pulsar_spark.source.query_schema import QuerySchema
+    from pulsar_spark.source.plan.query_schema import QuerySchema
 
 logger = logging.getLogger("pulsar_spark.spark")
 
@@ -73,8 +73,8 @@ class PulsarDataSource(TopicDataSource):
             SchemaError: The topics have no columns, or ones that do not go together.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
+        from pulsar_spark.source.plan.query_schema import value_columns_of
         from pulsar_spark.source.pulsar_source import load_schema
-        from pulsar_spark.source.query_schema import value_columns_of
         from pulsar_spark.spark.schema import schema_of_values
 
         options = self._options_of_either_kind()

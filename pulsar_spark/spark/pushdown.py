@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 )
 
 from pulsar_spark.columns import PARTITION, PUBLISH_TIME, TOPIC
-from pulsar_spark.source.pruning import ColumnTest, Pruning
+from pulsar_spark.source.plan.pruning import ColumnTest, Pruning
 from pulsar_spark.spark.batch import PulsarReader
 
 #: The comparisons of ``pruning.COMPARISONS`` that filters stand for.

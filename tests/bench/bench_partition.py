@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import partial
 
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.source.task import read_task
+from pulsar_spark.source.plan.read_task import ReadTask
+from pulsar_spark.source.read.task import read_task
 from tests.bench.bench_decode import COLUMNS
 from tests.bench.cluster import Cluster
 from tests.bench.drain import drain

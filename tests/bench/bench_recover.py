@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.sink.commit_log import Began, Opened, Record, dump_record
 from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.wire import pulsar_api_pb2 as pb

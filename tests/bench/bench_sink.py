@@ -23,7 +23,7 @@ from pulsar_spark import PulsarDataSource
 from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.routing import Router, partition_runs
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.loops.sends import Packer, SendFrame
 from tests.bench import bench_stream
 from tests.bench.bench_encode import COLUMNS, ROWS, record_batch

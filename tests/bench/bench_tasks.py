@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.client.pool import shared_pool
-from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.read_task import ReadTask
-from pulsar_spark.source.task import read_task
+from pulsar_spark.source.plan.batch_plan import plan_batch
+from pulsar_spark.source.plan.read_task import ReadTask
+from pulsar_spark.source.read.task import read_task
 from tests.bench.bench_decode import COLUMNS
 from tests.bench.bench_memory import peak_mib
 from tests.bench.cluster import Cluster, Topic, note, spark_session

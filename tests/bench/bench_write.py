@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import shared_pool
-from pulsar_spark.client.producers import Producers, TopicProducer
+from pulsar_spark.client.producing.producers import Producers, TopicProducer
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.targets import find_targets

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import ReadOptions, parse_read_options
 from pulsar_spark.schemas.info import SchemaInfo
-from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.batch_plan import plan_batch
+from pulsar_spark.source.plan.ranges import TopicRange
 from tests.bench.publish import publish
 from tests.bench.samples import NONE, Batch, make_batches
 from tests.support.admin import Admin

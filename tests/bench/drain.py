@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench.at_once import at_once, clocked

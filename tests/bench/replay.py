@@ -20,9 +20,9 @@ from pulsar_spark.client import connect
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source import task
-from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.source.plan.read_task import ReadTask
+from pulsar_spark.source.read import task
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, encode_frame

@@ -17,7 +17,7 @@ import pytest
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import (
     TransactionClient,
     TxnStatus,

@@ -14,9 +14,9 @@ import pytest
 from pulsar_spark import EndNotReachedError
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source import held_back
-from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.pruning import ColumnTest, Pruning
+from pulsar_spark.source.plan import held_back
+from pulsar_spark.source.plan.batch_plan import plan_batch
+from pulsar_spark.source.plan.pruning import ColumnTest, Pruning
 from tests.support import reading
 from tests.support.combinations import combinations
 from tests.support.entries import batch, member, message

@@ -24,9 +24,9 @@ import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.range_reader import RangeReader
-from pulsar_spark.source.task import range_settings
+from pulsar_spark.source.plan.batch_plan import plan_batch
+from pulsar_spark.source.read.range_reader import RangeReader
+from pulsar_spark.source.read.task import range_settings
 from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.entries import batch, member
 from tests.support.raw_publisher import RawPublisher

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings, Resend
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.sink.probes import prepare_for_transactions
 from pulsar_spark.wire import pulsar_api_pb2 as pb

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pulsar_spark.source.read_task import ReadTask
+    from pulsar_spark.source.plan.read_task import ReadTask
     from tests.support.admin import Admin
 
 PARTITIONS = 7

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.probe import is_stored
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.source.probe import is_stored
 from tests.bench.publish import client_options
 from tests.support import official
 from tests.support.waiting import trim_first_ledger

@@ -23,8 +23,8 @@ from pulsar_spark import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.source import chunk_search
-from pulsar_spark.source.silence import Silence
+from pulsar_spark.source.missing.silence import Silence
+from pulsar_spark.source.read import chunk_search
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Message

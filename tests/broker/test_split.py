@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
 from tests.support.official import Row

@@ -25,7 +25,7 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
-from pulsar_spark.source import held_back
+from pulsar_spark.source.plan import held_back
 from pulsar_spark.source.stream import held_rows
 from pulsar_spark.source.stream.subscription import Subscription
 from spark_topics.source.stream import idle_rest

@@ -24,7 +24,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner

@@ -13,7 +13,7 @@ from pulsar_spark import OptionError, TopicNotFoundError
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.discovery import find_topic_partitions
+from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.topics import compile_topics_pattern
 from pulsar_spark.wire import commands
 from tests.support import official, reading

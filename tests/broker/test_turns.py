@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pulsar_spark.client import producers as producers_module
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing import producers as producers_module
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire.commands import ProducerAccessMode

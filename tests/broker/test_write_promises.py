@@ -20,7 +20,7 @@ import pytest
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producer_state import Attachment
+from pulsar_spark.client.producing.states import Attachment
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.errors import (
     BrokerError,

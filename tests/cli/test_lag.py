@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.cli.admin import LedgerSize
 from pulsar_spark.cli.backlogs import bytes_after
-from pulsar_spark.client.admin import LedgerSize
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, single

@@ -25,17 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsar_spark.client import connection, consumers, entry_reader, producers
+from pulsar_spark.client import connection, consumers, entry_reader
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing import producers
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
 from pulsar_spark.errors import SERVER_ERRORS
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.sink import journal
 from pulsar_spark.sink.journal import Journal
-from pulsar_spark.source import range_reader
-from pulsar_spark.source.batch_plan import plan_batch
-from pulsar_spark.source.range_reader import RangeReader
+from pulsar_spark.source.plan.batch_plan import plan_batch
+from pulsar_spark.source.read import range_reader
+from pulsar_spark.source.read.range_reader import RangeReader
 from pulsar_spark.source.stream import subscription
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.topics import TopicName, compile_topics_pattern

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client import failover as module
-from pulsar_spark.client import producers as producers_module
 from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings, Resend
+from pulsar_spark.client.producing import producers as producers_module
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.errors import (
     AuthError,
     InDoubtError,

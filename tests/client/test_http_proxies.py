@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client.admin import Admin
+from pulsar_spark.cli.admin import Admin
 from pulsar_spark.client.authentication.token_server import TokenServer
 from pulsar_spark.errors import AuthError, PulsarSparkError, TransportError
 from pulsar_spark.options import parse_common_options

@@ -368,9 +368,9 @@ def main() -> None:
 def _read(name: str, entries: int, options: Any, schema: Any) -> Found:
     from pulsar_spark.errors import PulsarSparkError
     from pulsar_spark.message_id import MessageId
-    from pulsar_spark.source.ranges import TopicRange
-    from pulsar_spark.source.read_task import ReadTask
-    from pulsar_spark.source.task import read_task
+    from pulsar_spark.source.plan.ranges import TopicRange
+    from pulsar_spark.source.plan.read_task import ReadTask
+    from pulsar_spark.source.read.task import read_task
 
     end = MessageId(LEDGER, entries - 1)
     range_ = TopicRange(TOPIC + name, MessageId(LEDGER, 0), end)

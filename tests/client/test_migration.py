@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import producer_state
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings, Resend
+from pulsar_spark.client.producing import states as producer_state
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.errors import BrokerError, TopicMigratedError
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import LATEST

@@ -46,8 +46,8 @@ _LEAST_KILLED = 0.95
 
 TARGETS = [
     Target("wire/permits", ("wire/test_permits.py",)),
-    Target("source/ranges", ("source/test_ranges.py",)),
-    Target("source/split", ("source/test_split.py",)),
+    Target("source/plan/ranges", ("source/plan/test_ranges.py",)),
+    Target("source/plan/split", ("source/plan/test_split.py",)),
     Target("source/stream/checkpoint", ("source/stream/test_checkpoint.py",)),
     Target("source/stream/last_read", ("source/stream/test_last_read.py",)),
     Target("options/offsets", ("options/test_offsets.py",)),
@@ -58,7 +58,7 @@ TARGETS = [
         ("spark_topics/source/stream/test_admission.py",),
         package="spark_topics",
     ),
-    Target("source/parts", ("source/test_split.py",), package="spark_topics"),
+    Target("source/parts", ("source/plan/test_split.py",), package="spark_topics"),
     Target("sink/commit_log", ("sink/test_commit_log.py",)),
     Target(
         "sink/commit_protocol",

@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producers import Producers, ProducerSettings
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
 from pulsar_spark.errors import (
     AuthError,

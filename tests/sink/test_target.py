@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.client.producer_state import Shared, TopicProducer
+from pulsar_spark.client.producing.states import Shared, TopicProducer
 from pulsar_spark.errors import IdempotenceError, MessageTooLargeError
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.options import parse_write_options

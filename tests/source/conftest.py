@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.source.range_reader import RangeReader
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.source.read.range_reader import RangeReader
 from tests.support.ranged import TOPIC
 from tests.support.scripted_broker import ScriptedBroker, client_options
 from tests.support.scripted_fixtures import _nothing_left as _nothing_left

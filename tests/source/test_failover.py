@@ -19,8 +19,8 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ReadOptions, ServiceUrl, parse_read_options
 from pulsar_spark.schemas.info import SchemaType
+from pulsar_spark.source.plan.query_schema import value_columns_of
 from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
-from pulsar_spark.source.query_schema import value_columns_of
 from tests.support.scripted_broker import (
     ScriptedBroker,
     Session,

@@ -13,9 +13,9 @@ from pulsar_spark.errors import SchemaError, TopicNotFoundError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.schemas.info import SchemaType
 from pulsar_spark.source import pulsar_source as module
-from pulsar_spark.source import task
+from pulsar_spark.source.plan.query_schema import find_schema, value_columns_of
 from pulsar_spark.source.pulsar_source import PulsarSource
-from pulsar_spark.source.query_schema import find_schema, value_columns_of
+from pulsar_spark.source.read import task
 from pulsar_spark.source.stream import subscription
 from tests.support.scripted_broker import ScriptedBroker, single
 

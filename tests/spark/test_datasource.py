@@ -34,10 +34,11 @@ from pulsar_spark.arrow.schema import COLUMN_TYPES
 from pulsar_spark.client.pool import BrokerAddress
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT, parse_read_options
-from pulsar_spark.source import batch_plan, pulsar_source, query_schema
-from pulsar_spark.source.query_schema import QuerySchema
-from pulsar_spark.source.ranges import TopicRange
-from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source import pulsar_source
+from pulsar_spark.source.plan import batch_plan, query_schema
+from pulsar_spark.source.plan.query_schema import QuerySchema
+from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.spark.batch import PulsarReader
 from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
 from spark_topics.spark.reader import TaskPartition
@@ -381,14 +382,17 @@ def test_import_starts_nothing():
     ("module", "others"),
     [
         ("pulsar_spark", ["google.protobuf", "pulsar_spark.client"]),
-        ("pulsar_spark.spark.batch", ["pulsar_spark.source.task", "pyarrow.compute"]),
         (
-            "spark_topics.spark.stream_reader",
-            ["pulsar_spark.source.task", "pyarrow.compute"],
+            "pulsar_spark.spark.batch",
+            ["pulsar_spark.source.read.task", "pyarrow.compute"],
         ),
         (
-            "pulsar_spark.source.task",
-            ["pulsar_spark.source.batch_plan", "http.client"],
+            "spark_topics.spark.stream_reader",
+            ["pulsar_spark.source.read.task", "pyarrow.compute"],
+        ),
+        (
+            "pulsar_spark.source.read.task",
+            ["pulsar_spark.source.plan.batch_plan", "http.client"],
         ),
         ("pulsar_spark.source.pulsar_source", ["http.client"]),
     ],

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.source.pruning import Pruning
+from pulsar_spark.source.plan.pruning import Pruning
 from pulsar_spark.spark.pushdown import PulsarPushdownReader, pruning_of
 from pulsar_spark.spark.schema import spark_schema
 from pulsar_spark.topics import TopicName

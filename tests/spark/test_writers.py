@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_spark import PulsarDataSource
-from pulsar_spark.client.producers import Producers
+from pulsar_spark.client.producing.producers import Producers
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
     IdempotenceError,

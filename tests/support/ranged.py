@@ -10,7 +10,7 @@ from pulsar_spark.message_id import MessageId
 from tests.support.scripted_broker import LEDGER
 
 if TYPE_CHECKING:
-    from pulsar_spark.source.range_reader import RangeReader
+    from pulsar_spark.source.read.range_reader import RangeReader
 
 TOPIC = "persistent://public/default/t"
 

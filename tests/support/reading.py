@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark import PulsarDataSource, decode_message_id
-from pulsar_spark.source.read_task import ReadTask
+from pulsar_spark.source.plan.read_task import ReadTask
 from tests.support.official import Row
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pulsar_spark.source.ranges import TopicRange
+    from pulsar_spark.source.plan.ranges import TopicRange
     from pulsar_spark.spark.batch import PulsarReader
 
 

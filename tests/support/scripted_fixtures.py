@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import consumers, producers, requests
+from pulsar_spark.client import consumers, requests
 from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producing import producers
 from spark_topics.client import retry
 from tests.support.scripted_broker import (
     PATIENCE_S,

@@ -8,8 +8,8 @@ from typing import Any
 
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.options import ClientOptions, ReadOptions, ServiceUrl
-from pulsar_spark.source import task
-from pulsar_spark.source.range_reader import RangeSettings
+from pulsar_spark.source.read import task
+from pulsar_spark.source.read.range_reader import RangeSettings
 
 
 def range_settings(

@@ -20,7 +20,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
-from pulsar_spark.source.held_back import passes_over
+from pulsar_spark.source.plan.held_back import passes_over
 from pulsar_spark.source.stream.last_read import LastRead
 from spark_topics.source.stream.cluster import PartitionStatus
 

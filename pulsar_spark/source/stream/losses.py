@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
-from pulsar_spark.source.ranges import check_start
-from pulsar_spark.source.starts import were_empty
+from pulsar_spark.source.plan.ranges import check_start
+from pulsar_spark.source.plan.starts import were_empty
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus
 

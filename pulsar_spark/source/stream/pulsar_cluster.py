@@ -40,13 +40,14 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import topic_tree
-from pulsar_spark.source.discovery import (
+from pulsar_spark.source.plan.discovery import (
     existing_topic_partitions,
     find_topic_partitions,
 )
-from pulsar_spark.source.ranges import TopicRange, assign_offsets
-from pulsar_spark.source.read_task import ReadTask, read_tasks
-from pulsar_spark.source.starts import find_starts
+from pulsar_spark.source.plan.ranges import TopicRange, assign_offsets
+from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
+from pulsar_spark.source.plan.starts import find_starts
+from pulsar_spark.source.plan.survey import divide
 from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.held_rows import HeldRows
@@ -65,7 +66,6 @@ from pulsar_spark.source.stream.subscription import (
     PeekedEntry,
     Subscription,
 )
-from pulsar_spark.source.survey import divide
 from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, topic_of
 from spark_topics.client.retry import ask_all

@@ -13,7 +13,7 @@ from typing import Any
 
 from pulsar_spark.errors import CheckpointError, OptionError
 from pulsar_spark.options.offsets import parse_offsets
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset, unreadable
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from spark_topics.options.offsets import Edge

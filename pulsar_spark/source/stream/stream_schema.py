@@ -34,7 +34,7 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.read import ADDITIVE, LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
 from pulsar_spark.schemas.info import SchemaInfo, version_bytes, version_number
-from pulsar_spark.source.query_schema import (
+from pulsar_spark.source.plan.query_schema import (
     QuerySchema,
     adds_only,
     changes,

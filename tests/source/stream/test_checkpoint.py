@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CheckpointError
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import (
     SchemaPin,
     StreamOffset,

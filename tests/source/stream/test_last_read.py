@@ -6,7 +6,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 
 #: Entries that another can follow.

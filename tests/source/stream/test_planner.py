@@ -22,7 +22,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream import chunk_guard as guard_module
 from pulsar_spark.source.stream import pulsar_cluster
 from pulsar_spark.source.stream import subscription as subscription_module

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CheckpointError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, encode_message_id
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.pulsar_offsets import read_offset, topic_ranges

@@ -12,7 +12,7 @@ import pytest
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
-from pulsar_spark.source.query_schema import find_schema, value_columns_of
+from pulsar_spark.source.plan.query_schema import find_schema, value_columns_of
 from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.source.stream.pulsar_offsets import read_offset

@@ -7,7 +7,7 @@ from itertools import accumulate
 import pytest
 
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.source.ranges import TopicRange
+from pulsar_spark.source.plan.ranges import TopicRange
 from spark_topics.source.grouping import _RANGE_ENTRIES, group
 from spark_topics.source.parts import RangeSize
 

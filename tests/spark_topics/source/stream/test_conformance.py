@@ -20,7 +20,7 @@ import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options as parse_pulsar
-from pulsar_spark.source import task as pulsar_task
+from pulsar_spark.source.read import task as pulsar_task
 from pulsar_spark.source.stream import subscription
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from spark_topics.errors import DataLossError

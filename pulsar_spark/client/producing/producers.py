@@ -1,0 +1,831 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers of the topic partitions that one task writes to.
+
+What was sent is kept until its receipt comes. When a connection breaks, or a topic
+moves, its producer attaches again and sends what is left, the same bytes in the same
+order, a little at first: see ``resending``. That may be at another cluster: where a
+topic was migrated, or its cluster is out of reach, see ``failover``. All of that
+happens in the task's own thread, inside of the calls below; reading threads only note
+what became of an entry. The states of a producer are drawn in ``states``.
+
+Bytes in flight are bounded for all producers of a task together, by
+``pulsar.client.memoryLimitBytes``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import time
+from collections import deque
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.failover import Clusters
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import WRITE_PATIENCE_S, BrokerAddress, ConnectionPool
+from pulsar_spark.client.producing.refusals import TERMINATED, explained
+from pulsar_spark.client.producing.resending import Resending
+from pulsar_spark.client.producing.states import (
+    Attachment,
+    Shared,
+    State,
+    TopicProducer,
+    Trouble,
+)
+from pulsar_spark.client.requests import fan_out, gather, send_all
+from pulsar_spark.client.schemas import schema_message
+from pulsar_spark.errors import (
+    AskAgainError,
+    BrokerError,
+    InDoubtError,
+    PulsarSparkError,
+    SchemaError,
+    SendTimeoutError,
+    TopicMigratedError,
+    TransportError,
+)
+from pulsar_spark.loops.sends import SendFrame
+from pulsar_spark.schemas.info import SchemaInfo
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import ProducerAccessMode, Request
+from pulsar_spark.wire.outgoing import Encryption
+from pulsar_spark.wire.refusals import has_exclusive_producer
+from spark_topics.client.retry import Retry, ask_all
+
+__all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
+
+logger = logging.getLogger("pulsar_spark.client")
+
+#: The send timeout is divided into this many silences: after each but the last, the
+#: producer attaches again.
+_SILENCES = 2
+
+#: How often a waiting task looks at the clock, in seconds.
+_TICK_S = 0.5
+
+#: How long a close may wait for the broker's word, in seconds.
+_CLOSE_TIMEOUT_S = 5.0
+
+#: How long a task waits for its turn where others have a topic to themselves, in
+#: seconds. These are most often tasks of the same write: each ends in its own time.
+_TURN_S = 600.0
+
+#: How long a producer stays in a queue for exclusive access before it joins the end of
+#: it, in seconds. A topic that moves, or is loaded again, has a new queue, and brokers
+#: (4.0.7) say nothing to those in the old one.
+_PLACE_S = 60.0
+
+
+#: How old the last answer of a cluster may be where producers attach again and again,
+#: in seconds.
+_FRESH_S = 1.0
+
+#: Some entries of one producer, in order.
+_Entries = tuple[TopicProducer, Sequence[SendFrame]]
+
+
+class Resend(enum.Enum):
+    """What to do with entries whose receipt a broken connection may have swallowed."""
+
+    #: Send them again: a row may be stored twice, none is lost.
+    ALWAYS = "always"
+    #: Send them again where the broker finds duplicates, else give up.
+    IF_DEDUPLICATED = "if deduplicated"
+    #: Drop them.
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class ProducerSettings:
+    """How the producers of a task attach and send.
+
+    Attributes:
+        name: Name of the producers, one for each topic partition; "" for names that
+            brokers make up.
+        access_mode: Whom they share their topics with.
+        properties: Shown in the topics' statistics.
+        send_timeout_s: Longest silence of a broker that has entries to answer for, 0
+            for no limit; None: as long as the answer to a request may take.
+        resend: What to do after a connection broke.
+        transactional: Whether they send in a transaction.
+        follows_migration: Whether they go along with a topic that is migrated to
+            another cluster: that knows nothing of transactions and duplicates of here.
+        waits: Whether they try for as long as a turn may take to come where others have
+            a topic to themselves.
+        before_send: Called before entries are sent, and before each wait for room;
+            raises where it is too late.
+        before_resend: The same where they are sent again.
+        new_encryption: Makes what encrypts the payloads of one producer; None where
+            they stay as they are.
+    """
+
+    name: str = ""
+    access_mode: ProducerAccessMode = ProducerAccessMode.SHARED
+    properties: Mapping[str, str] = field(default_factory=dict)
+    send_timeout_s: float | None = None
+    resend: Resend = Resend.ALWAYS
+    transactional: bool = False
+    follows_migration: bool = False
+    waits: bool = False
+    before_send: Callable[[], None] = lambda: None
+    before_resend: Callable[[], None] = lambda: None
+    new_encryption: Callable[[], Encryption] | None = None
+
+
+class Producers:
+    """The producers of one task, by topic partition. For one thread only.
+
+    A context manager: they are closed at its end.
+
+    Args:
+        pool: The cluster's connections. Producers with exclusive access need a pool of
+            their own: a broker that fences one cuts the whole connection.
+        settings: How to attach and send.
+        clusters: The cluster of these connections, and those to go to where it is out
+            of reach; by default none.
+
+    Attributes:
+        reconnects: How often a producer had to attach again.
+        waited_s: How long it waited for receipts, or to attach again, in seconds.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        settings: ProducerSettings,
+        clusters: Clusters | None = None,
+    ) -> None:
+        self._clusters = Clusters.of(pool) if clusters is None else clusters
+        self._options = pool.options
+        self._settings = settings
+        self._shared = Shared()
+        self._producers: dict[str, TopicProducer] = {}
+        # Hosts of another cluster, by topic; wherever the others are.
+        self._migrated: dict[str, tuple[str, ...]] = {}
+        self._send_timeout_s = settings.send_timeout_s
+        if self._send_timeout_s is None:
+            self._send_timeout_s = self._options.operation_timeout_s
+        self._patience_s = max(WRITE_PATIENCE_S, self._send_timeout_s)
+        self._retry = pool.retry(self._patience_s)
+        self._looked = 0.0  # when silence was last looked for
+        self.reconnects = 0
+        self.waited_s = 0.0
+
+    def __enter__(self) -> Producers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _pool(self) -> ConnectionPool:
+        return self._clusters.pool
+
+    @property
+    def all(self) -> Iterable[TopicProducer]:
+        """All producers that were opened."""
+        return self._producers.values()
+
+    def open(self, topics: Iterable[str], schema: SchemaInfo | None = None) -> None:
+        """Attach to topic partitions, all at once; those that are open stay so.
+
+        Args:
+            topics: Full names of topic partitions.
+            schema: What their values are written with; registered where it is new.
+                None for none.
+
+        Raises:
+            PulsarSparkError: One of them refuses for good, or for too long. As with
+                every error of a call, it is final: the others raise it from then on.
+        """
+        with self._final_errors():
+            self._open(topics, None if schema is None else schema_message(schema))
+
+    def _open(self, topics: Iterable[str], schema: pb.Schema | None) -> None:
+        new = {
+            topic: TopicProducer(
+                topic,
+                self._settings.name,
+                self._shared,
+                schema,
+                self._settings.new_encryption,
+            )
+            for topic in topics
+            if topic not in self._producers
+        }
+        if new:
+            self._producers |= new  # so that a close finds those that did attach
+            retry = self._opening_retry()
+            ask_all(
+                new,
+                lambda some: self._attach([new[topic] for topic in some], retry),
+                retry,
+            )
+
+    def _opening_retry(self) -> Retry:
+        # A name may be held by a task that was killed, for as long as a broker takes to
+        # find out that its connection is dead.
+        longest_s = max(
+            self._options.operation_timeout_s, 2 * self._options.keep_alive_interval_s
+        )
+        return self._pool.retry(longest_s)
+
+    def get(self, topic: str) -> TopicProducer:
+        """Return the producer of a topic partition that was opened."""
+        return self._producers[topic]
+
+    def send(self, producer: TopicProducer, frame: SendFrame) -> None:
+        """Send an entry, after waiting for room in the window.
+
+        Raises:
+            PulsarSparkError: An entry was refused for good, or a broker is silent or
+                cannot be reached for too long.
+        """
+        self.send_all([(producer, [frame])])
+
+    def send_all(self, entries: Iterable[_Entries]) -> None:
+        """Send entries of any producers, each of them as ``send`` does.
+
+        Raises:
+            PulsarSparkError: As ``send``.
+        """
+        left = deque((producer, frames) for producer, frames in entries if frames)
+        admitted: list[_Entries] = []
+
+        def admit() -> bool:
+            admitted.extend(self._admit(left))
+            return bool(admitted)
+
+        while left:
+            next_bytes = len(left[0][1][0].data)
+            room_bytes = max(self._options.memory_limit_bytes - next_bytes, 0)
+            self._settings.before_send()
+            self._await(admit, room_bytes, {producer for producer, _ in left})
+            self._transmit(admitted)
+            admitted.clear()
+
+    def _admit(self, left: deque[_Entries]) -> Iterator[_Entries]:
+        """Take the first entries, as many as there is room for, as in flight.
+
+        At once: whatever breaks from here on knows of them.
+        """
+        shared = self._shared
+        while left:
+            producer, frames = left[0]
+            if producer in shared.resending:
+                return  # behind what it sends again
+            count, in_flight_bytes = self._fitting(frames)
+            if not count:
+                return
+            if not producer.pending:
+                assert producer.attachment is not None
+                producer.attachment.heard_at = time.monotonic()
+            producer.pending.extend(frames[:count])
+            shared.in_flight_bytes = in_flight_bytes
+            yield producer, frames[:count]
+            if count < len(frames):
+                left[0] = producer, frames[count:]
+                return
+            left.popleft()
+
+    def _fitting(self, frames: Sequence[SendFrame]) -> tuple[int, int]:
+        """Return how many have room, and how many bytes are in flight with them."""
+        most_bytes = self._options.memory_limit_bytes
+        in_flight_bytes = self._shared.in_flight_bytes
+        for count, frame in enumerate(frames):
+            size = len(frame.data)
+            if in_flight_bytes and in_flight_bytes + size > most_bytes:
+                return count, in_flight_bytes
+            in_flight_bytes += size
+        return len(frames), in_flight_bytes
+
+    def _transmit(self, entries: Iterable[_Entries]) -> None:
+        by_connection: dict[Connection, tuple[list[bytes], set[Attachment]]] = {}
+        for producer, some in entries:
+            attachment = producer.attachment
+            assert attachment is not None
+            connection = attachment.connection
+            if connection not in by_connection:
+                by_connection[connection] = [], set()
+            frames, attachments = by_connection[connection]
+            frames += [frame.data for frame in some]
+            attachments.add(attachment)
+        for connection, (frames, attachments) in by_connection.items():
+            try:
+                connection.send_all(frames)
+            except PulsarSparkError as error:
+                for attachment in attachments:
+                    attachment.closed(error)
+
+    def flush(self) -> None:
+        """Wait until every entry is stored.
+
+        Raises:
+            PulsarSparkError: As ``send``.
+        """
+        self._await(lambda: self._shared.in_flight_bytes == 0, 0)
+
+    def close(self) -> None:
+        """Detach. Entries in flight are given up, unless they were flushed.
+
+        The broker's answer is awaited for a while: it has then dealt with all of them,
+        and the names are free.
+        """
+        self._ask_to_close(self._producers.values(), _CLOSE_TIMEOUT_S)
+        for producer in self._producers.values():
+            if producer.connection is not None:
+                producer.connection.detach_producer(producer.producer_id)
+        self._producers.clear()
+
+    # -- waiting, and what has to be done meanwhile --------------------------------
+
+    @contextlib.contextmanager
+    def _final_errors(self) -> Iterator[None]:
+        shared = self._shared
+        try:
+            if shared.fatal is not None:
+                raise shared.fatal
+            yield
+        except PulsarSparkError as error:
+            with shared.changed:
+                shared.fatal = shared.fatal or error
+            raise
+
+    def _await(
+        self,
+        is_true: Callable[[], bool],
+        awaited_bytes: int,
+        wanted: Collection[TopicProducer] = (),
+    ) -> None:
+        """Wait for a condition, asked under the lock while nothing is broken.
+
+        Args:
+            is_true: The condition.
+            awaited_bytes: In flight: with more of them it is not true.
+            wanted: Producers that have something to send, or will have.
+        """
+        shared = self._shared
+        with self._final_errors():
+            while True:
+                began = time.monotonic()
+                again: list[_Entries] = []
+                with shared.changed:
+                    if shared.fatal is not None:
+                        raise shared.fatal
+                    is_broken = bool(self._broken(wanted))
+                    if not is_broken:
+                        if is_true():
+                            return
+                        again = self._sent_again()
+                        if not again:
+                            shared.awaited_bytes = awaited_bytes
+                            shared.changed.wait(_TICK_S)
+                            is_broken = bool(self._broken(wanted))
+                if again:
+                    self._settings.before_send()
+                    self._transmit(again)
+                elif is_broken:
+                    self._mend(wanted)
+                else:
+                    self._check_silence()
+                self.waited_s += time.monotonic() - began
+
+    def _broken(
+        self, wanted: Collection[TopicProducer]
+    ) -> dict[TopicProducer, PulsarSparkError]:
+        """Return which producers are to be attached again now, and why.
+
+        An idle one is not, until it has something to send: however often a broker lets
+        go of it, it costs nothing, and fails at nothing. Under the lock.
+        """
+        return {
+            producer: reason
+            for producer, reason in self._shared.broken.items()
+            if producer.has_in_flight or producer in wanted
+        }
+
+    def _mend(self, wanted: Collection[TopicProducer]) -> None:
+        """Attach broken producers again and resend what is in flight."""
+        shared = self._shared
+        while True:
+            with shared.changed:
+                if shared.fatal is not None:
+                    raise shared.fatal
+                broken = self._broken(wanted)
+                again = [
+                    reason
+                    for producer, reason in broken.items()
+                    if not producer.count_try()
+                ]
+            if not broken:
+                return
+            self._check_patience(broken)
+            if len(again) < len(broken):
+                self._retry.restart()
+            if again:
+                # Also where others come and go, whose problems are new each time.
+                self._retry.pause(again[0])
+            reason = next(iter(broken.values()))
+            logger.info("attaching %d producers again after: %s", len(broken), reason)
+            self.reconnects += len(broken)
+            self._reattach(broken)
+
+    def _check_patience(self, broken: Mapping[TopicProducer, PulsarSparkError]) -> None:
+        """Raise for producers that get no receipt, or do not attach, for too long.
+
+        Those that wait for their turn have a limit of their own.
+        """
+        limit_s = self._send_timeout_s
+        long_ago = time.monotonic() - self._patience_s
+        for producer, error in broken.items():
+            trouble = producer.trouble  # a receipt may just have ended it
+            is_away = trouble.tries > 1 and trouble.began <= long_ago
+            is_away = is_away and producer.queued_at is None
+            if is_away or (limit_s and trouble.waited_s >= limit_s):
+                raise error
+
+    def _reattach(self, broken: Mapping[TopicProducer, PulsarSparkError]) -> None:
+        # The old attachment, where it still is one, must end before the new one begins:
+        # then receipts of what it stored come first.
+        self._end_attachments(broken)
+        by_topic = {producer.topic: producer for producer in broken}
+        self._settings.before_resend()
+        on_connections: dict[Connection, list[TopicProducer]] = {}
+        before = {producer: producer.cluster for producer in broken}
+        for topic, answer in self._attach(broken, self._retry).items():
+            producer = by_topic[topic]
+            if not isinstance(answer, PulsarSparkError):
+                if before[producer] not in (None, producer.cluster):
+                    self._check_move(producer, answer)
+                _check_version(producer, answer.schema_version)
+                self._check_damaged(producer, answer.last_sequence_id)
+                self._check_doubt(producer, answer.last_sequence_id, broken[producer])
+                if self._has_to_resend(producer):
+                    assert producer.connection is not None
+                    on_connections.setdefault(producer.connection, []).append(producer)
+            elif answer.retriable:
+                producer.broke(answer)
+            else:
+                raise answer
+        for producers in on_connections.values():
+            resending = Resending(max(one.trouble.tries for one in producers))
+            for producer in producers:
+                producer.resend(resending)
+
+    def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
+        timeout_s = self._clusters.longest_wait_s
+        for connection, answer in self._ask_to_close(producers, timeout_s):
+            if isinstance(answer, TransportError):
+                # Then nothing of what was sent there may come true unnoticed.
+                connection.close(answer)
+
+    def _ask_to_close(
+        self, producers: Iterable[TopicProducer], timeout_s: float
+    ) -> list[tuple[Connection, Any]]:
+        """Send CLOSE_PRODUCER for those attached; return each reply or error."""
+        connections = {}
+        requests = {}
+        for producer in producers:
+            connection = producer.connection
+            if connection is not None and connection.is_open:
+                connections[producer.topic] = connection
+                requests[producer.topic] = commands.close_producer(producer.producer_id)
+        answers = fan_out(connections, requests, timeout_s)
+        return [(connections[topic], answer) for topic, answer in answers.items()]
+
+    def _check_move(
+        self, producer: TopicProducer, success: pb.CommandProducerSuccess
+    ) -> None:
+        """Raise where what is left to send to a topic partition cannot go elsewhere.
+
+        What is dropped anyway may be anything; what follows it may not.
+        """
+        topic = producer.topic
+        resends = self._settings.resend is not Resend.NEVER
+        if resends and producer.chunks.are_left:
+            raise InDoubtError(
+                "it goes on at another cluster in the middle of a row in chunks, "
+                "which would be whole in neither. The task has to run again: allow "
+                "that by `spark.task.maxFailures`.",
+                topic_partition=topic,
+                rows=1,
+            )
+        is_typed = producer.schema is not None
+        if is_typed and success.schema_version != producer.schema_version:
+            raise SchemaError(
+                f"{topic} goes on at another cluster, where the schema of these rows "
+                "has another version than the one that they say. The task has to run "
+                "again: allow that by `spark.task.maxFailures`."
+            )
+        first, last = producer.sent_ids
+        known = success.last_sequence_id
+        # Copies of these, or rows of somebody else: clusters make up the same names.
+        if known > last or (known >= first and resends):
+            raise InDoubtError(
+                "it goes on at another cluster, which has had rows of a producer "
+                f"{producer.name} already, and would drop these as duplicates. Leave "
+                "`pulsar.producer.producerName` out, and let each cluster have another "
+                "`clusterName`. The task has to run again: allow that by "
+                "`spark.task.maxFailures`.",
+                topic_partition=topic,
+                rows=producer.pending_rows,
+            )
+
+    def _check_damaged(self, producer: TopicProducer, last_sequence_id: int) -> None:
+        """Raise for an entry that a broker which deduplicates will never take.
+
+        It arrived damaged, and what came after it is stored.
+        """
+        damaged, producer.damaged = producer.damaged, {}
+        for sequence_id, error in damaged.items():
+            if sequence_id <= last_sequence_id:
+                raise error
+
+    def _check_doubt(
+        self, producer: TopicProducer, last_sequence_id: int, error: PulsarSparkError
+    ) -> None:
+        with self._shared.changed:
+            rows = producer.pending_rows
+            in_doubt = producer.has_in_flight and last_sequence_id < 0
+        if in_doubt and self._settings.resend is Resend.IF_DEDUPLICATED:
+            raise InDoubtError(
+                f"{rows} rows of a transaction were on their way when this happened: "
+                f"{error.message} Without deduplication nobody can tell which of them "
+                "are stored, so the transaction is aborted and the task has to run "
+                "again: allow that by `spark.task.maxFailures`, or switch "
+                "deduplication on, with which tasks survive this.",
+                topic_partition=producer.topic,
+                rows=rows,
+            )
+
+    def _has_to_resend(self, producer: TopicProducer) -> bool:
+        """Return whether there is anything without a receipt to be sent again."""
+        if not producer.has_in_flight:
+            return False
+        if self._settings.resend is Resend.NEVER:
+            rows = producer.drop_pending()
+            logger.warning("%s: %d rows in flight were dropped", producer.topic, rows)
+            return False
+        return True
+
+    def _sent_again(self) -> list[_Entries]:
+        """Take what may be sent again now. The lock is held."""
+        again = [(one, one.sent_again()) for one in list(self._shared.resending)]
+        return [(producer, frames) for producer, frames in again if frames]
+
+    def _check_silence(self) -> None:
+        """Attach again where receipts stay away, and give up in the end.
+
+        A broker drops entries without a word while a topic moves.
+        """
+        limit_s = self._send_timeout_s
+        now = time.monotonic()
+        if not limit_s or now - self._looked < min(_TICK_S, limit_s / _SILENCES):
+            return
+        self._looked = now
+        for producer in self._producers.values():
+            attachment = producer.attachment
+            with self._shared.changed:
+                if not producer.pending:
+                    continue
+                assert attachment is not None
+                assert attachment.heard_at is not None
+                silent_s = now - attachment.heard_at
+                trouble = producer.trouble
+                is_over = (
+                    trouble.silences >= _SILENCES - 1
+                    and trouble.waited_s + silent_s >= limit_s
+                )
+                if not is_over and silent_s < limit_s / _SILENCES:
+                    continue
+                rows = producer.pending_rows
+                trouble.silences += 1
+            if is_over:
+                raise SendTimeoutError(
+                    f"{producer.topic}: the broker {attachment.connection.broker} has "
+                    f"acknowledged nothing for {limit_s:g} s, though {rows} rows are "
+                    "on their way to it. Raise `pulsar.producer.sendTimeoutMs` if it "
+                    "is only slow.",
+                    topic_partition=producer.topic,
+                )
+            attachment.fell_silent(silent_s)
+
+    # -- attaching -----------------------------------------------------------------
+
+    def _attach(
+        self, producers: Iterable[TopicProducer], retry: Retry
+    ) -> dict[str, pb.CommandProducerSuccess | PulsarSparkError]:
+        """Send PRODUCER for each; return PRODUCER_SUCCESS or an error, by topic.
+
+        Producers that a broker lets wait for their turn wait for a while. ``retry``
+        starts over after that, so that they, and those whose connection breaks
+        meanwhile, can queue up again.
+        """
+        by_topic = {producer.topic: producer for producer in producers}
+        connections = self._pool.get_all(self._brokers(by_topic, retry))
+        requests = {
+            topic: self._request(by_topic[topic], connection)
+            for topic, connection in connections.items()
+            if isinstance(connection, Connection)
+        }
+        sent = send_all(connections, requests)
+        answers = gather(sent, self._options.operation_timeout_s)
+        until = time.monotonic() + _PLACE_S
+        while queued := [topic for topic in sent if _is_queued(sent[topic])]:
+            turn_s = self._turn_s([by_topic[topic] for topic in queued])
+            left_s = min(turn_s, until - time.monotonic())
+            if left_s <= 0:
+                break
+            step_s = min(left_s, self._options.operation_timeout_s)
+            answers = gather(sent, step_s)
+            retry.restart()
+        for topic in queued:
+            answers[topic] = self._left_queue(by_topic[topic])
+        for topic, answer in answers.items():
+            producer, connection = by_topic[topic], connections[topic]
+            if not isinstance(answer, PulsarSparkError):
+                producer.attached(answer)
+                producer.cluster = self._cluster(topic)
+            elif isinstance(connection, Connection):
+                answers[topic] = self._not_attached(producer, connection, answer)
+                is_waiting = self._settings.waits and has_exclusive_producer(answer)
+                if is_waiting and self._turn_s([producer]) > 0:
+                    retry.restart()
+        return answers
+
+    def _brokers(
+        self, by_topic: Mapping[str, TopicProducer], retry: Retry
+    ) -> Mapping[str, BrokerAddress | PulsarSparkError]:
+        """Return who serves each topic partition now, or why nobody is found."""
+        migrated = {
+            topic: self._pool.any_of(self._migrated[topic])
+            for topic in by_topic
+            if topic in self._migrated
+        }
+        found: dict[str, BrokerAddress | PulsarSparkError] = {}
+        others = [topic for topic in by_topic if topic not in migrated]
+        if others:
+            try:
+                self._settle([by_topic[topic] for topic in others], retry)
+            except PulsarSparkError as error:
+                if not error.retriable:
+                    raise
+                found = dict.fromkeys(others, error)
+        asked = [topic for topic in by_topic if topic not in found]
+        return found | TopicLookup(self._pool).brokers(asked, migrated)
+
+    def _settle(self, producers: Iterable[TopicProducer], retry: Retry) -> None:
+        """Go to the next cluster where this one is out of reach, and begin anew there.
+
+        Those that others are attached to are within reach.
+        """
+        if self._clusters.is_alone:
+            return
+        attached = [
+            self._pool.last_broker(topic)
+            for topic, producer in self._producers.items()
+            if producer.state is State.ATTACHED and topic not in self._migrated
+        ]
+        hosts = sorted({one.physical for one in attached if one is not None})
+        if self._clusters.settle(hosts, max_age_s=_FRESH_S):
+            with self._shared.changed:
+                for producer in producers:
+                    producer.trouble = Trouble()
+            retry.restart()
+
+    def _cluster(self, topic: str) -> tuple[str, ...]:
+        """Return the hosts of the cluster where a topic partition is now."""
+        here = self._clusters.options.service_url.hosts
+        return self._migrated.get(topic, here)
+
+    def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
+        """Return how long all of these may still wait for their turn, in seconds."""
+        now = time.monotonic()
+        since = []
+        for producer in queued:
+            if producer.queued_at is None:
+                producer.queued_at = now
+                logger.info("%s: waiting for exclusive access", producer.topic)
+            since.append(producer.queued_at)
+        return min(since) + _TURN_S - now
+
+    def _left_queue(self, producer: TopicProducer) -> BrokerError:
+        """Leave the queue. The error says whether to join another one."""
+        connection = producer.connection
+        assert connection is not None
+        connection.tell(commands.close_producer(producer.producer_id))
+        return BrokerError(
+            f"Others have had the topic for themselves for {_TURN_S:g} s, and it was "
+            "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "
+            "single task at a time write to a topic partition. Tasks that write to "
+            "several may be waiting for each other.",
+            code="WaitForExclusive",
+            broker=connection.broker,
+            retriable=self._turn_s([producer]) > 0,
+        )
+
+    def _request(
+        self, producer: TopicProducer, connection: Connection
+    ) -> Request[pb.CommandProducerSuccess]:
+        settings = self._settings
+        old = producer.connection
+        attachment = producer.attach(connection)
+        if producer.cluster != self._cluster(producer.topic):
+            # If there are any, they are of another cluster.
+            producer.topic_epoch = None
+            producer.chunks.leave()
+        if old is not None:
+            old.detach_producer(producer.producer_id)
+        connection.attach_producer(producer.producer_id, attachment)
+        return commands.producer(
+            topic=producer.topic,
+            producer_id=producer.producer_id,
+            producer_name=producer.name,
+            user_provided_producer_name=bool(settings.name),
+            epoch=producer.epoch,
+            access_mode=settings.access_mode,
+            topic_epoch=producer.topic_epoch,
+            txn_enabled=settings.transactional,
+            properties=settings.properties,
+            schema=producer.schema,
+            encrypted=settings.new_encryption is not None,
+        )
+
+    def _not_attached(
+        self, producer: TopicProducer, connection: Connection, error: PulsarSparkError
+    ) -> PulsarSparkError:
+        # Without this a slow PRODUCER could come true after all, and stay.
+        if isinstance(error, TransportError):
+            connection.tell(commands.close_producer(producer.producer_id))
+        connection.detach_producer(producer.producer_id)
+        producer.not_attached()
+        if isinstance(error, TopicMigratedError):
+            return self._follow(producer, error)
+        if not isinstance(error, BrokerError):
+            return error
+        error = explained(error.about(producer.topic), producer.name)
+        return producer.doubted_end(error) if error.code == TERMINATED else error
+
+    def _follow(
+        self, producer: TopicProducer, error: TopicMigratedError
+    ) -> PulsarSparkError:
+        """Note where a topic went; the error says whether to attach there."""
+        topic = producer.topic
+        if not self._settings.follows_migration:
+            return error.saying(
+                f"{topic}: the topic was migrated to another cluster, "
+                f"{error.service_url or error.service_url_tls}. It knows nothing of "
+                "what was written here, so rows could be there twice: set "
+                "`service.url` to it, and begin with a new checkpoint or another "
+                "`idempotenceId`. Only `deliveryGuarantee` none and at-least-once "
+                "follow by themselves."
+            )
+        hosts = self._pool.migrated_hosts(error)
+        if isinstance(hosts, PulsarSparkError):
+            return hosts.about(topic)
+        there = ",".join(hosts)
+        if self._migrated.get(topic) != hosts:
+            self._migrated[topic] = hosts
+            logger.warning(
+                "%s was migrated to another cluster, %s: rows go there from now on. "
+                "Set `service.url` to it before this one ends.",
+                topic,
+                there,
+            )
+        return AskAgainError(f"{topic} moves on to another cluster, {there}.")
+
+
+def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
+    """Raise if the schema was deleted meanwhile, and registered under another version.
+
+    What has no receipt says the old one.
+    """
+    if producer.schema is not None and schema_version != producer.schema_version:
+        raise SchemaError(
+            f"{producer.topic}: the topic's schemas were deleted while rows were "
+            "written to it, so that nobody can tell which schema these have. Write "
+            "them again."
+        )
+
+
+def _is_queued(pending: Pending[Any] | PulsarSparkError) -> bool:
+    """Return whether the broker has said that it will answer when it is our turn."""
+    return isinstance(pending, Pending) and pending.running()

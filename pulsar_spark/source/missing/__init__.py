@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why rows do not come, and whether they are lost."""

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan a batch read: ask the cluster what there is, and fix what to read of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import MessageId, TopicPositions
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.offsets import Position
+from pulsar_spark.source.plan.discovery import find_topic_partitions
+from pulsar_spark.source.plan.explicit_ends import End, reach_ends
+from pulsar_spark.source.plan.pruning import Pruning
+from pulsar_spark.source.plan.ranges import (
+    TopicRange,
+    assign_offsets,
+    is_after,
+    range_between,
+)
+from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
+from pulsar_spark.source.plan.starts import find_starts, times_for
+from pulsar_spark.source.plan.survey import divide
+from pulsar_spark.topics import TopicName
+
+
+def plan_batch(
+    pool: ConnectionPool, options: ReadOptions, pruning: Pruning | None = None
+) -> list[ReadTask]:
+    """Return one task for each topic partition that has rows, in order of topics.
+
+    Options may ask for more or fewer, see ``source.survey``. Both ends are fixed here,
+    once; rows that arrive later are not included.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        pruning: What of that is not wanted.
+
+    Raises:
+        OptionError: Offsets or times do not fit the topics.
+        TopicNotFoundError: A topic does not exist.
+        DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        EndNotReachedError: An end was not reached, and ``failOnUnreachedEnd`` is set.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    ranges = _BatchPlanner(pool, options).plan(pruning or Pruning())
+    return read_tasks(pool, divide(pool, options, ranges))
+
+
+class _BatchPlanner:
+    def __init__(self, pool: ConnectionPool, options: ReadOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._topic_lookup = TopicLookup(pool)
+        self._positions = PositionLookup(
+            pool,
+            subscription_prefix=options.reader_subscription_prefix,
+            read_compacted=options.read_compacted,
+        )
+
+    def plan(self, pruning: Pruning) -> list[TopicRange]:
+        topics = find_topic_partitions(self._topic_lookup, self._options)
+        offsets = assign_offsets(
+            self._options.starting_offsets, topics, option="startingOffsets"
+        )
+        starts = find_starts(self._positions, self._options, topics, offsets)
+        times = times_for(self._options.starting_times, topics, "startingTime")
+        ends = self._ends(topics)
+        _check_order(offsets, ends)
+        wanted = [topic for topic in topics if pruning.keeps(topic)]
+        lasts = reach_ends(
+            self._pool,
+            self._options,
+            {topic.full_name: starts[topic.full_name] for topic in wanted},
+            ends,
+        )
+        ranges = []
+        for topic in wanted:
+            name = topic.full_name
+            first = starts[name].first
+            end = ends[name].last if name in ends else None
+            range_ = range_between(name, first, end, lasts[name])
+            if range_ is None:
+                continue
+            if name in times or not isinstance(offsets[name], MessageId):
+                range_ = replace(range_, begins_at=first)
+            ranges.append(range_)
+        return self._narrowed(ranges, pruning)
+
+    def _narrowed(self, ranges: list[TopicRange], pruning: Pruning) -> list[TopicRange]:
+        """Return the ranges narrowed to where rows of the wanted publish times can be.
+
+        Entries are in the order in which they were stored, not published, and brokers
+        seek by bisection. If every publish time is within w of the store time, an entry
+        published before t was stored before t + w, and so were all entries before it;
+        these were published before t + 2w. So a seek to t, wherever it ends, skips
+        nothing published at t + 2w or later. The same holds from the other end.
+        """
+        pushdown = self._options.filter_pushdown
+        if pushdown is None or self._options.read_compacted:
+            return ranges
+        margin_ms = math.ceil(2000 * pushdown.clocks_within_s)
+        names = [range_.topic_partition for range_ in ranges]
+        firsts: dict[str, TopicPositions] = {}
+        ends: dict[str, TopicPositions] = {}
+        if pruning.published_from_ms is not None:
+            at_ms = max(0, pruning.published_from_ms - margin_ms)
+            firsts = self._positions.from_times(dict.fromkeys(names, at_ms))
+        if pruning.published_to_ms is not None:
+            at_ms = max(0, pruning.published_to_ms + margin_ms + 1)
+            ends = self._positions.from_times(dict.fromkeys(names, at_ms))
+        narrowed = []
+        for range_ in ranges:
+            start, end = range_.start, range_.end
+            first = firsts.get(range_.topic_partition)
+            if first is not None and first.first.position > start.position:
+                start = first.first
+            last = ends.get(range_.topic_partition)
+            if last is not None and last.before.position < end.position:
+                end = last.before
+            one = replace(range_, start=start, end=end)
+            if not one.is_empty:
+                narrowed.append(one)
+        return narrowed
+
+    def _ends(self, topics: list[TopicName]) -> dict[str, End]:
+        """Return where each topic partition ends that is not read to its last row."""
+        options = self._options
+        times = times_for(options.ending_times, topics, "endingTime")
+        # What was published at that very time belongs to the read: the end is before
+        # the first entry of the next millisecond. Before a time that is yet to come, it
+        # is the last entry of the topic.
+        following = {name: time_ms + 1 for name, time_ms in times.items()}
+        ends = {
+            name: End(found.before, "endingTime")
+            for name, found in self._positions.from_times(following).items()
+        }
+        offsets = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
+        for name, offset in offsets.items():
+            if isinstance(offset, MessageId) and name not in times:
+                ends[name] = End(offset, "endingOffsets")
+        return ends
+
+
+def _check_order(offsets: dict[str, Position], ends: dict[str, End]) -> None:
+    for name, (end, _) in ends.items():
+        start = offsets[name]
+        if isinstance(start, MessageId) and is_after(start, end):
+            raise OptionError(
+                f"The read of {name} would end at {end}, before it starts at {start}."
+                " Correct `startingOffsets` or `endingOffsets`."
+            )

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find out whether an open transaction holds back what is stored.
+
+Brokers deliver nothing behind the first open transaction of a topic. They also deliver
+neither rows of aborted transactions nor the marks of ended ones, but these they pass
+over: the place of a reader that takes nothing moves behind them, see ``hidden``::
+
+    stored     7:0   7:1   7:2 (aborted)   7:3 (mark)   7:4 (open)   7:5
+    delivered  7:0   7:1
+    a reader from 7:2: its place is 7:3 soon, and stays there
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+
+from pulsar_spark.client.consumers import ConsumerSet
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import read_positions
+from pulsar_spark.client.probe import Listener
+from pulsar_spark.message_id import EARLIEST, MessageId
+
+#: How long probes wait for brokers to pass over entries, and how long between two
+#: looks, in seconds. It takes milliseconds for each hundred of them.
+_PROBE_S = 2.0
+_STEP_S = 0.05
+
+#: How many probes must pass over all, one after the other: expiry moves one of two.
+_PROBES = 2
+
+
+def passes_over(
+    pool: ConnectionPool,
+    subscription_prefix: str,
+    delivered: Mapping[str, MessageId],
+    stored: Mapping[str, MessageId],
+) -> dict[str, bool]:
+    """Return whether brokers pass over all that is stored up to some entry.
+
+    False where they neither deliver nor pass over all of it. Left out are topic
+    partitions of which they deliver more, or do not tell now.
+
+    Args:
+        pool: The cluster's connections.
+        subscription_prefix: Beginning of the names under which is asked.
+        delivered: Up to where all is delivered, by full name of the topic partition.
+        stored: The entry, of each of these.
+    """
+    found: dict[str, bool] = {}
+    left = dict(delivered)
+    for _ in range(_PROBES):
+        answers = _probe(pool, f"{subscription_prefix}-{uuid.uuid4()}", left, stored)
+        found |= answers
+        for name in left.keys() - answers.keys():
+            found.pop(name, None)
+        left = {name: left[name] for name in left if answers.get(name)}
+    return found
+
+
+def _probe(
+    pool: ConnectionPool,
+    subscription: str,
+    delivered: Mapping[str, MessageId],
+    stored: Mapping[str, MessageId],
+) -> dict[str, bool]:
+    answers: dict[str, bool] = {}
+    left = set(delivered)
+    if not left:
+        return answers
+    with ConsumerSet(pool, Listener) as probes:
+        probes.connect(delivered)
+        probes.step(
+            lambda probe: probe.subscribe(
+                subscription, durable=False, start=_next(delivered[probe.topic])
+            )
+        )
+        for probe in probes.members.values():
+            probe.connection.grant(probe.consumer_id, 1)
+        deadline = time.monotonic() + _PROBE_S
+        is_late = False
+        while left:
+            replies = probes.step(lambda probe: probe.get_last(), left)
+            left &= replies.keys()
+            for name, reply in replies.items():
+                place = read_positions(reply).before.position
+                came, end = probes.members[name].first, stored[name].position
+                if came > end if came else place >= end:
+                    answers[name] = True
+                elif is_late and not came:
+                    answers[name] = False
+                if came or name in answers:
+                    left.discard(name)
+            # Looks once more when time is up: this machine may have been busy.
+            if is_late:
+                break
+            if left:
+                time.sleep(_STEP_S)
+            is_late = time.monotonic() >= deadline
+    return answers
+
+
+def _next(entry: MessageId) -> MessageId:
+    if entry.ledger_id < 0:
+        return EARLIEST
+    return MessageId(entry.ledger_id, entry.entry_id + 1)

@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schemas whose columns a query has: asked for once, on the driver.
+
+::
+
+    load()        find_schema       the topics' schemas, or those of ``schemaVersion``
+                  value_columns_of  their columns, which become the query's
+    planning      reader_schema     can each topic give the query's columns, which may
+                                    be the user's own?
+    tasks         ReadTask          the schema of each topic, with which messages of any
+                                    version become rows: ``arrow.values.by_schema``
+
+Each topic is read by its own schema. The columns of several topics are the union of
+theirs: a column that a topic does not have is NULL in its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as default
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.values import ValueSettings, kinds
+from pulsar_spark.arrow.values.sql_types import sql_type
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.schemas import SchemaLookup
+from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE, spelling
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.lines import warn_once
+from pulsar_spark.options import ReadOptions, ServiceUrl
+from pulsar_spark.options.read import LATEST_SCHEMA
+from pulsar_spark.schemas.compare import says_the_same
+from pulsar_spark.schemas.info import (
+    InvalidSchemaError,
+    SchemaInfo,
+    SchemaType,
+    version_bytes,
+    version_number,
+)
+from pulsar_spark.source.plan.discovery import existing_topic_partitions
+from pulsar_spark.source.plan.value_columns import value_columns, value_settings
+
+logger = logging.getLogger("pulsar_spark.source")
+
+#: How to read values that no column can hold.
+_AS_BYTES = 'read the values as bytes with `.schema("value BINARY")`'
+
+#: What to do with topics that do not go together.
+_APART = (
+    "Read them by themselves, choose columns that go together with `.schema(...)`, or "
+    "set `allowDifferentTopicSchemas` to true for `value` as bytes."
+)
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class QuerySchema:
+    """The schemas that the topics of a query have.
+
+    Attributes:
+        topic: Full name of the first topic that has a schema; "" where none has.
+        info: Its schema; None where values are bytes: there is none, or the schema was
+            deleted.
+        service_url: The cluster that has them; None for the cluster of the options.
+        others: The schemas of the topics that are to be read by another schema than
+            ``info``, by full name; None for a topic without a schema.
+    """
+
+    topic: str = ""
+    info: SchemaInfo | None = None
+    service_url: ServiceUrl | None = None
+    others: Mapping[str, SchemaInfo | None] = default(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.info is None:
+            return "no schema"
+        number = version_number(self.info.version)
+        text = f"version {number} of the schema of {self.topic}, {self.info.type_name}"
+        if self.others:
+            text += f", with the schemas of {_list(list(self.others))}"
+        return text
+
+    def by_topic(self) -> Iterator[tuple[str, SchemaInfo | None]]:
+        """Yield topics with their schemas: ``topic`` first, then those of others."""
+        yield self.topic, self.info
+        yield from self.others.items()
+
+
+def find_schema(pool: ConnectionPool, options: ReadOptions) -> QuerySchema:
+    """Return the schemas of the topics that the options name.
+
+    Asking creates nothing, registers nothing, and is no error for topics that do not
+    exist, nor waits for them.
+
+    Raises:
+        SchemaError: A topic has no schema of ``schemaVersion``.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    if options.allow_different_topic_schemas:
+        return QuerySchema()
+    schemas = topic_schemas(pool, options)
+    typed = {topic: info for topic, info in schemas.items() if info is not None}
+    if not typed:
+        return QuerySchema()
+    topic = min(typed)
+    return QuerySchema(
+        topic, typed[topic], others=differing_schemas(typed[topic], schemas)
+    )
+
+
+def topic_schemas(
+    pool: ConnectionPool, options: ReadOptions
+) -> dict[str, SchemaInfo | None]:
+    """Return the schema of each topic that the options name; None where there is none.
+
+    A topic that does not exist may be among these, or not: who reads it says so.
+
+    Raises:
+        SchemaError: A topic has no schema of ``schemaVersion``.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    topics = _topics(pool, options)
+    version = b""
+    if options.schema_version not in (None, LATEST_SCHEMA):
+        version = version_bytes(options.schema_version or 0)
+    replies = SchemaLookup(pool).find(dict.fromkeys(topics, version))
+    schemas: dict[str, SchemaInfo | None] = {
+        topic: info
+        for topic, info in replies.items()
+        if info is not None and info.is_typed
+    }
+    untyped = replies.keys() - schemas.keys()
+    if version and untyped:
+        raise SchemaError(
+            f"`schemaVersion` is {options.schema_version}, and {_list(sorted(untyped))}"
+            " has no such version of a schema, or it was deleted. Correct it, or leave "
+            "it out for the latest one."
+        )
+    if schemas and untyped:
+        # A topic that does not exist has no schema either.
+        counts = TopicLookup(pool).partition_counts(untyped)
+        schemas |= {topic: None for topic, count in counts.items() if count is not None}
+    return schemas
+
+
+def differing_schemas(
+    info: SchemaInfo, schemas: Mapping[str, SchemaInfo | None]
+) -> dict[str, SchemaInfo | None]:
+    """Return those schemas that do not say the same as ``info``, by topic."""
+    same = {_text(info): True}
+    differing = {}
+    for topic, other in sorted(schemas.items()):
+        if other is not None:
+            text = _text(other)
+            if text not in same:  # most topics have one of a few texts
+                same[text] = says_the_same(other, info)
+            if same[text]:
+                continue
+        differing[topic] = other
+    return differing
+
+
+def _text(info: SchemaInfo) -> tuple[int, bytes, tuple[tuple[str, str], ...]]:
+    """Return all of a schema but its version."""
+    return int(info.type), info.data, tuple(sorted(info.properties.items()))
+
+
+def settled_schema(
+    pool: ConnectionPool, options: ReadOptions, loaded: QuerySchema | None
+) -> QuerySchema:
+    """Return the schemas of a query whose topics exist by now.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        loaded: Those of the topics when the query was loaded; None where the user chose
+            the columns.
+
+    Raises:
+        SchemaError: As ``find_schema`` does, or topics that were waited for have a
+            schema, and the query does not have its columns.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    if loaded is None:
+        return find_schema(pool, options)
+    if loaded.info is None and options.waiting_for_non_existed_topic:
+        now = find_schema(pool, options)
+        if now.info is not None:
+            raise SchemaError(
+                f"{now.topic} was made after the query was loaded, which so has its "
+                f"values as bytes, and has {now}. Load the query again for its columns."
+            )
+    return loaded
+
+
+def _topics(pool: ConnectionPool, options: ReadOptions) -> list[str]:
+    """Return the topics, by full name: all partitions have the schemas of their topic.
+
+    Names need no answer of the cluster for that.
+    """
+    if options.topics_pattern is not None:
+        topics = existing_topic_partitions(TopicLookup(pool), options)
+    else:
+        topics = list(options.topics)
+    return sorted({topic.base.full_name for topic in topics})
+
+
+def _list(names: Iterable[str], separator: str = ", ") -> str:
+    shown = list(names)
+    more = len(shown) - _SHOWN
+    return separator.join(shown[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def value_columns_of(schema: QuerySchema) -> pa.Schema | None:
+    """Return the columns of the values; None where these are bytes as they are.
+
+    Raises:
+        SchemaError: There are no columns for a topic, or the topics' columns do not go
+            together.
+    """
+    if schema.info is None:
+        return None
+    _require_schemas(schema)
+    by_text: dict[object, _TopicColumns] = {}
+    for topic, info in schema.by_topic():
+        assert info is not None
+        if (text := _text(info)) not in by_text:
+            by_text[text] = _TopicColumns(topic, info, _columns_of(topic, info))
+    if len(by_text) == 1:
+        return next(iter(by_text.values())).columns
+    return _union(list(by_text.values()))
+
+
+@dataclass(frozen=True)
+class _TopicColumns:
+    """The columns of one schema, and a topic that has it."""
+
+    topic: str
+    info: SchemaInfo
+    columns: pa.Schema
+
+    def can_give(self, name: str, type_: pa.DataType) -> bool:
+        """Return whether a column can be read as another type."""
+        if self.columns.field(name).type == type_:
+            return True
+        wanted = pa.schema([(name, type_)])
+        try:
+            kinds.decoder(self.info, self.info, wanted, ValueSettings())
+        except InvalidSchemaError:
+            return False
+        return True
+
+
+def _columns_of(topic: str, info: SchemaInfo) -> pa.Schema:
+    """Return the columns of one topic.
+
+    Raises:
+        SchemaError: There are none.
+    """
+    schema = QuerySchema(topic, info)
+    try:
+        columns = kinds.columns_of(info)
+    except InvalidSchemaError as error:
+        raise SchemaError(
+            f"There are no columns for {schema}: {error}. Choose fields that can be "
+            "columns with `.schema(...)`, or another version with `schemaVersion`, or "
+            f"{_AS_BYTES}."
+        ) from None
+    taken = {name.casefold(): name for name in METADATA_COLUMNS_ALL}
+    same = [name for name in columns.names if name.casefold() in taken]
+    if same:
+        raise SchemaError(
+            f"There are no columns for {schema}: {', '.join(f'`{n}`' for n in same)} "
+            "is the name of a column that every topic has. Choose the other fields "
+            "with `.schema(...)`, where such a name means that column."
+        )
+    return columns
+
+
+def _union(topics: list[_TopicColumns]) -> pa.Schema:
+    """Return the columns of all topics: those of the first, then what others add.
+
+    Raises:
+        SchemaError: Topics have nothing in common, or a column that differs.
+    """
+    having: dict[str, list[_TopicColumns]] = {}
+    for topic in topics:
+        for name in topic.columns.names:
+            having.setdefault(name, []).append(topic)
+    if all(len(some) < len(topics) for some in having.values()):
+        texts = [f"{each.topic} has {_described(each.columns)}" for each in topics]
+        raise SchemaError(
+            "The topics have no column in common, so they cannot be read together: "
+            f"{_list(texts, '; ')}. {_APART}"
+        )
+    spelled: dict[str, str] = {}
+    for name, some in having.items():
+        other = spelled.setdefault(name.casefold(), name)
+        if other != name:
+            raise SchemaError(
+                f"`{other}` of {having[other][0].topic} and `{name}` of "
+                f"{some[0].topic} differ by case only, and Spark does not tell them "
+                f"apart. {_APART}"
+            )
+    return pa.schema([(name, _common(name, some)) for name, some in having.items()])
+
+
+def _common(name: str, topics: list[_TopicColumns]) -> pa.DataType:
+    """Return the first type as which all of these topics can be read.
+
+    Raises:
+        SchemaError: There is none.
+    """
+    types = dict.fromkeys(_nullable(each.columns.field(name).type) for each in topics)
+    for type_ in types:
+        if all(each.can_give(name, type_) for each in topics):
+            return type_
+    texts = [
+        f"{sql_type(type_)} in "
+        + next(
+            each.topic
+            for each in topics
+            if _nullable(each.columns.field(name).type) == type_
+        )
+        for type_ in types
+    ]
+    raise SchemaError(
+        f"`{name}` differs among the topics, which cannot be read together: it is "
+        f"{_list(texts, ' and ')}. {_APART}"
+    )
+
+
+def _nullable(type_: pa.DataType) -> pa.DataType:
+    """Return a type that allows NULL at any depth, as one of the topics may."""
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _nullable(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, _nullable(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(_nullable(type_.value_type))
+    return type_
+
+
+def _require_schemas(schema: QuerySchema) -> None:
+    """Raise for topics without a schema beside others."""
+    without = [topic for topic, info in schema.others.items() if info is None]
+    if without:
+        raise SchemaError(
+            f"The topics cannot be read together: {_list(without)} has no schema, and "
+            f"{schema.topic} has one. {_APART}"
+        )
+
+
+def reader_schema(
+    schema: QuerySchema, columns: pa.Schema, options: ReadOptions, *, is_given: bool
+) -> QuerySchema:
+    """Return the schemas with which tasks make a query's columns; none for bytes.
+
+    Args:
+        schema: Those of the topics.
+        columns: The query's.
+        options: How to read.
+        is_given: Whether the user chose these columns.
+
+    Raises:
+        SchemaError: A topic has no such columns.
+    """
+    wanted = value_columns(columns, options)
+    if not len(wanted):
+        return QuerySchema()
+    is_bytes = wanted.names == [VALUE] and pa.types.is_binary(wanted.field(0).type)
+    if schema.info is None:
+        if not is_bytes:
+            raise _no_such_columns(wanted)
+        return QuerySchema()
+    if is_bytes and is_given:
+        for topic, info in schema.by_topic():
+            if info is not None:
+                _check_ambiguity(topic, info)
+        return QuerySchema()
+    _require_schemas(schema)
+    checked = set()
+    missing = set(wanted.names)
+    for topic, info in schema.by_topic():
+        assert info is not None
+        if (text := _text(info)) not in checked:
+            checked.add(text)
+            own = QuerySchema(topic, info)
+            missing -= _check_columns(own, columns, wanted, options)
+    if missing:
+        names = ", ".join(f"`{name}`" for name in wanted.names if name in missing)
+        owner = "no topic has" if schema.others else "it has no field"
+        raise SchemaError(
+            f"The columns asked for cannot be made of {schema}: {owner} {names}. "
+            f"Its columns are {_described(_all_columns(schema))}. Or {_AS_BYTES}."
+        )
+    return schema
+
+
+def _check_columns(
+    own: QuerySchema, columns: pa.Schema, wanted: pa.Schema, options: ReadOptions
+) -> set[str]:
+    """Check that one topic can give the columns that it has; return their names.
+
+    Raises:
+        SchemaError: It cannot.
+    """
+    assert own.info is not None
+    bad_ones = options.corrupt_record_column
+    if bad_ones in columns.names and bad_ones in _all_columns(own).names:
+        raise SchemaError(
+            f"`{bad_ones}` is a field in {own}: give the column "
+            "of bad values another name with `columnNameOfCorruptRecord`."
+        )
+    given = kinds.own_columns(own.info, wanted)
+    try:
+        if not len(given):
+            names = ", ".join(f"`{name}`" for name in wanted.names)
+            raise InvalidSchemaError(f"it has none of {names}")
+        kinds.decoder(own.info, own.info, given, value_settings(options))
+    except InvalidSchemaError as error:
+        raise SchemaError(
+            f"The columns asked for cannot be made of {own}: {error}. Its columns "
+            f"are {_described(_all_columns(own))}. Or {_AS_BYTES}."
+        ) from None
+    if own.info.type == SchemaType.PROTOBUF:
+        warn_once(
+            f"The schema of {own.topic} is of type PROTOBUF, whose registered text "
+            "does not say how payloads are encoded: `value` has the bytes of each. "
+            "Decode them with Spark's from_protobuf and the descriptor, or register "
+            "the schema as PROTOBUF_NATIVE."
+        )
+    return set(given.names)
+
+
+def _no_such_columns(wanted: pa.Schema) -> SchemaError:
+    problems = []
+    for field in wanted:
+        if field.name != VALUE:
+            spelt = spelling(field.name)
+            hint = f" (it is spelt `{spelt}`)" if spelt else ""
+            problems.append(f"there is no column `{field.name}`{hint}")
+        elif field.type != pa.binary():
+            problems.append(
+                f"`{VALUE}` is BINARY, not {sql_type(field.type)}"
+                " (cast it after reading)"
+            )
+    return SchemaError(
+        f"The schema asked for does not fit a Pulsar topic: {'; '.join(problems)}. "
+        "These topics have no schema, or it was deleted: decode the bytes in `value` "
+        "by functions of Spark's, such as from_json. Choose among the columns "
+        f"{', '.join((VALUE, *METADATA_COLUMNS_ALL))}."
+    )
+
+
+def _all_columns(schema: QuerySchema) -> pa.Schema:
+    """Return the columns of values; none where they cannot be told."""
+    try:
+        columns = value_columns_of(schema)
+    except SchemaError:
+        columns = None
+    return pa.schema([]) if columns is None else columns
+
+
+def _described(columns: pa.Schema) -> str:
+    fields = [f"`{field.name}` {sql_type(field.type)}" for field in columns]
+    return ", ".join(fields) or "not known"
+
+
+def _check_ambiguity(topic: str, info: SchemaInfo) -> None:
+    """Raise where ``value BINARY`` may mean less than all bytes of the value."""
+    if info.type == SchemaType.PROTOBUF:
+        return
+    try:
+        columns = kinds.columns_of(info)
+    except InvalidSchemaError:
+        return
+    index = columns.get_field_index(VALUE)
+    if index >= 0 and pa.types.is_binary(columns.field(index).type):
+        raise SchemaError(
+            f"`{VALUE}` BINARY is ambiguous for {QuerySchema(topic, info)}, which has "
+            "such a column itself. For that leave `.schema(...)` out, or name other "
+            "columns of it, too; for the values as they came set "
+            "`allowDifferentTopicSchemas` to true."
+        )
+
+
+def adds_only(old: pa.Schema | None, new: pa.Schema | None) -> bool:
+    """Return whether columns only gained some, at any depth."""
+    if old is None or new is None:
+        return False
+    return _extends(pa.struct(list(old)), pa.struct(list(new)))
+
+
+def _extends(old: pa.DataType, new: pa.DataType) -> bool:
+    if old.id != new.id or not pa.types.is_nested(old):
+        return bool(old == new)
+    if pa.types.is_struct(old):
+        fields = {field.name: field.type for field in new}
+        return all(
+            field.name in fields and _extends(field.type, fields[field.name])
+            for field in old
+        )
+    return all(
+        _extends(old.field(index).type, new.field(index).type)
+        for index in range(old.num_fields)
+    )
+
+
+def changes(old: pa.Schema | None, new: pa.Schema | None) -> str:
+    """Say how the columns of a topic's values have changed, "" for not at all."""
+    before = {} if old is None else {field.name: field.type for field in old}
+    after = {} if new is None else {field.name: field.type for field in new}
+    if old is None:
+        before = {VALUE: pa.binary()}
+    if new is None:
+        after = {VALUE: pa.binary()}
+    said = [
+        f"`{name}` {sql_type(type_)} is new"
+        for name, type_ in after.items()
+        if name not in before
+    ]
+    said += [f"`{name}` is gone" for name in before if name not in after]
+    said += [
+        f"`{name}` was {sql_type(before[name])} and is {sql_type(type_)}"
+        for name, type_ in after.items()
+        if name in before and before[name] != type_
+    ]
+    if not said and list(before) != list(after):
+        said = ["their order has changed"]
+    return ", ".join(said)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one task reads, as it travels from the driver to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
+from pulsar_spark.options import ServiceUrl
+from pulsar_spark.schemas.info import SchemaInfo
+from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.topics import topic_of
+
+if TYPE_CHECKING:
+    from pulsar_spark.source.plan.query_schema import QuerySchema
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Some ranges, and where to read them.
+
+    Attributes:
+        ranges: What to read, in this order; none where a micro-batch that runs again
+            no longer reads what the task had.
+        brokers: Who served their topic partitions when this was planned, as the cluster
+            itself answered. They save the task its lookups, and may be wrong by the
+            time at which it runs.
+        schema: The schema by which values are read; None where the query has them as
+            bytes.
+        own_schemas: The schemas of those topics of the task that are read by another
+            one, by full name.
+        service_url: The cluster where they are; None for that of the options.
+    """
+
+    ranges: tuple[TopicRange, ...]
+    brokers: Mapping[str, BrokerAddress] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    schema: SchemaInfo | None = None
+    own_schemas: Mapping[str, SchemaInfo] = field(default_factory=dict)
+    service_url: ServiceUrl | None = None
+
+    def __str__(self) -> str:
+        if not self.ranges:
+            return "no topic partition"
+        first, others = self.ranges[0].topic_partition, len(self.ranges) - 1
+        return f"{first} and {others} more" if others else first
+
+    def with_schema(self, schema: QuerySchema) -> ReadTask:
+        """Return the task with the schemas of its topics."""
+        own_schemas = {}
+        if schema.others:
+            topics = {topic_of(range_.topic_partition) for range_ in self.ranges}
+            own_schemas = {
+                topic: info
+                for topic in sorted(topics & schema.others.keys())
+                if (info := schema.others[topic]) is not None
+            }
+        return replace(self, schema=schema.info, own_schemas=own_schemas)
+
+
+def read_tasks(
+    pool: ConnectionPool,
+    groups: Iterable[Sequence[TopicRange]],
+) -> list[ReadTask]:
+    """Return a task for each group of ranges.
+
+    Args:
+        pool: Has asked for the brokers of their topic partitions.
+        groups: The ranges of each task.
+    """
+    tasks = []
+    for group in groups:
+        names = dict.fromkeys(range_.topic_partition for range_ in group)
+        found = {name: pool.last_broker(name) for name in names}
+        brokers = {name: one for name, one in found.items() if one is not None}
+        tasks.append(ReadTask(tuple(group), brokers))
+    return tasks

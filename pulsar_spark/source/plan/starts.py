@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a new read begins: the options' starts as positions in topic partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.offsets import Position, TimesSpec
+from pulsar_spark.source.plan.ranges import (
+    assign_times,
+    check_start,
+    start_of,
+)
+from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
+from spark_topics.text import list_names
+
+
+class Start(NamedTuple):
+    """Where to begin in one topic partition.
+
+    Attributes:
+        first: The first message, inclusive.
+        found: What the broker says of a reader placed there.
+    """
+
+    first: MessageId
+    found: TopicPositions
+
+
+def find_starts(
+    lookup: PositionLookup,
+    options: ReadOptions,
+    topics: Sequence[TopicName],
+    offsets: Mapping[str, Position],
+) -> dict[str, Start]:
+    """Return the start of each topic partition, by full name.
+
+    Args:
+        lookup: Asks the cluster.
+        options: Starting times, which come before offsets, and what to do about losses.
+        topics: The topic partitions.
+        offsets: The starting offset of each, by full name.
+
+    Raises:
+        OptionError: Nothing was published since a starting time, and that is not
+            allowed; or the times name a topic that is not read.
+        DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    times = times_for(options.starting_times, topics, "startingTime")
+    by_time = lookup.from_times(times)
+    _check_times(by_time, options)
+    starts = {name: Start(found.first, found) for name, found in by_time.items()}
+    offsets = {name: at for name, at in offsets.items() if name not in times}
+    # "latest" is after the last message that can be delivered: messages of an open
+    # transaction come after that, and will be new when it commits.
+    wanted = {
+        name: EARLIEST if offset is Edge.LATEST else start_of(offset)
+        for name, offset in offsets.items()
+    }
+    stored = lookup.from_message_ids(wanted)
+    begins = {
+        name: offset
+        for name, offset in offsets.items()
+        if isinstance(offset, MessageId) and not options.read_compacted
+    }
+    empty = were_empty(lookup, begins, stored)
+    for name, found in stored.items():
+        first = found.first
+        if name not in empty:
+            first = _first(name, wanted[name], found, options)
+        if offsets[name] is Edge.LATEST and found.last is not None:
+            first = MessageId(found.last.ledger_id, found.last.entry_id + 1)
+        starts[name] = Start(first, found)
+    return starts
+
+
+def were_empty(
+    lookup: PositionLookup,
+    begins: Mapping[str, MessageId],
+    found: Mapping[str, TopicPositions],
+) -> set[str]:
+    """Return those whose ledger is gone and had no row, as far as brokers know.
+
+    A position such as 12:-1 is of a ledger without a row. A broker removes an empty
+    ledger when it opens the topic anew. If rows came into the ledger and were removed
+    with it, the topic still knows the last of them as its last position, until it is
+    opened anew or has a further row.
+
+    Args:
+        lookup: Asks the cluster.
+        begins: Positions by the full name of their topic partition.
+        found: What the broker says of a reader that is placed right behind such a
+            position, or at the beginning of the topic.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    gone = {
+        name: found[name].before.position
+        for name, begin in begins.items()
+        if name in found
+        and begin.ledger_id >= 0 > begin.entry_id
+        and begin.ledger_id < found[name].before.ledger_id
+        and found[name].before.entry_id < 0
+    }
+    lasts = lookup.from_message_ids(dict.fromkeys(gone, LATEST), absent_ok=True)
+    return {
+        name
+        for name, last in lasts.items()
+        if not begins[name].position < last.before.position < gone[name]
+    }
+
+
+def times_for(
+    spec: TimesSpec | None, topics: Sequence[TopicName], option: str
+) -> dict[str, int]:
+    """Return an option's time for each topic partition that has one, in ms since 1970.
+
+    Raises:
+        OptionError: It names a topic that is not read.
+    """
+    if spec is None:
+        return {}
+    return assign_times(spec.topics, spec.default_ms, topics, option=option)
+
+
+def _first(
+    name: str, wanted: MessageId, found: TopicPositions, options: ReadOptions
+) -> MessageId:
+    if options.read_compacted:
+        # A compacted topic reaches back further than what is stored.
+        return wanted
+    if wanted == EARLIEST:
+        return found.first
+    return check_start(name, wanted, found, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _check_times(found: Mapping[str, TopicPositions], options: ReadOptions) -> None:
+    late = [name for name, positions in found.items() if positions.is_empty]
+    if late and options.starting_time_strategy == "error":
+        raise OptionError(
+            f"Nothing was published at or after `startingTime` in {list_names(late)}. "
+            "Choose an earlier time, or set `startingTimeStrategy` to latest to read "
+            "only what comes from now on."
+        )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.errors import DataLossError, OptionError
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.options import parse_read_options
+from pulsar_spark.options.offsets import Position
+from pulsar_spark.source.plan.ranges import assign_offsets
+from pulsar_spark.source.plan.starts import Start, find_starts, times_for
+from pulsar_spark.topics import TopicName
+from spark_topics.options.offsets import Edge
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
+
+if TYPE_CHECKING:
+    from pulsar_spark.client.pool import ConnectionPool
+
+TOPIC = TopicName.parse("t")
+PARTS = [TOPIC.partition(index) for index in range(2)]
+P0, P1 = (topic.full_name for topic in PARTS)
+
+
+@pytest.fixture
+def two(scripted: ScriptedBroker) -> ScriptedBroker:
+    """Two partitions: entries of the times 1000, 1001 and so on; three and five."""
+    for name, count in ((P0, 3), (P1, 5)):
+        entries = [single(b"a", publish_time=1000 + i) for i in range(count)]
+        scripted.add_topic(name, entries)
+    return scripted
+
+
+def starts(
+    pool: ConnectionPool, offsets: dict[str, Position] | None = None, **given: str
+) -> dict[str, Start]:
+    """Where a read with these options starts."""
+    options = parse_read_options(
+        {"service.url": "pulsar://unused:1", "topic": "t", **given}
+    )
+    lookup = PositionLookup(
+        pool, subscription_prefix="s", read_compacted=options.read_compacted
+    )
+    configured = assign_offsets(options.starting_offsets, PARTS, option="o")
+    return find_starts(lookup, options, PARTS, offsets or configured)
+
+
+def firsts(found: dict[str, Start]) -> list[str]:
+    """The first messages, by partition."""
+    return [str(found[topic.full_name].first) for topic in PARTS]
+
+
+def test_earliest(two: ScriptedBroker, pool: ConnectionPool) -> None:
+    """What is stored first; the last message is known from the same answer."""
+    found = starts(pool)
+    assert firsts(found) == ["7:0", "7:0"]
+    assert [found[name].found.last for name in (P0, P1)] == [
+        MessageId(LEDGER, 2),
+        MessageId(LEDGER, 4),
+    ]
+
+
+def test_latest(two: ScriptedBroker, pool: ConnectionPool) -> None:
+    """After what can be delivered; an empty partition begins at its beginning."""
+    two.add_topic(P0)
+    offsets = {P0: Edge.LATEST, P1: Edge.LATEST}
+    assert firsts(starts(pool, offsets)) == ["8:0", "7:5"]
+
+
+def test_message_ids(two: ScriptedBroker, pool: ConnectionPool) -> None:
+    """As they are; the index in an entry, too."""
+    offsets = '{"t":{"0":"7:1:4","1":"7:9"}}'
+    assert firsts(starts(pool, startingOffsets=offsets)) == ["7:1:4", "7:9"]
+
+
+def test_times_come_before_offsets(two: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Where one partition has a time, the other begins with its first row."""
+    found = starts(pool, startingTime='{"t-partition-1":1003}')
+    assert firsts(found) == ["7:0", "7:3"]
+
+
+def test_nothing_since_a_time(two: ScriptedBroker, pool: ConnectionPool) -> None:
+    """An error that names the partitions, unless the end is wanted then."""
+    with pytest.raises(OptionError, match=f"startingTime` in {P0}. ") as caught:
+        starts(pool, startingTime="1003", startingTimeStrategy="error")
+    assert P1 not in caught.value.message
+    assert firsts(starts(pool, startingTime="1003")) == ["7:3", "7:3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"failOnDataLoss": "false"}, "8:0"),
+        ({"pulsar.reader.readCompacted": "true"}, "7:1"),
+    ],
+)
+def test_a_start_that_is_gone(
+    two: ScriptedBroker, pool: ConnectionPool, options: dict[str, Any], first: str
+) -> None:
+    """A loss; a compacted topic reaches back further than what is stored."""
+    two.add_topic(P0, [single(b"a")] * 3)
+    (later,) = {two.roll(P0)}
+    two.append(P0, single(b"b"))
+    two.trim(P0)
+    offsets = {"startingOffsets": '{"t":{"0":"7:1"}}'}
+    if "pulsar.reader.readCompacted" not in options:
+        with pytest.raises(DataLossError, match="no longer has 7:1") as caught:
+            starts(pool, **offsets)
+        assert caught.value.topic_partition == P0
+    found = starts(pool, **offsets, **options)[P0]
+    assert str(found.first) == first.replace("8", str(later))
+
+
+def test_a_partition_that_does_not_exist_yet(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Before everything there will be."""
+    scripted.partitions[TOPIC.full_name] = 2
+    scripted.add_topic(P0, [single(b"a")])
+    found = starts(pool)[P1]
+    assert (found.found.before, found.found.last) == (EARLIEST, None)
+
+
+def test_times_for() -> None:
+    """None without the option; a topic that is not read is an error."""
+    assert times_for(None, PARTS, "startingTime") == {}
+    options = parse_read_options(
+        {"service.url": "pulsar://unused:1", "topic": "t", "endingTime": '{"x":5}'}
+    )
+    with pytest.raises(OptionError, match=r"`endingTime` names persistent://.*/x"):
+        times_for(options.ending_times, PARTS, "endingTime")
