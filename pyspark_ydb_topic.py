@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark finds data sources in modules named ``pyspark_*`` and registers them itself."""
+"""Spark finds data sources in modules named ``pyspark_*`` and registers them itself.
 
-from ydb_spark import YdbTopicDataSource as DefaultSource
+An error of such a module would end Spark's search for all other sources, too.
+"""
 
-__all__ = ["DefaultSource"]
+import logging
+
+try:
+    from ydb_spark import YdbTopicDataSource as DefaultSource
+except Exception as error:
+    logging.getLogger("ydb_spark").warning(
+        'format("ydb_topic") is not registered: ydb_spark cannot be imported (%s: %s).',
+        type(error).__name__,
+        error,
+    )
+else:
+    __all__ = ["DefaultSource"]

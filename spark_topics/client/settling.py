@@ -57,7 +57,7 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
         read: Reads them.
 
     Raises:
-        PulsarSparkError: As `settled`.
+        TopicsError: As `settled`.
     """
     named = tuple(paths)
     deadline = time.monotonic() + _SETTLED_S
