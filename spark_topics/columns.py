@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class ColumnType(enum.Enum):
-    """A type of columns, by its name in Spark's SQL."""
+    """A column type by the name in Spark's SQL."""
 
     BINARY = "BINARY"
     STRING = "STRING"
@@ -25,7 +25,7 @@ class ColumnType(enum.Enum):
 
     @property
     def simple_string(self) -> str:
-        """Return the name as Spark's ``DataType.simpleString()`` has it."""
+        """Return the name that Spark's ``DataType.simpleString()`` has."""
         return self.value.lower().replace(" ", "")
 
 
@@ -63,7 +63,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """A column: name, read side and write side.
 
     Attributes:
         name: Its name.

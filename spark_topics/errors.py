@@ -43,7 +43,7 @@ _MESSAGE_CHARACTERS = 20_000
 
 
 def foreign_text(text: str, limit: int = _FOREIGN_CHARACTERS) -> str:
-    """Return text of somebody else as an error or a log line may show it.
+    """Return foreign text in a form that is safe in errors and log lines.
 
     Control characters are escaped as in a Python literal, and the end is cut off.
 
@@ -56,7 +56,7 @@ def foreign_text(text: str, limit: int = _FOREIGN_CHARACTERS) -> str:
 
 
 def escaped_text(text: str) -> str:
-    """Return text with its control characters escaped as in a Python literal."""
+    """Return text with control characters escaped as in Python literals."""
     if text.isprintable():
         return text
     return "".join(map(_escaped, text))
@@ -101,11 +101,11 @@ class TopicsError(Exception):
         return f"[{self.condition}] {self.message}"
 
     def about(self: _E, subject: str) -> _E:
-        """Return the same error, its message beginning with what it is about."""
+        """Return a copy whose message begins with the subject."""
         return self.saying(f"{subject}: {self.message}")
 
     def saying(self: _E, message: str, *, retriable: bool | None = None) -> _E:
-        """Return the same error with all its facts, but another message.
+        """Return a copy with another message; all facts stay.
 
         Args:
             message: What it says.
@@ -121,7 +121,7 @@ class TopicsError(Exception):
 
 
 class OptionError(TopicsError, ValueError):
-    """Options are unknown, malformed, or contradict each other.
+    """Options are unknown, malformed, or contradictory.
 
     All problems are reported at once.
 
@@ -149,7 +149,7 @@ class BadRowError(TopicsError, ValueError):
 
 
 class TransportError(TopicsError, ConnectionError):
-    """A server could not be reached, or the connection to it broke or fell silent.
+    """A server cannot be reached, or its connection broke or fell silent.
 
     Attributes:
         broker: ``host:port`` of the other side.
@@ -166,7 +166,7 @@ class TransportError(TopicsError, ConnectionError):
 
 
 class TlsError(TransportError):
-    """A connection could not be made safe: nothing was sent on it.
+    """A connection could not be secured; nothing was sent.
 
     Attributes:
         is_unheard: Whether the other side only closed the connection.
@@ -183,7 +183,7 @@ class TlsError(TransportError):
 
 
 class ProtocolError(TopicsError):
-    """The other side sent bytes that its protocol does not allow.
+    """The peer sent bytes that the protocol does not allow.
 
     Attributes:
         size_bytes: Size of what is larger than it may be, 0 where something else is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep each log record on one line.
+"""Keep each log record on a single line.
 
 Records quote names of topics and messages of brokers, which others choose.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How errors of the network speak of a messaging system, its servers and its options.
+"""Words in which network errors describe a messaging system and its options.
 
 What cannot be told in general is a sentence of the system's own.
 """
@@ -96,7 +96,7 @@ class TlsSettings(Hashable, Protocol):
 
     @property
     def key_path(self) -> str | None:
-        """Return the file with its private key, in PEM."""
+        """Return the PEM file with the private key."""
 
     @property
     def allow_insecure(self) -> bool:
@@ -116,7 +116,7 @@ class TlsSettings(Hashable, Protocol):
 
     @property
     def trust_store_password(self) -> Secret | None:
-        """Return its password."""
+        """Return the password of the trust store."""
 
     @property
     def key_store_path(self) -> str | None:
@@ -124,7 +124,7 @@ class TlsSettings(Hashable, Protocol):
 
     @property
     def key_store_password(self) -> Secret | None:
-        """Return its password."""
+        """Return the password of the key store."""
 
     @property
     def ciphers(self) -> tuple[str, ...] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a Python process that Spark started, and to no other.
+"""Set-up of Python processes that Spark starts.
 
 In a user's own program, signals and logging are the user's.
 """
@@ -25,13 +25,13 @@ _FORMAT = logging.Formatter(
 
 
 def _program() -> str:
-    """Return the name of the module that this process runs, "" where it has none."""
+    """Return the module that this process runs as a program, "" if none."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return getattr(spec, "name", None) or ""
 
 
 def is_spark_worker() -> bool:
-    """Return whether Spark started this process, for Python that is its business."""
+    """Return whether Spark started this process to run Python."""
     return _program().startswith("pyspark.")
 
 
@@ -70,7 +70,7 @@ class Termination:
         self._has_come = False
 
     def expect(self) -> None:
-        """Exit when it comes, where this process does nothing but drive one reader."""
+        """Exit on SIGTERM where this process only drives a reader."""
         is_main = threading.current_thread() is threading.main_thread()
         if _program() == _SOURCE_RUNNER and is_main:
             signal.signal(signal.SIGTERM, self._leave)

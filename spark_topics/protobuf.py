@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of reading bytes as protobuf, the same with every protobuf runtime.
+"""Protobuf decoding errors, alike for all protobuf runtimes.
 
 The protocol defines its text as UTF-8, but proto2 does not enforce it: the usual
 runtime returns text that is not UTF-8 as bytes, the one in pure Python refuses the
@@ -19,7 +19,7 @@ UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def holds_text(descriptor: Any, _seen: frozenset[str] = frozenset()) -> bool:
-    """Return whether messages of a type have text fields, nested ones included."""
+    """Return whether a message type has text fields, also in nested messages."""
     seen = _seen | {descriptor.full_name}
     return any(
         field.type == field.TYPE_STRING

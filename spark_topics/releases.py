@@ -28,12 +28,12 @@ JAVA = 17
 
 
 def text(release: tuple[int, ...]) -> str:
-    """Return a release as its users write it, such as ``4.2``."""
+    """Return a release in the usual notation, such as ``4.2``."""
     return ".".join(map(str, release))
 
 
 def parse_release(version: str) -> tuple[int, int] | None:
-    """Return the first two numbers of a version, None if it does not begin so."""
+    """Return the first two numbers of a version, None if there are none."""
     parts = version.split(".")[:2]
     if len(parts) < 2 or not all(part.isdecimal() for part in parts):
         return None

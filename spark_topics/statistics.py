@@ -27,7 +27,7 @@ _LASTS_S = 10.0
 
 @dataclass
 class Totals:
-    """What one task did, or several together.
+    """Totals of a task, or of several tasks.
 
     Attributes:
         rows: Rows read or written.
@@ -57,7 +57,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Kind:
-    """What tasks of one kind are called in their lines.
+    """The words of log lines for a kind of task.
 
     Attributes:
         did: What they do with rows.
@@ -74,7 +74,7 @@ class Kind:
     logger: logging.Logger = field(kw_only=True)
 
     def text(self, totals: Totals) -> str:
-        """Return the figures as a user reads them."""
+        """Return the figures as text for users."""
         works_s = max(0.0, totals.total_s - totals.broker_s - totals.spark_s)
         duplicates = f"; {totals.duplicate_rows} rows were there already"
         discarded = f"; {totals.discarded_rows} {self.discarded} left out"
@@ -89,7 +89,7 @@ class Kind:
 
 
 class TaskStatistics:
-    """The lines of one task.
+    """The log lines of a task.
 
     Args:
         kind: What it does.
@@ -117,7 +117,7 @@ class TaskStatistics:
         self._next_line = self._began + self._interval_s
 
     def count(self, rows: int = 0, size_bytes: int = 0) -> None:
-        """Add to the totals, and log a line if it is time for one."""
+        """Add to the totals, and log a line at each interval."""
         self.totals.rows += rows
         self.totals.size_bytes += size_bytes
         if time.monotonic() >= self._next_line:
@@ -130,7 +130,7 @@ class TaskStatistics:
         return time.monotonic() - self._began
 
     def end(self) -> None:
-        """Log the last line, or leave it to that of all short tasks."""
+        """Log the last line; short tasks share a line."""
         now = self._now()
         is_told = self._interval_s < math.inf
         if is_told and self.totals.total_s >= min(self._interval_s, _LASTS_S):
@@ -162,7 +162,7 @@ class TaskStatistics:
 
 
 class _ShortTasks:
-    """Those of this process that had no line, since ``began``."""
+    """Tasks of this process without a line of their own since ``began``."""
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -191,7 +191,7 @@ def log_summary(logger: logging.Logger, text: str, interval_s: float) -> None:
 
 
 def warn_once(logger: logging.Logger, text: str) -> None:
-    """Log a warning unless this process has logged the same one.
+    """Log a warning once a process.
 
     Args:
         logger: Where it goes.

@@ -18,7 +18,7 @@ from spark_topics.errors import (
 
 @dataclass(frozen=True)
 class System:
-    """A messaging system, as users of its package meet it.
+    """A messaging system: names and errors that users see.
 
     Attributes:
         name: What messages call it, such as ``Pulsar``.

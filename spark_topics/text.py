@@ -12,7 +12,7 @@ _NAMES_SHOWN = 5
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object with its repeated keys kept, which a dict would drop silently."""
+    """A JSON object that keeps repeated keys, which a dict would drop."""
 
 
 def load_pairs(text: str) -> Any:
@@ -26,7 +26,7 @@ def load_pairs(text: str) -> Any:
 
 
 def load_object(text: str) -> Pairs | None:
-    """Read a JSON object, as ``load_pairs`` does; return None where it is none."""
+    """Parse a JSON object as ``load_pairs`` does; return None for other JSON."""
     try:
         found = load_pairs(text)
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of messages, as they are read and written."""
+"""The columns of messages, in reads and writes."""
 
 from __future__ import annotations
 

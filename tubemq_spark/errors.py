@@ -51,7 +51,7 @@ class TubeMQError(TopicsError):
 
 
 class OptionError(TubeMQError, errors.OptionError):
-    """One or more options are unknown, malformed, or contradict each other.
+    """Options are unknown, malformed, or contradictory.
 
     All problems are reported at once.
 
@@ -65,7 +65,7 @@ class OptionError(TubeMQError, errors.OptionError):
 
 
 class SchemaError(TubeMQError, errors.SchemaError):
-    """Columns that were asked for, or are to be written, are not those of messages.
+    """A query or a write has columns that messages do not have.
 
     Cure: Choose from the documented columns, and cast.
     """
@@ -86,7 +86,7 @@ class BadRowError(TubeMQError, errors.BadRowError):
 
 
 class TransportError(TubeMQError, errors.TransportError):
-    """A server could not be reached, or the connection to it broke or fell silent.
+    """A server cannot be reached, or its connection broke or fell silent.
 
     Cure: Check the host, the port (usually 8715 of a master, 8123 of a broker) and the
     firewall, and that the server is up.
@@ -99,7 +99,7 @@ class TransportError(TubeMQError, errors.TransportError):
 
 
 class TlsError(TransportError, errors.TlsError):
-    """A connection could not be made safe: nothing was sent on it.
+    """A connection could not be secured; nothing was sent.
 
     Cure: The message says which certificate, file or port is wrong.
 
@@ -111,7 +111,7 @@ class TlsError(TransportError, errors.TlsError):
 
 
 class CallTimeoutError(TransportError):
-    """A server did not answer a call in time, and may have acted on it.
+    """A server did not answer a call in time, and may have executed the call.
 
     Cure: Look at the server's log, or raise ``rpc.timeout``.
 
@@ -136,7 +136,7 @@ class NoMasterError(TransportError):
 
 
 class ProtocolError(TubeMQError, errors.ProtocolError):
-    """The other side sent bytes that the TubeMQ protocol does not allow.
+    """The server sent bytes that the TubeMQ protocol does not allow.
 
     Cure: Let ``master.rpc`` name the RPC port, not the web one.
     """
@@ -145,7 +145,7 @@ class ProtocolError(TubeMQError, errors.ProtocolError):
 
 
 class CorruptMessageError(ProtocolError):
-    """One message of a topic cannot be read: its checksum or its attributes are wrong.
+    """A message cannot be read: its checksum or its attributes are wrong.
 
     Cure: The place is named; read around it with offsets.
 
@@ -163,7 +163,7 @@ class CorruptMessageError(ProtocolError):
 
 
 class ServerError(TubeMQError):
-    """A server refused a call, or failed at it.
+    """A server refused or failed a call.
 
     The message has its own code and sentence.
 
@@ -223,7 +223,7 @@ class GroupForbiddenError(ServerError):
 
 
 class PartitionOccupiedError(ServerError):
-    """Another consumer of the same group reads a partition.
+    """Another consumer of the group holds a partition.
 
     Cure: Give each query a ``consume.group`` of its own. That of a process that was
     killed becomes free by itself after the broker's time-out, 30 seconds.

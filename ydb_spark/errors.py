@@ -39,7 +39,7 @@ class YdbError(errors.TopicsError):
 
 
 class OptionError(YdbError, errors.OptionError):
-    """One or more options are unknown, malformed, or contradict each other.
+    """Options are unknown, malformed, or contradictory.
 
     All problems are reported at once.
 
@@ -68,7 +68,7 @@ class BadRowError(YdbError, errors.BadRowError):
 
 
 class TransportError(YdbError, errors.TransportError):
-    """The server could not be reached, or the connection to it broke or fell silent.
+    """The server cannot be reached, or the connection broke or fell silent.
 
     Cure: Look at ``url``, at the network, and at whether the cluster is up.
     """
@@ -77,7 +77,7 @@ class TransportError(YdbError, errors.TransportError):
 
 
 class TlsError(TransportError, errors.TlsError):
-    """A connection could not be made safe: nothing was sent on it.
+    """A connection could not be secured; nothing was sent.
 
     Cure: Let ``ca`` name the authority of the server's certificate.
     """
@@ -86,7 +86,7 @@ class TlsError(TransportError, errors.TlsError):
 
 
 class ForkError(YdbError):
-    """This process was forked from one that had used gRPC: it would hang here.
+    """The process was forked after gRPC was used; calls would hang.
 
     Cure: Touch no topic of YDB in a process that starts others by fork.
     """
@@ -104,7 +104,7 @@ class ProtocolError(YdbError, errors.ProtocolError):
 
 
 class CorruptMessageError(YdbError):
-    """The body of a message cannot be decoded, or its codec is not known here.
+    """The body of a message cannot be decoded, or its codec is unknown.
 
     Cure: Read around the offset that the message names.
     """
@@ -138,7 +138,7 @@ class ServerError(YdbError):
 
 
 class TopicNotFoundError(ServerError):
-    """There is no such topic, or no right to see it: the server does not say which.
+    """The topic does not exist, or may not be seen: the server does not say which.
 
     Cure: Look at ``topic`` and the database in ``url``, then at the rights.
     """
@@ -156,7 +156,7 @@ class AuthError(ServerError):
 
 
 class TakenOverError(ServerError):
-    """Another session of the same producer began, and ended this one.
+    """Another session of the same producer replaced this session.
 
     Cure: Set ``spark.speculation=false``; give each query its own ``idempotenceId``.
     """
@@ -183,7 +183,7 @@ class InactivePartitionError(ServerError):
 
 
 class SendTimeoutError(YdbError, TimeoutError):
-    """No answer to rows came for ``sendTimeoutMs``; they may be stored or not.
+    """Rows had no answer for ``sendTimeoutMs``; they may be stored or not.
 
     Cure: Look at the server and at the topic's write quota, or raise ``sendTimeoutMs``.
     """

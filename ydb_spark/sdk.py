@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official SDK, an extra: the only place that imports it, gRPC, and the stubs.
+"""The official SDK, an extra: only this module imports the SDK, gRPC and stubs.
 
 The names of the stubs are private to the SDK, and which of them fits depends on the
 protobuf that is installed. Another set of the same messages cannot be loaded beside it.

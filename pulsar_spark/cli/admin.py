@@ -73,7 +73,7 @@ def check_admin_url(text: str) -> str:
 
 @dataclass(frozen=True)
 class SubscriptionStats:
-    """A subscription of one topic partition, as its broker shows it.
+    """A subscription of a topic partition, as shown by its broker.
 
     Attributes:
         topic_partition: Full name.
@@ -92,7 +92,7 @@ class SubscriptionStats:
 
 @dataclass(frozen=True)
 class LedgerSize:
-    """One ledger of a topic partition: a run of its entries.
+    """A ledger of a topic partition: a run of entries.
 
     Attributes:
         ledger_id: Its number.
@@ -138,7 +138,7 @@ class Admin:
         return _names(self._get(f"persistent/{namespace}"))
 
     def partitions_of(self, topic: TopicName) -> list[str]:
-        """Return the full names of a topic's partitions, its own where it has none.
+        """Return the full names of a topic's partitions, or of the topic if none.
 
         Raises:
             PulsarSparkError: As `stats`.
@@ -158,7 +158,7 @@ class Admin:
     def subscriptions(
         self, topic_partitions: Iterable[str]
     ) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
-        """Return the subscriptions of each topic partition, or why they are not known.
+        """Return the subscriptions of each topic partition, or an error.
 
         One that its topic counts but that nobody has used yet does not exist: it has
         none.
@@ -168,11 +168,11 @@ class Admin:
     def ledgers(
         self, topic_partitions: Iterable[str]
     ) -> dict[str, list[LedgerSize] | PulsarSparkError]:
-        """Return the ledgers of each topic partition, or why they are not known."""
+        """Return the ledgers of each topic partition, or an error."""
         return self._of_each(topic_partitions, self._ledgers)
 
     def slow_transactions(self, older_than_ms: int) -> dict[str, Any]:
-        """Return the open transactions of the cluster by their ids, as brokers say it.
+        """Return the cluster's open transactions by id, in the brokers' form.
 
         Args:
             older_than_ms: Milliseconds that they have been open for, at least.
@@ -197,7 +197,7 @@ class Admin:
         self._call("DELETE", f"{self.url}/admin/v2/{call}?force=false")
 
     def stats(self, topic_partition: str) -> dict[str, Any]:
-        """Return a broker's figures of one topic partition.
+        """Return a broker's statistics of a topic partition.
 
         Raises:
             TransportError: Nobody answers there.
@@ -307,7 +307,7 @@ class Admin:
             raise self._unreachable(url, error) from None
 
     def _credential(self) -> bytes:
-        """Return what proves who asks, as it is now; b"" for nothing."""
+        """Return the current credential; b"" for none."""
         if self._credentials is None:
             return b""
         limit_s = self._options.operation_timeout_s
@@ -345,7 +345,7 @@ class Admin:
 
 
 def _answer(method: str, url: str, reply: HttpReply, shown: bytes) -> Any:
-    """Return what a reply says, or raise what it means, without the credential."""
+    """Return the content of a reply, or raise its error without the credential."""
     status = reply.status
     if status in (200, 204):
         try:
@@ -407,7 +407,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
-    """Return a list; an empty one where a reply does not have that field."""
+    """Return a list, empty if the reply lacks the field."""
     value = fields.get(name, [])
     if not isinstance(value, list):
         raise _wrong(name, "no list")
@@ -431,7 +431,7 @@ def _of_admin(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without what may be secret in it."""
+    """Return a URL without parts that may be secret."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return foreign_text(f"{parts.scheme}://{host}{parts.path}")

@@ -48,12 +48,12 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments, and keep them for `error`."""
+        """Parse the arguments, and keep the arguments for `error`."""
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """End the process: print the message without what may be a secret in it."""
+        """Exit with the message, without parts that may be secret."""
         self.print_usage(sys.stderr)
         sys.stderr.write(f"{self.prog}: {self._without_values(message)}\n")
         sys.exit(MISUSED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each topic partition is unread after a position, and how old it is.
+"""The unread part of each topic partition after a position, and its age.
 
 A reader that is not durable is placed there: its broker counts the entries after it,
 and sends the first one, whose publish time is the age of what was not read. It
@@ -38,7 +38,7 @@ _FIRST_S = 5.0
 
 @dataclass(frozen=True)
 class Backlog:
-    """What is unread of one topic partition.
+    """The unread part of a topic partition.
 
     Attributes:
         entries: Stored entries; None where the topic partition is gone.
@@ -63,7 +63,7 @@ class Backlog:
 
 
 def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlog]:
-    """Return what is unread after these positions, by full name.
+    """Return the unread parts after positions, by full name.
 
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
@@ -132,7 +132,7 @@ def held_back(
 def _await_first(
     members: Sequence[_First], arrived: threading.Condition, timeout_s: float
 ) -> None:
-    """Wait until each has its first unread entry, or time is up."""
+    """Wait until each member has its first unread entry, or time is up."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         with arrived:
@@ -233,7 +233,7 @@ def _with_sizes(
 
 
 def bytes_after(position: tuple[int, int], ledgers: Sequence[LedgerSize]) -> int:
-    """Return the bytes of entries after a position, by the average of its ledger."""
+    """Return the bytes after a position, by the average entry of its ledger."""
     total = 0
     for one in ledgers:
         if one.ledger_id > position[0]:

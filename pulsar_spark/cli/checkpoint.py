@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``checkpoint``: where a stream stands by its checkpoint, and setting it elsewhere.
+"""``checkpoint``: show a stream's positions, or set them.
 
 How a position is set. Spark begins after the end of the last micro-batch that is
 committed, and runs one again that was planned and not committed. So:
@@ -113,7 +113,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one source of a query stands.
+    """The positions of a source of a query.
 
     Attributes:
         place: Of the source among all of the query, from 0.
@@ -134,7 +134,7 @@ class Standing:
 
     @property
     def read(self) -> dict[str, LastRead]:
-        """Return what is committed of each topic partition, by full name."""
+        """Return the committed position of each topic partition, by full name."""
         if self.is_committed:
             return dict(self.end.last_read)
         start = self.before.sources.get(self.place) if self.before else None
@@ -147,7 +147,7 @@ class Standing:
 
     @property
     def planned(self) -> dict[str, LastRead]:
-        """Return the end of what is planned and not committed, by full name."""
+        """Return the end of the planned, uncommitted micro-batch, by full name."""
         return {} if self.is_committed else dict(self.end.last_read)
 
 
@@ -169,7 +169,7 @@ def standings(checkpoint: Checkpoint) -> list[Standing]:
 
 
 def the_standings(checkpoint: Checkpoint, place: int | None) -> list[Standing]:
-    """Return those of the sources that are meant.
+    """Return the chosen sources.
 
     Raises:
         CheckpointError: The query has planned nothing yet, or reads no Pulsar topic.
@@ -221,7 +221,7 @@ def run(arguments: argparse.Namespace) -> int:
 def as_json(
     checkpoint: Checkpoint, found: Sequence[Standing], unread: Mapping[str, Backlog]
 ) -> dict[str, Any]:
-    """Return what is known of a checkpoint, for programs."""
+    """Return the facts of a checkpoint, for programs."""
     last = found[0].last.batch_id
     return {
         "checkpoint": checkpoint.location,
@@ -300,7 +300,7 @@ def _table_of(
     planned: Mapping[str, LastRead] | None,
     unread: Mapping[str, Backlog],
 ) -> str:
-    """Return a table of topic partitions, with what is planned and unread if known."""
+    """Return a table of topic partitions, with planned and unread parts if known."""
     head = ["TOPIC PARTITION", "READ TO"]
     if planned is not None:
         head.append("PLANNED TO")
@@ -318,7 +318,7 @@ def _table_of(
 
 
 def columns_of(one: Backlog) -> list[object]:
-    """Return where a topic partition ends, and its backlog, as cells of a table."""
+    """Return the end of a topic partition and its backlog, as table cells."""
     if one.entries is None:
         return ["gone", None, None, None]
     size_text = None if one.size_bytes is None else f"~{size(one.size_bytes)}"
@@ -326,7 +326,7 @@ def columns_of(one: Backlog) -> list[object]:
 
 
 def place_of(at: LastRead) -> str:
-    """Return a position as a person reads it."""
+    """Return a position in readable form."""
     return "nothing" if at == NOTHING_READ else str(at)
 
 
@@ -387,7 +387,7 @@ def _set(
 def _wanted(
     cluster: Cluster, arguments: argparse.Namespace, one: Standing
 ) -> dict[str, LastRead]:
-    """Return the new positions of those topic partitions that have one."""
+    """Return the new positions of the topic partitions to set."""
     topics = sorted(map(TopicName.parse, one.end.last_read))
     lookup = PositionLookup(
         cluster.pool, subscription_prefix=cluster.options.subscription_prefix
@@ -410,7 +410,7 @@ def _wanted(
 
 
 def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
-    """Return the positions that a text names; what it leaves out is not among them."""
+    """Return the positions that a text names, without the rest."""
     option = "--set-position"
     spec = parse_offsets(text, option)
     if not spec.topics:

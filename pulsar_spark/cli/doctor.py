@@ -99,7 +99,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """A step and how it went.
+    """A step with its result.
 
     Attributes:
         name: What it looks at.
@@ -156,7 +156,7 @@ def _show(steps: Sequence[Step], *, has_cluster: bool) -> None:
 def _in_time(
     name: str, deadline_s: float, look: Callable[[], Step], cure: str = ""
 ) -> Step:
-    """Take a step, and no longer than its deadline."""
+    """Run a step with a deadline."""
     taken: list[Step] = []
 
     def take() -> None:
@@ -298,7 +298,7 @@ def _python_of_spark(
 
 
 def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of Spark's file of defaults, where there is one."""
+    """Return the settings of Spark's defaults file, if any."""
     home = given.get("SPARK_HOME", "")
     folder = given.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
     settings = {}
@@ -393,7 +393,7 @@ _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE = "lookup", "partitions", "schema", "mes
 
 
 def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
-    """Return what there is to say of the cluster that these options name."""
+    """Return the steps about the cluster that options name."""
     try:
         options = _hurried(parse_common_options(given), deadline_s)
     except OptionError as error:
@@ -569,7 +569,7 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
 
 
 def _look_up(cluster: Cluster, names: Sequence[str]) -> Step:
-    """Look for the broker of each, and connect to each of these."""
+    """Look up the broker of each topic partition, and connect to each broker."""
     found = TopicLookup(cluster.pool).brokers(names)
     for answer in found.values():
         if isinstance(answer, PulsarSparkError):
@@ -595,7 +595,7 @@ def _schema(cluster: Cluster, name: str) -> Step:
 
 
 def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
-    """Read one message of the first topic partition that has one, if any has."""
+    """Read a message of the first topic partition that has any."""
     arrived = threading.Condition()
 
     def make(topic: str, connection: Connection) -> _Taker:

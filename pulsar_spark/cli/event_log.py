@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's event log has of a streaming query: the progress of its micro-batches.
+"""Streaming progress in Spark's event log.
 
 One JSON object a line, an event each, plain or compressed. Those that are wanted::
 
@@ -42,7 +42,7 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class Moment:
-    """A micro-batch, or a trigger that found nothing, as the event log has it.
+    """A micro-batch, or an idle trigger, in the event log.
 
     Attributes:
         at: When its trigger began.
@@ -149,7 +149,7 @@ def _some(stream: Any) -> bytes:
 
 
 def _moments(progress: Mapping[str, Any]) -> list[Moment]:
-    """Return what a progress has of each source of ours; none where it is damaged."""
+    """Return a progress's moments of our sources; none if damaged."""
     try:
         return list(_of_sources(progress))
     except _DAMAGED:
@@ -186,7 +186,7 @@ def _of_sources(progress: Mapping[str, Any]) -> Iterator[Moment]:
 
 
 def _as_text(offset: object) -> str | None:
-    """Return an offset as text; events have it as text or as JSON."""
+    """Return an offset as text; events have text or JSON."""
     if offset is None or isinstance(offset, str):
         return offset
     return json.dumps(offset)

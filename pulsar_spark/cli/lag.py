@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lag``: how far a stream is behind now, and how far it was over time."""
+"""``lag``: a stream's lag now, and over time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the command that is meant, runs it, and says how it ended."""
+"""The entry point of the command line: find and run a command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code.
+    """Run a command; return the exit code.
 
     Args:
         arguments: What follows the program's name; None for what the process has.

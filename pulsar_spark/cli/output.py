@@ -16,7 +16,7 @@ UNKNOWN = "-"
 
 
 def say(text: str = "") -> None:
-    """Print a line; names of others in it cannot control a terminal."""
+    """Print a line; foreign names cannot control the terminal."""
     sys.stdout.write("\n".join(map(escaped_text, text.split("\n"))) + "\n")
 
 
@@ -63,7 +63,7 @@ def _cell(value: object) -> str:
 
 
 def size(size_bytes: int | None) -> str:
-    """Return bytes as a person reads them."""
+    """Return a size in readable form."""
     if size_bytes is None:
         return UNKNOWN
     value = float(size_bytes)
@@ -75,7 +75,7 @@ def size(size_bytes: int | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return a time that has passed as a person reads it."""
+    """Return an age in readable form."""
     if seconds is None:
         return UNKNOWN
     seconds = max(0, seconds)

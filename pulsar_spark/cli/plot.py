@@ -35,7 +35,7 @@ _STYLE = {
 
 
 def draw(history: Sequence[Moment], path: str) -> None:
-    """Draw what is left and what is read over time.
+    """Draw the backlog and the rows read over time.
 
     Args:
         history: Of one query, in the order of time, not empty.

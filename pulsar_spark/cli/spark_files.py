@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint of a streaming query, as Spark keeps it in files.
+"""The files of a streaming query's checkpoint.
 
 ::
 
@@ -58,7 +58,7 @@ class Planned:
     sources: Mapping[int, StreamOffset[LastRead]]
 
     def with_source(self, place: int, offset: StreamOffset[LastRead]) -> str:
-        """Return the file with another end of one source."""
+        """Return the file's text with a source's end replaced."""
         lines = list(self.lines)
         # In the form that Spark's Python writes: Spark compares offsets as text.
         lines[2 + place] = json.dumps(offset.to_json())
@@ -96,11 +96,11 @@ class Checkpoint:
         return self._numbers("offsets")
 
     def committed(self) -> list[int]:
-        """Return the numbers of those that are done."""
+        """Return the numbers of committed micro-batches."""
         return self._numbers("commits")
 
     def end(self, batch_id: int) -> Planned:
-        """Return what is recorded of the end of a micro-batch.
+        """Return the recorded end of a micro-batch.
 
         Raises:
             CheckpointError: It is not recorded, or in a form that is not known.
@@ -119,7 +119,7 @@ class Checkpoint:
         return Planned(batch_id, lines, dict(_ours(lines[2:])))
 
     def keep_copies(self, names: Iterable[str]) -> str:
-        """Copy files of the checkpoint into a folder of it, and return its name."""
+        """Copy files into a folder of the checkpoint, and return the folder's name."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         folder = f"before-{stamp}"
         count = 1
@@ -137,7 +137,7 @@ class Checkpoint:
         return folder
 
     def replace(self, name: str, text: str) -> None:
-        """Put another file in the place of one, in one step."""
+        """Replace a file atomically."""
         folder, _, last = name.rpartition("/")
         # Spark looks at nothing that begins with a dot, nor at what is no number.
         passing = f"{folder}/.{last}.{os.getpid()}.tmp"
@@ -252,7 +252,7 @@ def _ours(lines: Iterable[str]) -> Iterable[tuple[int, StreamOffset[LastRead]]]:
 
 
 def _looks_like_ours(tree: dict[str, Any]) -> bool:
-    """Return whether it is an offset of this source, or of the Scala connector's."""
+    """Return whether JSON is an offset of ours or of the Scala connector."""
     if "v" in tree:
         return "lastRead" in tree or "subscription" in tree
     return bool(tree) and all(

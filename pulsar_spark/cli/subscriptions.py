@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``subscriptions``: what queries have left on topics, and what of it is not needed.
+"""``subscriptions``: find what queries left on topics, and delete the unneeded.
 
 A subscription that nobody reads any more keeps its topic from being trimmed, until a
 quota holds producers back. Names tell who made one::
@@ -100,7 +100,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """A subscription, and what is known of it.
+    """A subscription with its known facts.
 
     Attributes:
         stats: As its broker shows it.
@@ -114,7 +114,7 @@ class Found:
 
     @property
     def kept_because(self) -> str:
-        """Return why it is not to be deleted, "" where nothing speaks against it."""
+        """Return why a subscription must be kept, "" if deletable."""
         if self.stats.consumers:
             return "connected"
         if self.owner:
@@ -125,7 +125,7 @@ class Found:
 
 
 def kind_of(name: str, topic_partition: str, prefix: str) -> str:
-    """Return who made a subscription, "" where it is none of Spark's.
+    """Return the creator of a subscription, "" if not made by Spark jobs.
 
     Args:
         name: Its name.
@@ -146,7 +146,7 @@ def kind_of(name: str, topic_partition: str, prefix: str) -> str:
 
 
 def owners(locations: Iterable[str]) -> dict[str, str]:
-    """Return, for names of subscriptions, which checkpoint of these owns each.
+    """Return the checkpoint that owns each subscription, by name.
 
     Raises:
         CheckpointError: One is none, or cannot be read.

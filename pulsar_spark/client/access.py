@@ -102,7 +102,7 @@ def cure(
 
 
 def _parts(subject: str) -> tuple[str, str]:
-    """Return the namespace of a subject, and the topic, "" where it is none."""
+    """Return the namespace and the topic of a subject; the topic is "" if none."""
     if "://" not in subject:
         return subject, ""
     name = TopicName.parse(subject)

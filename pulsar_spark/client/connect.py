@@ -33,7 +33,7 @@ def connect(
     proxied_broker: str | None = None,
     credentials: CredentialProvider | None = None,
 ) -> Connection:
-    """Open a connection and return it after its handshake.
+    """Open a connection and return the connection after its handshake.
 
     Args:
         address: ``host:port`` to connect to.
@@ -94,7 +94,7 @@ def _greet(
     credentials: CredentialProvider | None,
     data: bytes | None,
 ) -> Connection:
-    """Open a connection, say on it who connects, and wait for the broker's answer."""
+    """Open a connection, send CONNECT, and wait for the broker's answer."""
     broker = proxied_broker or address
     uses_tls = options.service_url.uses_tls
     # Nothing is sent before it is known who is there.
@@ -135,7 +135,7 @@ def _greet(
 
 
 def _needs_tls(broker: str) -> TlsError:
-    """Return the error for a broker that was spoken to without TLS, and wants it."""
+    """Return the error for a broker that requires TLS."""
     return TlsError(
         f"The broker {broker} wants TLS at this port. Begin `service.url` with"
         " pulsar+ssl://, or name its port without TLS (usually 6650).",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a broker: a transport, a ClientProtocol, and a thread that reads.
+"""A connection to a broker: a transport, a ClientProtocol, a reading thread.
 
 The thread is what keeps a connection alive while Spark is slow to take rows: it answers
 the broker's probes, completes requests, and hands entries to their consumers' inboxes.
@@ -86,7 +86,7 @@ _AUTH_CODES = frozenset({access.AUTHENTICATION, access.AUTHORIZATION})
 
 
 class Inbox(Protocol):
-    """Where a connection puts what arrives for one consumer.
+    """Receives the entries of a consumer from its connection.
 
     Both calls come from the reading thread and must return at once. ``deliver`` alone
     may block it, and only where memory would run over; the broker's probes then wait.
@@ -113,7 +113,7 @@ class Outbox(Protocol):
         """Learn that some entries are stored."""
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
-        """Learn that an entry is not stored; ``error`` says the same."""
+        """Learn that an entry was refused; ``error`` explains the refusal."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
         """Learn that no more will be taken.
@@ -171,7 +171,7 @@ class Pending(futures.Future[T]):
 
 
 class Connection:
-    """A connection to one broker, shared by everything in this process that needs it.
+    """A connection to a broker, shared by the whole process.
 
     Nothing is sent or read before `start`; `client.connect` does all of it in one call.
 
@@ -277,7 +277,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing waits for it: no request, no consumer, no producer."""
+        """Return whether the connection has no requests, consumers or producers."""
         with self._lock:
             return self._is_idle
 
@@ -286,13 +286,13 @@ class Connection:
         return not (self._requests or self._inboxes or self._outboxes)
 
     def wanted(self) -> bool:
-        """Return whether it can be used; if so, it does not end for being idle now."""
+        """Return whether the connection is usable; if so, its idle time restarts."""
         with self._lock:
             self._used_at = time.monotonic()
             return self._error is None
 
     def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
-        """Send a request without waiting for its reply; many may be under way."""
+        """Send a request without waiting for its reply."""
         (pending,) = self.request_all([request])
         return pending
 
@@ -333,7 +333,7 @@ class Connection:
         return sent
 
     def tell(self, request: Request[Any]) -> None:
-        """Send a request whose reply is not waited for; not at all where it cannot."""
+        """Send a request without a reply, unless the connection is unusable."""
         with contextlib.suppress(PulsarSparkError):
             self.send(request.encode(next(self._request_ids)))
 
@@ -435,7 +435,7 @@ class Connection:
                 self._send_lock.release()
 
     def attach(self, inbox: Inbox, *, in_bulk: bool = False) -> int:
-        """Register a consumer before it subscribes, and return its consumer id.
+        """Register a consumer before SUBSCRIBE, and return the consumer id.
 
         Args:
             inbox: Where its entries go.
@@ -453,7 +453,7 @@ class Connection:
         return consumer_id
 
     def detach(self, consumer_id: int) -> None:
-        """Forget a consumer; entries that still arrive for it are dropped."""
+        """Forget a consumer; later entries for the consumer are dropped."""
         with self._lock:
             self._inboxes.pop(consumer_id, None)
             self._due.pop(consumer_id, None)
@@ -468,12 +468,12 @@ class Connection:
             outbox.closed(copy.copy(error))
 
     def detach_producer(self, producer_id: int) -> None:
-        """Forget a producer; what still arrives for it is dropped."""
+        """Forget a producer; later events for the producer are dropped."""
         with self._lock:
             self._outboxes.pop(producer_id, None)
 
     def close(self, reason: PulsarSparkError | None = None) -> None:
-        """End the connection; everything that waits for it gets an error.
+        """End the connection; everything that waits gets an error.
 
         Args:
             reason: The error; by default a TransportError that says no more than that.
@@ -535,7 +535,7 @@ class Connection:
                 )
 
     def _rests(self, now: float) -> bool:
-        """End it if nothing has used it for too long; return whether it ended."""
+        """End the connection if idle for too long; return whether it ended."""
         with self._lock:
             if not self._is_idle:
                 self._used_at = now
@@ -628,7 +628,7 @@ class Connection:
             inbox.closed(None)
 
     def _migrated(self, event: TopicMigrated) -> None:
-        """Answer the request to attach, where there is one: nothing else does."""
+        """Answer a pending request to attach; no reply follows a migration."""
         with self._lock:
             waiting = [
                 request
@@ -747,7 +747,7 @@ class Connection:
         )
 
     def without_secrets(self, text: str) -> str:
-        """Return a broker's text without the credentials that were shown to it."""
+        """Return a broker's text without the credentials shown to the broker."""
         for credential in self._shown:
             text = without_secret(text, credential)
         return text

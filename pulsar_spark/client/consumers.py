@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers of many topic partitions that go through the same steps together.
+"""Consumers of many topic partitions that advance through the same steps.
 
 A step sends one request for each of them and then waits for all the replies, so that a
 thousand partitions cost one round trip, and not a thousand.
@@ -30,7 +30,7 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class TopicConsumer:
-    """A consumer of one topic partition and its inbox. Builds requests about itself.
+    """A consumer of a topic partition, with its inbox. Builds requests about itself.
 
     It takes nothing unless a subclass says otherwise.
 
@@ -77,7 +77,7 @@ class TopicConsumer:
         """Do nothing: nothing is asked for, so nothing comes."""
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """Note it: the next request will fail, or, after a seek, is a new subscribe."""
+        """Note the end: the next request fails, or subscribes again after a seek."""
         self.is_open = False
 
 
@@ -86,7 +86,7 @@ _SetT = TypeVar("_SetT", bound="ConsumerSet[Any]")
 
 
 class ConsumerSet(Generic[C]):
-    """Consumers that are independent of each other, by topic partition.
+    """Independent consumers, by topic partition.
 
     As a context manager it closes them at the end.
 
@@ -118,7 +118,7 @@ class ConsumerSet(Generic[C]):
     def connect(
         self, names: Iterable[str], topic_of: Callable[[str], str] | None = None
     ) -> None:
-        """Make consumers of these, each on the broker that serves its topic.
+        """Create consumers, each on the broker that serves its topic.
 
         Args:
             names: Names of the consumers: topic partitions, unless ``topic_of`` is

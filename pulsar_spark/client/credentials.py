@@ -16,7 +16,7 @@ from pulsar_spark.errors import AuthError, PulsarSparkError
 
 
 class CredentialProvider(Protocol):
-    """Gives credentials to connections, fresh ones whenever it is asked.
+    """Gives credentials to connections, current for each request.
 
     It is called from several threads. Its errors should be PulsarSparkErrors that hold
     no secret; of any other, only the type is told.
@@ -29,7 +29,7 @@ class CredentialProvider(Protocol):
 
     @property
     def advice(self) -> str:
-        """Return what to do where a broker does not take it, as a sentence."""
+        """Return the cure for a broker's refusal, as a sentence."""
 
     def data(self) -> bytes:
         """Return the credential that CONNECT carries."""
@@ -43,14 +43,14 @@ class CredentialProvider(Protocol):
         """
 
     def refused(self, data: bytes) -> None:
-        """Learn that a broker did not take a credential: it is not to be given again.
+        """Learn that a broker refused a credential, which must not be given again.
 
         Args:
             data: What was given.
         """
 
     def role(self) -> str:
-        """Return the role that it proves, without waiting; "" where it is not known."""
+        """Return the role of the credential, without waiting; "" if unknown."""
 
 
 def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:
@@ -99,7 +99,7 @@ _LEAST_HIDDEN = 5
 
 
 def without_secret(sentence: str, shown: bytes) -> str:
-    """Return what a broker says without what it repeats of a credential.
+    """Return a broker's sentence without the parts of a credential.
 
     A broker that cannot read a token may say what it found in it.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of one topic partition from a start on, whatever happens to the broker.
+"""The entries of a topic partition from a start on, across broker faults.
 
 A reader subscribes without leaving a trace (not durable), grants permits as entries are
 taken, and when the connection breaks or the topic moves it comes back right after the
@@ -93,7 +93,7 @@ class ReaderSettings:
 
 
 class EntryReader:
-    """Reads the entries of one topic partition in order.
+    """Reads the entries of a topic partition in order.
 
     Args:
         pool: The cluster's connections.
@@ -199,7 +199,7 @@ class EntryReader:
     def receive_run(
         self, timeout_s: float, unpack: Unpack
     ) -> EntryRun | StoredEntry | None:
-        """Return as many of the next entries as ``unpack`` takes together, or one.
+        """Return the next entries that ``unpack`` takes together, or a single entry.
 
         Args:
             timeout_s: As of ``receive``, and so are the errors.
@@ -234,7 +234,7 @@ class EntryReader:
             self._repeated()
 
     def _go_on(self, arrived: Deliveries, number: int) -> None:
-        """Go on with an entry of those that arrived, or with what came after them."""
+        """Advance to an entry that arrived, or past all arrived entries."""
         self._next = number
         if number == len(arrived):
             self._taken.popleft()
@@ -252,7 +252,7 @@ class EntryReader:
         self._next = 0
 
     def positions(self) -> TopicPositions | None:
-        """Return what the broker says of the topic, None if it cannot be asked now."""
+        """Return the topic's positions, None if the broker cannot be asked now."""
         try:
             consumer = self._connected()
             return consumer.positions()
@@ -266,7 +266,7 @@ class EntryReader:
         self._lost(TransportError(f"{self.topic_partition}: {why}"))
 
     def close(self) -> None:
-        """End the reader; the broker forgets it as soon as it hears of that."""
+        """End the reader; the broker is told if the connection lives."""
         self._on_start = None  # who made this one goes at once, with all that it holds
         self._served_by = None
         self._charge()
@@ -280,7 +280,7 @@ class EntryReader:
                 one.abandon()
 
     def _repeated(self) -> None:
-        """Count an entry that was handed on before, and give up on a flood of them.
+        """Count a repeated entry, and give up after too many.
 
         What it has brought is no progress: the patience for the next entry goes on.
         """
@@ -293,7 +293,7 @@ class EntryReader:
         )
 
     def _refill(self, deadline: float) -> bool:
-        """Take what has arrived, or wait for it; return whether there is anything."""
+        """Take arrived entries, or wait; return whether there are any."""
         self._refund()
         began = time.monotonic()
         if not self._is_waiting:
@@ -372,7 +372,7 @@ class EntryReader:
             self._permits.messages_taken(messages, size_bytes)
 
     def _connected(self) -> _Consumer:
-        """Return the consumer, subscribed again where it was lost."""
+        """Return the consumer, subscribed again after a loss."""
         if self._consumer is None:
             self._consumer = self._subscribe()
         return self._consumer
@@ -395,7 +395,7 @@ class EntryReader:
         return self._granted(opening)
 
     def _granted(self, opening: _Opening) -> _Consumer:
-        """Let the broker send what it may.
+        """Grant the first permits.
 
         A broker that has not finished SUBSCRIBE drops FLOW without a word, so this
         cannot be done any earlier.
@@ -420,7 +420,7 @@ class EntryReader:
         return EARLIEST.position < before < start.position
 
     def _begun_well(self) -> _Opening | None:
-        """Return what `begin` has begun, once it succeeded; None where it did not."""
+        """Return the opening of a successful `begin`; None after a failure."""
         self.begin()
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -470,7 +470,7 @@ class EntryReader:
 
     @contextlib.contextmanager
     def _else_abandoned(self, consumer: _Consumer) -> Iterator[None]:
-        """Let go of a consumer if that fails which is done with it."""
+        """Abandon a consumer if the block fails."""
         try:
             yield
         except BrokerError as error:
@@ -496,7 +496,7 @@ class _Opening(NamedTuple):
 
 
 class _Consumer:
-    """One subscribing on one connection, and its inbox.
+    """A subscription on a connection, with its inbox.
 
     Args:
         connection: To the broker that serves the topic partition.
@@ -524,7 +524,7 @@ class _Consumer:
         self.consumer_id = connection.attach(self, in_bulk=_IN_BULK)
 
     def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
-        """Send a request; `wait` returns its reply."""
+        """Send a request; `wait` returns the reply."""
         return self._connection.request(request)
 
     def wait(self, pending: Pending[ReplyT]) -> ReplyT:
@@ -532,7 +532,7 @@ class _Consumer:
         return self._connection.wait(pending, self._timeout_s)
 
     def positions(self) -> TopicPositions:
-        """Return what the broker says of the consumer and its topic partition.
+        """Return the positions of the consumer and its topic partition.
 
         Entries for which there is no room do not keep the answer back: this consumer
         ends with those that are queued, and the others come to the next one.
@@ -569,7 +569,7 @@ class _Consumer:
             return taken
 
     def begins_at(self, start: MessageId, timeout_s: float) -> bool:
-        """Return whether the first entry to come is the one at ``start``.
+        """Return whether the first entry to arrive is at ``start``.
 
         If it is not, or does not come in time, that proves nothing: markers, for one,
         never come.

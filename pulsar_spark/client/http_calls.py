@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request by HTTP and its reply, with limits of time and of size.
+"""A request by HTTP and its reply, with limits of time and size.
 
 ``urllib`` limits each read from a socket. A server that drips, or sends ``100
 Continue`` without end, is read from for as long as that server likes. So the connection
@@ -44,7 +44,7 @@ class HttpLimits:
 
 @dataclass(frozen=True)
 class HttpReply:
-    """What a server answered: redirects are replies like others.
+    """A server's reply of any status, redirects included.
 
     Attributes:
         status: The status.
@@ -60,7 +60,7 @@ class HttpReply:
 def call(
     request: urllib.request.Request, trust: ssl.SSLContext | None, limits: HttpLimits
 ) -> HttpReply:
-    """Send a request over a connection of its own, and return the reply.
+    """Send a request over a separate connection, and return the reply.
 
     Args:
         request: The request.
@@ -92,7 +92,7 @@ def call(
 
 
 class _Deadline:
-    """Shuts the connection of a call down when its time is over."""
+    """Shuts down the connection of a call at the deadline."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
@@ -116,7 +116,7 @@ class _Deadline:
     def connect(
         self, where: tuple[str, int], timeout_s: float, _: object
     ) -> socket.socket:
-        """Open a connection, as ``http.client`` wants to have it."""
+        """Open a connection, in the signature of ``http.client``."""
         limit_s = min(self._limits.connect_s, timeout_s)
         opened = connect_to(*where, limit_s, self._limits.option)
         opened.settimeout(timeout_s)

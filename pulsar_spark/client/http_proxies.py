@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proxies that the environment names: HTTP goes through them, and may end there.
+"""HTTP proxies named by the environment.
 
 They are those of ``urllib.request``: ``https_proxy`` and ``http_proxy``, or the same in
 capitals, and ``no_proxy``, which names hosts that are reached without one.
@@ -22,7 +22,7 @@ _REFUSAL = re.compile(r"Tunnel connection failed: ([0-9]{3})")
 
 
 def proxy_handler(url: str) -> urllib.request.ProxyHandler:
-    """Return what sends a request by the proxy for its URL, if there is one.
+    """Return the handler for a URL's proxy, if any.
 
     None of them reaches this machine.
     """
@@ -66,7 +66,7 @@ def _refused(proxy: str, status: int) -> tuple[str, bool]:
 
 
 def _proxy(url: str) -> str | None:
-    """Return the proxy for a URL, as its variable has it, and its name."""
+    """Return the proxy of a URL with the variable's name, None without a proxy."""
     if not _may_have_proxy(url):
         return None
     parts = urlsplit(url)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics there are, how many partitions they have, and who serves them.
+"""Topics, their numbers of partitions, and their brokers.
 
 All questions about many topics are asked at once, and the answers awaited together, so
 that a thousand partitions cost a few round trips.
@@ -78,7 +78,7 @@ class TopicLookup:
         return ask_all(topics, ask, self._retry())
 
     def counted_partitions(self, names: Iterable[str]) -> set[str]:
-        """Return which names are partitions of a topic, whether they exist yet or not.
+        """Return the names that are partitions of a topic, existing or not.
 
         A partitioned topic that brokers create by themselves is only a number at first;
         each partition comes into being with its first producer.
@@ -111,7 +111,7 @@ class TopicLookup:
         return {**counts, **self._migrated(existing)}
 
     def _migrated(self, topics: Iterable[str]) -> dict[str, PulsarSparkError]:
-        """Return an error for each topic that was made a scalable one.
+        """Return an error for each topic that was migrated to a scalable topic.
 
         Such a topic keeps its partitions, terminated, while new rows go to segments
         (Pulsar 5, PIP-475): its old name would go quiet. 5.0.0-M1 answers lookups of
@@ -181,7 +181,7 @@ class TopicLookup:
         topic_partitions: Iterable[str],
         migrated: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
-        """Return who serves each topic partition now; this makes a broker take it on.
+        """Return the broker of each topic partition, which is loaded if necessary.
 
         One try: an answer or an error for each, for the caller to try again.
 
@@ -292,7 +292,7 @@ class TopicLookup:
         return address
 
     def _repeats_credential(self, url: str) -> bool:
-        """Return whether a broker's URL has in it what proves who asks."""
+        """Return whether a broker's URL repeats the credential."""
         if url not in self._urls:
             if self._pool.without_secrets(url) != url:
                 return True
@@ -309,7 +309,7 @@ class TopicLookup:
         connections: Mapping[K, Connection | PulsarSparkError],
         requests: Mapping[K, Request[ReplyT]],
     ) -> dict[K, ReplyT | PulsarSparkError]:
-        """Ask no broker, nor all of them together, more at a time than they should."""
+        """Send requests together, within the limit of concurrent lookups."""
         answers: dict[K, ReplyT | PulsarSparkError] = {}
         for some in in_turns(
             connections,

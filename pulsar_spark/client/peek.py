@@ -90,7 +90,7 @@ def begin(peekers: ConsumerSet[P], prefix: str) -> None:
 
 
 def ask_positions(peekers: ConsumerSet[P]) -> None:
-    """Ask where each member stands, and where its topic partition ends.
+    """Ask each member for its cursor, and for the end of its topic partition.
 
     Members whose request fails are dropped.
     """
@@ -99,7 +99,7 @@ def ask_positions(peekers: ConsumerSet[P]) -> None:
 
 
 def entry_of(delivery: Delivery) -> StoredEntry | None:
-    """Return the entry; None where it is damaged, which its rows' reader reports."""
+    """Return the entry; None if damaged, which the reader of rows reports."""
     try:
         return read_stored_entry(
             delivery.ledger_id, delivery.entry_id, delivery.headers_and_payload

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections of this process: one to each broker, kept across tasks."""
+"""The connections of a process: a connection per broker, kept across tasks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BrokerAddress(NamedTuple):
 
 
 def normal_address(text: str) -> str | None:
-    """Return ``host:port`` in its one spelling, by which addresses are compared.
+    """Return ``host:port`` in normal form, for comparisons.
 
     Args:
         text: A host, an IPv6 address in brackets, and a port.
@@ -90,7 +90,7 @@ def normal_address(text: str) -> str | None:
 
 @dataclass
 class _Slot:
-    """One broker's place in a pool. Its lock is held while a connection is opened.
+    """The slot of a broker in a pool. Its lock is held while a connection is opened.
 
     Attributes:
         connection: The last one that was opened.
@@ -105,14 +105,14 @@ class _Slot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether its connection can be closed without loss."""
+        """Return whether the slot's connection can be closed without loss."""
         if self.connection is None:
             return False  # somebody is about to open it
         return self.connection.is_idle or not self.connection.is_open
 
 
 class ConnectionPool:
-    """Opens connections when they are first needed and keeps them.
+    """Opens connections on demand and keeps them open.
 
     Args:
         options: Where the cluster is, and time limits.
@@ -198,11 +198,11 @@ class ConnectionPool:
                 self._brokers = dict(found)
 
     def last_broker(self, topic_partition: str) -> BrokerAddress | None:
-        """Return who served a topic partition at its last lookup, None before that."""
+        """Return the broker of the last lookup, None before any lookup."""
         return self._brokers.get(topic_partition)
 
     def learn(self, topic: str, learnt: Learnt) -> None:
-        """Note what a consumer has seen of a topic, for the next one here."""
+        """Note the facts a consumer learnt of a topic, for later consumers."""
         with self._lock:
             self._learnt[topic] = learnt
             if len(self._learnt) > _LEARNT:
@@ -238,7 +238,7 @@ class ConnectionPool:
             return address in self._slots
 
     def release(self, addresses: Iterable[BrokerAddress]) -> None:
-        """Close those of these connections that nothing waits for."""
+        """Close the given connections that are idle."""
         with self._lock:
             unused = self._take_idle(len(self._slots), addresses)
         for connection in unused:
@@ -274,7 +274,7 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def that_answers(self, *, is_alone: bool) -> Iterator[ConnectionPool]:
-        """Yield a pool of the same cluster whose connections give answers in time.
+        """Yield a pool of the same cluster whose connections answer in time.
 
         A connection gives none while a reader on it has a full queue.
 
@@ -304,7 +304,7 @@ class ConnectionPool:
             return error.saying(f"{error.message} It cannot be used: {problem.message}")
 
     def any_of(self, hosts: Sequence[str]) -> str:
-        """Return one of some hosts, if there is one, that was not out of reach."""
+        """Return a random host, preferably without a failed last attempt."""
         tried = [host for host in hosts if self.is_unreachable(BrokerAddress(host))]
         left = [host for host in hosts if host not in tried] or hosts
         return random.SystemRandom().choice(left)  # whatever a job seeds
@@ -319,7 +319,7 @@ class ConnectionPool:
         return self._hosts[self._service :] + self._hosts[: self._service]
 
     def probe(self, host: str, timeout_s: float) -> None:
-        """Connect to a host, whatever connections there are, and let go of it.
+        """Connect to a host on a new connection, and close the connection.
 
         Args:
             host: ``host:port``.
@@ -430,7 +430,7 @@ _pools_lock = threading.Lock()
 
 
 def shared_pool(options: ClientOptions) -> ConnectionPool:
-    """Return the pool of this process for these options.
+    """Return the shared pool of the process for these options.
 
     Which options may share one is said by ``ClientOptions.pool_key``: where the cluster
     is, who connects, and what else a connection depends on. A forked child starts with
@@ -444,7 +444,7 @@ def shared_pool(options: ClientOptions) -> ConnectionPool:
 
 
 def _forget_parent() -> None:
-    """Forget, in a forked child and before all else, what is the parent's."""
+    """Drop the parent's connections in a forked child, before anything else."""
     global _pools_lock
     _pools_lock = threading.Lock()  # another thread of the parent may have held it
     # A copy of a socket left open would keep the parent's connection alive after it.

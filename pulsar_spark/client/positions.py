@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where topic partitions begin and end, for many of them at once.
+"""First and last positions of many topic partitions at once.
 
 A reader that never takes a message is enough to learn both: the broker answers
 GET_LAST_MESSAGE_ID with the last message that can be delivered and with the reader's
@@ -90,7 +90,7 @@ class PositionLookup:
     def from_message_ids(
         self, starts: Mapping[str, MessageId], *, absent_ok: bool = False
     ) -> dict[str, TopicPositions]:
-        """Return the positions of readers that start at these messages, inclusive.
+        """Return the positions of readers that start at messages, inclusive.
 
         A partition that its topic counts but that does not exist yet is empty, and
         nothing comes before it: EARLIEST.
@@ -168,7 +168,7 @@ class PositionLookup:
         return answers
 
     def _time_round(self, topics: list[str], times_ms: Mapping[str, int]) -> _Answers:
-        """Ask twice, because a broker may forget a reader's position after its seek.
+        """Ask twice, because a broker may lose a reader's position after SEEK.
 
         A reader that was forgotten (the topic moved in between) begins at its initial
         position instead. Two that would begin at opposite ends cannot agree by mistake.
@@ -190,7 +190,7 @@ class PositionLookup:
         starts: Mapping[str, MessageId],
         seek: _TimeSeek | None = None,
     ) -> _Answers:
-        """Ask about the topics once, each step for all of them together."""
+        """Ask about all topics in lockstep, a single round."""
         if not topics:
             return {}
         with ConsumerSet(self._pool, TopicConsumer) as probes:
@@ -262,7 +262,7 @@ def _agreed(
 
 
 def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
-    """Return what the broker says of a consumer and its topic partition."""
+    """Return the positions of a consumer and its topic partition."""
     last = commands.from_message_id_data(reply.last_message_id)
     before = commands.from_message_id_data(reply.consumer_mark_delete_position)
     # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that

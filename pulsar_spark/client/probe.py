@@ -63,7 +63,7 @@ class Probe:
         return self.place()
 
     def place(self) -> tuple[int, int] | None:
-        """Return the last entry that is behind it; None where that is not known now.
+        """Return the last entry before the probe, None if unknown now.
 
         Raises:
             TopicNotFoundError: The topic partition is no longer there.
@@ -83,7 +83,7 @@ class Probe:
             consumer.connection.grant(consumer.consumer_id, permits)
 
     def hears(self, timeout_s: float) -> bool:
-        """Wait for something to be delivered; return whether it was."""
+        """Wait for a delivery; return whether any came."""
         listeners = self._consumers.members.values()
         return any(consumer.heard.wait(timeout_s) for consumer in listeners)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many requests at once: all of them are sent, then all the replies are awaited.
+"""Many requests at once: all are sent before replies are awaited.
 
 So a question about a thousand topic partitions costs one round trip, and not a
 thousand.
@@ -40,7 +40,7 @@ def send_all(
     connections: Mapping[K, Connection | PulsarSparkError],
     requests: Mapping[K, Request[ReplyT]],
 ) -> dict[K, Pending[ReplyT] | PulsarSparkError]:
-    """Send many requests, those to one broker together, without waiting for replies.
+    """Send many requests, grouped by broker, without waiting for replies.
 
     Args:
         connections: Whom to ask, or why that cannot be done, which is passed on.

@@ -44,7 +44,7 @@ class SchemaLookup:
         return self.find(dict.fromkeys(topics, b""))
 
     def find(self, versions: Mapping[str, bytes]) -> dict[str, SchemaInfo | None]:
-        """Return one schema of each topic, all asked for at once.
+        """Return a schema of each topic, asked for together.
 
         Args:
             versions: Which one, by the topic's full name: 8 bytes as messages have
@@ -103,5 +103,5 @@ def _schema(
 
 
 def schema_message(info: SchemaInfo) -> pb.Schema:
-    """Return a schema as a producer announces it."""
+    """Return a schema in the form of PRODUCER."""
     return commands.schema(info.type, info.data, info.properties, info.name)

@@ -103,7 +103,7 @@ class TransactionClient:
         self._connected: dict[int, Connection] = {}  # to coordinators that know of us
 
     def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
-        """Begin a transaction, at a coordinator chosen by chance, and return its id.
+        """Begin a transaction at a random coordinator, and return its id.
 
         If a coordinator dies before it answers, the transaction that it was asked for
         may be open, too; it has touched nothing, and ends by itself.
@@ -263,7 +263,7 @@ class TransactionClient:
     def _ask(
         self, requests: Mapping[K, tuple[int, Request[ReplyT]]]
     ) -> dict[K, ReplyT | PulsarSparkError]:
-        """Ask coordinators once, all of them together.
+        """Ask coordinators together, a single round.
 
         Args:
             requests: Number of the coordinator, and the request.
@@ -285,7 +285,7 @@ class TransactionClient:
     def _connect(
         self, tc_ids: Iterable[int]
     ) -> dict[int, Connection | PulsarSparkError]:
-        """Return connections to the brokers of these coordinators, which are loaded."""
+        """Return connections to the brokers of coordinators, which get loaded."""
         found: dict[int, Connection | PulsarSparkError] = {}
         topics: dict[str, int] = {}
         for tc_id in tc_ids:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads that only who has a private key can read, as Pulsar's clients have them.
+"""End-to-end encryption of payloads, as in Pulsar's clients.
 
 ::
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as they were before their producer encrypted them."""
+"""Decryption of payloads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Decryptor:
     def decrypt(
         self, metadata: pb.MessageMetadata, payload: bytes | memoryview
     ) -> bytes:
-        """Return the payload as it was before it was encrypted.
+        """Return the decrypted payload.
 
         Raises:
             EncryptionError: No private key opens it.
@@ -95,7 +95,7 @@ class Decryptor:
         )
 
     def _data_key(self, name: str, wrapped: bytes) -> tuple[DataKey | None, bool]:
-        """Return a data key, None where none opens it, and whether that was tried."""
+        """Return a data key, None if no private key fits, and whether any was tried."""
         keys = self._keys_for(name)
         is_new = (name, wrapped) not in self._data_keys
         if not is_new and not keys.has_changed:
@@ -124,7 +124,7 @@ class Decryptor:
 
 
 class _PrivateKeys:
-    """What one place has and had, the latest first.
+    """The private keys of a place, current and former, latest first.
 
     Args:
         place: Where it is.
@@ -156,7 +156,7 @@ class _PrivateKeys:
         self._keys = [key, *before][:_MOST_KEPT]
 
     def data_key(self, wrapped: bytes) -> DataKey | None:
-        """Return a data key, None where no private key opens it."""
+        """Return a data key, None if no private key fits."""
         for key in self._keys:
             with contextlib.suppress(UnwrapError):
                 return DataKey(key.unwrap(wrapped))
@@ -176,7 +176,7 @@ def _stamp(path: str | None) -> _Stamp:
 
 
 def _names(metadata: pb.MessageMetadata) -> str:
-    """Return whom a message is for, as an error shows it."""
+    """Return the names of a message's keys, for errors."""
     keys = metadata.encryption_keys
     shown = dict.fromkeys(_text(key.key) for key in islice(keys, MOST_ENCRYPTION_KEYS))
     names = [repr(foreign_text(name, _NAME_CHARACTERS)) for name in shown]
@@ -186,5 +186,5 @@ def _names(metadata: pb.MessageMetadata) -> str:
 
 
 def _text(name: str | bytes) -> str:
-    """Return a name as text: one runtime of protobuf gives bytes that are no UTF-8."""
+    """Return a name as text: a protobuf runtime gives bytes for invalid UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "replace")

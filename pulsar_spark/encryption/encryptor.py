@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads are encrypted for everybody whose public key is named."""
+"""Encryption of payloads for the named public keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NONCE_FIELD = bytes((0x7A, NONCE_BYTES))
 
 
 class Encryptor:
-    """Encrypts the payloads of one producer. See ``wire.outgoing.Encryption``.
+    """Encrypts a producer's payloads. See ``wire.outgoing.Encryption``.
 
     Args:
         keys: The public key of each recipient, by the name that messages have it by.
@@ -46,7 +46,7 @@ class Encryptor:
 
     @property
     def overhead_bytes(self) -> int:
-        """Return by how much an entry grows, its metadata and its payload together."""
+        """Return the bytes that encryption adds to an entry's metadata and payload."""
         return len(self._fields) + len(_NONCE_FIELD) + NONCE_BYTES + TAG_BYTES
 
     def encrypt(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in PEM, and what they do to data keys; AES-GCM with data keys.
+"""Keys in PEM that wrap data keys; AES-GCM with data keys.
 
 The only module that knows the package cryptography, which is imported when a key is
 loaded: most jobs encrypt nothing.
@@ -54,11 +54,11 @@ class PublicKey(Protocol):
     """Encrypts data keys."""
 
     def wrap(self, data_key: bytes) -> bytes:
-        """Return the data key so that only the private key opens it."""
+        """Return the data key encrypted for the private key."""
 
 
 class PrivateKey(Protocol):
-    """Decrypts data keys; equals another one that decrypts the same."""
+    """Decrypts data keys; equal to any key of the same pair."""
 
     def unwrap(self, wrapped: bytes) -> bytes:
         """Return the data key.
@@ -137,7 +137,7 @@ class DataKey:
         return self._cipher.encrypt(nonce, payload, None)
 
     def decrypt(self, nonce: bytes, payload: bytes | memoryview) -> bytes | None:
-        """Return the decrypted payload; None where it is not of this key."""
+        """Return the decrypted payload; None if the key does not fit."""
         if len(nonce) != NONCE_BYTES or len(payload) < TAG_BYTES:
             return None
         try:
@@ -157,7 +157,7 @@ _PEM = re.compile(
 
 
 def _loaded(load: Any, place: Secret, what: str) -> Any:
-    """Load a key, from a file that nobody is writing to.
+    """Load a key from a file that is not being written.
 
     Half of one public key and half of another make a third one, which nobody has the
     private key of.
@@ -259,7 +259,7 @@ class _RsaPublicKey:
 
 
 class _OfPair:
-    """A private key, which equals another one that has the same public key."""
+    """A private key, equal to any key with the same public key."""
 
     _key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 

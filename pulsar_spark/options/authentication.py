@@ -27,7 +27,7 @@ from spark_topics.text import load_object
 
 @dataclass(frozen=True)
 class Token:
-    """A JSON web token, or any other that the brokers know.
+    """A JSON web token, or another token that brokers accept.
 
     Attributes:
         token: The token.
@@ -37,7 +37,7 @@ class Token:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return what its connections are kept apart from others by."""
+        """Return the key under which connections with this credential are pooled."""
         return (self.token.fingerprint,)
 
 
@@ -55,7 +55,7 @@ class Login:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return what its connections are kept apart from others by."""
+        """Return the key under which connections with this credential are pooled."""
         return self.user, self.password.fingerprint
 
 
@@ -73,13 +73,13 @@ class ClientCertificate:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return what its connections are kept apart from others by."""
+        """Return the key under which connections with this credential are pooled."""
         return self.certificate_path, self.key_path
 
 
 @dataclass(frozen=True)
 class ClientKeyStore:
-    """A certificate and its private key in one file, which the TLS connection shows.
+    """A certificate and private key in a single file, for TLS.
 
     Attributes:
         type: As Java names it, such as ``PKCS12``; "" where the options of TLS say it.
@@ -93,7 +93,7 @@ class ClientKeyStore:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return what its connections are kept apart from others by."""
+        """Return the key under which connections with this credential are pooled."""
         password = None if self.password is None else self.password.fingerprint
         return self.type, self.path, password
 
@@ -128,7 +128,7 @@ class ClientCredentials:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return what its connections are kept apart from others by."""
+        """Return the key under which connections with this credential are pooled."""
         others = (getattr(self, f.name) for f in fields(self) if f.name != "secret")
         return self.secret.fingerprint, *others
 
@@ -230,7 +230,7 @@ class AuthenticationOptions:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """Return a key that is equal for those who prove the same by the same.
+        """Return a key that is equal for equal identities.
 
         It does not hold the secret, and a token that is renewed does not change it.
         """
@@ -240,7 +240,7 @@ class AuthenticationOptions:
 
 
 def authentication_options(given: Given) -> AuthenticationOptions:
-    """Make the options of authentication, adding problems to those of `given`."""
+    """Parse the options of authentication; problems are added to ``given``."""
     method_name, params_name, map_name = (
         "pulsar.client.authPluginClassName",
         _PARAMS.name,
@@ -277,7 +277,7 @@ def authentication_options(given: Given) -> AuthenticationOptions:
 
 
 class _Params:
-    """The parameters of a method, as they were given.
+    """The parameters of a method, as the user set them.
 
     Attributes:
         text: As it was given.
@@ -295,11 +295,11 @@ class _Params:
 
     @property
     def is_json(self) -> bool:
-        """Return whether they are a JSON object."""
+        """Return whether the parameters are a JSON object."""
         return self._is_map or self.text.startswith("{")
 
     def read(self, *names: str, needed: tuple[str, ...] = ()) -> None:
-        """Read them as pairs: JSON, or ``name:value,name:value``.
+        """Parse pairs from JSON, or from ``name:value,name:value``.
 
         Args:
             names: Which there are, as Java spells them. Case and underscores are free.
@@ -347,7 +347,7 @@ class _Params:
         return Secret(self[name], f"{self.option} ({name})")
 
     def path(self, name: str) -> str:
-        """Return a parameter that is a path, also where it is written as a URL."""
+        """Return a parameter that is a path, or a file URL."""
         return self[name].removeprefix("file:").removeprefix("//")
 
     def seconds(self, name: str, default_s: float) -> float:
@@ -403,7 +403,7 @@ _HIDDEN = re.compile(
 
 
 def _plain(name: str) -> str:
-    """Return the name of a parameter as it is compared."""
+    """Return a parameter's name in the form used for comparisons."""
     return name.strip().lower().replace("_", "")
 
 
@@ -532,7 +532,7 @@ def _private_key(params: _Params) -> Secret:
 
 
 def check_url(url: str, what: str) -> None:
-    """Raise unless a URL is one that a token server can have.
+    """Raise unless the URL fits a token server.
 
     Raises:
         OptionError: It is not; begins with ``what``.

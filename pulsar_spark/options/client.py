@@ -173,8 +173,8 @@ class ClientOptions:
         Scope.CLIENT,
         "Advertised listener whose addresses brokers are asked for.",
     )
-    #: Clusters to go to when that of `service_url` is down, None for none. Once one of
-    #: them was chosen, it is `service_url`, and those behind it are left here.
+    #: Clusters to choose from when that of `service_url` is down. None for no choice,
+    #: and after the choice: the chosen cluster is then `service_url`.
     failover: Failover | None = option(
         NAME,
         None,
@@ -190,7 +190,7 @@ class ClientOptions:
 
     @property
     def pool_key(self) -> tuple[Hashable, ...]:
-        """Return a key: options with equal keys may share one pool of connections.
+        """Return a key; options with equal keys may share a connection pool.
 
         It is all that a connection, or a request on it, depends on. What proves who
         connects comes in by what it is, never readably, nor by what a file has now: a
@@ -207,7 +207,7 @@ _NOWHERE = ServiceUrl("pulsar", ())
 
 
 def client_options(given: Given) -> ClientOptions:
-    """Make the options of the client, adding problems to those of `given`."""
+    """Parse the client's options; problems are added to ``given``."""
     if "service.url" not in given:
         given.problems.append(
             "service.url is required, such as pulsar://localhost:6650."

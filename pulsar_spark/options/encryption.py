@@ -41,7 +41,10 @@ _SEEMS_KEY = re.compile(r"-----BEGIN |(?:^|,)\s*data:[^,]*[/;][^,]*,")
 
 
 def _key_places(text: str, option: str) -> KeyPlaces:
-    """Read keys by name from a JSON object, or one for all names. Show none of them."""
+    """Parse the places of keys by name from JSON, or a place for all names.
+
+    Errors show no place.
+    """
     if not text.lstrip().startswith("{"):
         return KeyPlaces((), _key(text, option))
     try:
@@ -69,7 +72,7 @@ def _key(text: str, option: str) -> Secret:
 
 
 def _check_name(text: str, option: str) -> None:
-    """Raise if a key itself, which errors must not show, stands where its name does."""
+    """Raise if a key, which errors must not show, stands in place of its name."""
     if _SEEMS_KEY.search(text):
         raise OptionError(
             f"{option} has a key where the name of one belongs: keys are in"
@@ -130,7 +133,7 @@ class DecryptionOptions:
 
 @dataclass(frozen=True)
 class EncryptionOptions:
-    """How a write encrypts messages, if it does."""
+    """The encryption of a write, if any."""
 
     keys: tuple[str, ...] | None = option(
         "encryption.keys",
@@ -159,7 +162,7 @@ class EncryptionOptions:
 
 
 def check_decryption(given: Given, decryption: DecryptionOptions) -> None:
-    """Add problems of options that contradict each other to those of `given`."""
+    """Add problems of contradictory decryption options to ``given``."""
     if decryption.is_required and decryption.failure_action == "CONSUME":
         given.problems.append(
             "encryption.required=true cannot be used with"
@@ -169,7 +172,7 @@ def check_decryption(given: Given, decryption: DecryptionOptions) -> None:
 
 
 def check_encryption(given: Given, encryption: EncryptionOptions) -> None:
-    """Add problems of options that need each other to those of `given`."""
+    """Add problems of incomplete encryption options to ``given``."""
     keys, places = encryption.keys, encryption.public_keys
     if encryption.is_required:
         if "encryption.keys" not in given:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to go when a cluster is down, as users write it and as a value."""
+"""Failover clusters, in options and as a value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Failover:
-    """Other clusters with the same topics, for when one is down.
+    """Other clusters with the same topics, used while a cluster is down.
 
     Attributes:
         secondary: The other clusters, in the order in which they are asked.
@@ -99,7 +99,7 @@ def _is_known(name: str) -> bool:
 
 
 def _problem(name: str, option: str) -> str:
-    """Say what is wrong with a word, "" for nothing."""
+    """Return the problem of a word, "" if valid."""
     if _is_known(name):
         return ""
     for beginning, instead in _INSTEAD.items():
@@ -111,7 +111,7 @@ def _problem(name: str, option: str) -> str:
 
 
 def _clusters(value: Any, option: str) -> tuple[ServiceUrl, ...]:
-    """Read one URL, or a list of them."""
+    """Parse a URL, or a list of URLs."""
     urls = (
         value if isinstance(value, list) and not isinstance(value, Pairs) else [value]
     )
@@ -136,7 +136,7 @@ def _delay_s(value: Any, option: str) -> float:
 def check_failover(
     given: Given, service_url: ServiceUrl, failover: Failover | None
 ) -> None:
-    """Add what is wrong with other clusters beside the first one.
+    """Add problems of failover clusters to ``given``.
 
     Args:
         given: Where to add problems.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names as options give them: of topics, of subscriptions, of writes."""
+"""Names in options: topics, subscriptions, writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_WRITES = (
 
 
 def topic(text: str, option: str) -> tuple[TopicName, ...]:
-    """Read one topic name."""
+    """Parse a topic name."""
     if "," in text:
         raise OptionError(
             f"{option} names one topic: use topics for several, and in a write the"

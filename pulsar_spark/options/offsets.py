@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positions and times as users write them in options: words, JSON, message ids."""
+"""Positions and times in options: words, JSON, message ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EDGES_BY_ID = {EARLIEST.position: Edge.EARLIEST, LATEST.position: Edge.LATEST}
 
 @dataclass(frozen=True)
 class OffsetsSpec:
-    """Positions as an option gives them, before the topics are known.
+    """Positions in an option, before topics are known.
 
     Attributes:
         default: Where topic partitions start or end that ``topics`` does not name.
@@ -52,7 +52,7 @@ class OffsetsSpec:
 
 @dataclass(frozen=True)
 class TimesSpec:
-    """Publish times as an option gives them, before the topics are known.
+    """Publish times in an option, before topics are known.
 
     Attributes:
         default_ms: Time for topics that ``topics`` does not name, in milliseconds since
@@ -159,7 +159,7 @@ def parse_times(text: str, option: str) -> TimesSpec:
 def _parse_topics(
     text: str, parse: Callable[[object], _T], option: str, example: str
 ) -> dict[str, _T]:
-    """Read a JSON object by topic, and by partition below it where it has objects."""
+    """Parse a JSON object by topic, with nested objects by partition."""
     found: dict[TopicName, _T] = {}
     meant: set[TopicName] = set()
     problems: list[str] = []

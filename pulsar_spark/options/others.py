@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the options of other sources: those of jobs that move here.
+"""Options of other sources, and the cure for each when jobs move here.
 
 One table for each of them, from which documents are written. Names that are none of
 ours are errors, which tell what the table tells. Those that are ours are declared where
@@ -50,7 +50,7 @@ def _warned(name: str, example: str, note: str) -> OtherOption:
 
 
 def _refused(names: str, note: str) -> Iterable[OtherOption]:
-    """Describe options for which the same is to be done; names by spaces."""
+    """Describe options with the same cure; names are separated by spaces."""
     for name in names.split():
         yield OtherOption(name, Fate.REFUSED, note)
 
@@ -435,7 +435,7 @@ KAFKA_PREFIX = "kafka."
 
 
 def problem_of_other(key: str) -> str:
-    """Return what to do about a name that is none of ours, "" where no other has it."""
+    """Return the cure for another source's option, "" for unknown names."""
     for source, options in SOURCES.items():
         for option in options:
             if option.name.lower() == key.lower():

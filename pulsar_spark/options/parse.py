@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option known, and Spark's map of strings read by them."""
+"""All known options, and parsing of Spark's map of strings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def parse_write_options(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """What is the same whether a job reads or writes.
+    """Options that reads and writes share.
 
     Attributes:
         client: How to reach the cluster.
@@ -99,7 +99,7 @@ class CommonOptions:
 
 
 def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
-    """Read, of all options of a job, what does not depend on what it does.
+    """Parse the options that do not depend on the kind of job.
 
     Args:
         options: Those of a read or a write, keys in any case.
@@ -121,7 +121,7 @@ def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
 
 
 def options_table_markdown() -> str:
-    """Write the options as a Markdown table, and those without a row in two lists."""
+    """Write the options as a Markdown table, and lists of options without a row."""
     return document.options_table_markdown(
         OPTIONS, ignored_prefix=ADMIN_PREFIX, prefix="pulsar."
     )

@@ -55,7 +55,7 @@ from spark_topics.options.values import (
 
 @dataclass(frozen=True)
 class FilterPushdown:
-    """Filters may prune a plan: each loaded frame serves one query.
+    """Filters may prune a plan: each loaded frame serves a single query.
 
     See ``spark.pushdown`` for why.
 
@@ -119,7 +119,7 @@ def _schema_version(text: str, option: str) -> int:
 
 
 def _column(text: str, option: str) -> str:
-    """Read the name of a column that is none of those that every topic has."""
+    """Parse the name of a column that differs from all special columns."""
     name = text.strip()
     if name.lower() in {known.lower() for known in (VALUE, *METADATA_COLUMNS_ALL)}:
         raise OptionError(f"{option} cannot be {name}: that is another column.")
@@ -530,7 +530,7 @@ class ReadOptions:
 
 
 def read_options(given: Given) -> ReadOptions:
-    """Make the options of a read, adding problems to those of `given`."""
+    """Parse the options of a read; problems are added to ``given``."""
     client = client_options(given)
     start: OffsetsSpec = given["startingOffsets"]
     usual = Edge.LATEST if given.use is Scope.STREAM else Edge.EARLIEST
@@ -563,7 +563,7 @@ def read_options(given: Given) -> ReadOptions:
 
 
 def _check_effects(given: Given, read: ReadOptions) -> None:
-    """Say what has no effect beside the other options."""
+    """Report options without effect in combination with the other options."""
     if read.starting_times is None:
         given.has_no_effect("startingTimeStrategy")
     if not read.waiting_for_non_existed_topic:
@@ -669,7 +669,7 @@ def _check_partitions(given: Given, read: ReadOptions) -> None:
 
 
 def _check_failover(given: Given, read: ReadOptions) -> None:
-    """Refuse what would be said of one cluster, and asked of another."""
+    """Refuse positions that belong to a single cluster."""
     if FAILOVER not in given:
         return
     # Spark does not say what it asks the columns for, see _check_subscription.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address of a cluster, as users write it and as a value."""
+"""The address of a cluster, in options and as a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 @dataclass(frozen=True)
 class ServiceUrl:
-    """Where a cluster is, and how to speak to it.
+    """The hosts of a cluster, and whether to use TLS.
 
     Attributes:
         scheme: ``pulsar``: without TLS; ``pulsar+ssl``: with TLS.
@@ -34,7 +34,7 @@ class ServiceUrl:
 
 
 def parse_service_url(text: str, option: str) -> ServiceUrl:
-    """Read ``pulsar://host[:port][,host[:port]]...``, or the same with ``pulsar+ssl``.
+    """Parse ``pulsar://host[:port][,host[:port]]...``, or ``pulsar+ssl://...``.
 
     Args:
         text: The URL.

@@ -241,7 +241,7 @@ _OF_STORES = (TRUST_STORE, TRUST_STORE_PASSWORD, KEY_STORE, KEY_STORE_PASSWORD)
 
 
 def tls_options(given: Given, *, uses_tls: bool) -> TlsOptions:
-    """Make the options of TLS, adding problems to those of `given`.
+    """Parse the TLS options; problems are added to ``given``.
 
     Args:
         given: The options given.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are known by name only: of other clients, other versions, other uses.
+"""Options known by name only: of other clients, versions and uses.
 
 What would be wrong to drop is refused. What is only tuning is accepted without effect.
 """

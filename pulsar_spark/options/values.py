@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that say what values mean, the same in a read and in a write."""
+"""Options about the meaning of values, alike for reads and writes."""
 
 from __future__ import annotations
 

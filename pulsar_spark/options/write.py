@@ -337,7 +337,7 @@ _ONLY_WITH = {
 
 
 def write_options(given: Given) -> WriteOptions:
-    """Make the options of a write, adding problems to those of `given`."""
+    """Parse the options of a write; problems are added to ``given``."""
     client = client_options(given)
     for name, guarantees in _ONLY_WITH.items():
         if given["deliveryGuarantee"] not in guarantees:
@@ -362,7 +362,7 @@ def write_options(given: Given) -> WriteOptions:
 
 
 def _check_effects(given: Given, write: WriteOptions) -> None:
-    """Say what has no effect beside the other options, or cannot be."""
+    """Report options that have no effect, or contradict other options."""
     if write.schema_topic is not None:
         if write.schema_type != "auto":
             given.problems.append(

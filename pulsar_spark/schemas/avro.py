@@ -67,7 +67,7 @@ NO_DEFAULT: Any = object()
 
 @dataclass(eq=False)
 class AvroType:
-    """A type, with what only some kinds have; empty or 0 for the others.
+    """An AVRO type; attributes of other kinds are empty or 0.
 
     Attributes:
         kind: Which of AVRO's types it is.
@@ -138,7 +138,7 @@ def parse_avro(text: bytes) -> AvroType:
 
 
 def parse_tree(tree: Any) -> AvroType:
-    """Read a schema from its text as JSON was read.
+    """Parse a schema from parsed JSON.
 
     Args:
         tree: The objects, lists and strings. Types of records refer to its objects.
@@ -154,7 +154,7 @@ def parse_tree(tree: Any) -> AvroType:
 
 
 def nullable(type_: AvroType) -> tuple[AvroType, bool]:
-    """Return the type without null, and whether null is a part of it.
+    """Return the type without null, and whether null was included.
 
     A union of one branch, and null, is that branch.
     """
@@ -187,7 +187,7 @@ _FITTING = {
 
 @dataclass
 class _Parser:
-    """One reading of one text.
+    """A parser for a single text.
 
     Attributes:
         named: Records, enums and fixeds by full name.
@@ -237,7 +237,7 @@ class _Parser:
     def _name(
         self, tree: dict[str, Any], kind: Kind, namespace: str, where: str
     ) -> AvroType:
-        """Return a new named type, empty so far: its fields may name it."""
+        """Return a new named type, still empty: its fields may refer to the type."""
         name = tree.get("name")
         if not isinstance(name, str) or not name.strip("."):
             raise _error(where, f"a type {kind.value} has no name")
@@ -333,7 +333,7 @@ class _Parser:
 
 
 def _with_logical(type_: AvroType, tree: dict[str, Any]) -> AvroType:
-    """Set the logical type, where there is one that fits."""
+    """Set the logical type, if valid."""
     try:
         logical = Logical(tree.get("logicalType"))
     except ValueError:
@@ -354,13 +354,13 @@ def _with_logical(type_: AvroType, tree: dict[str, Any]) -> AvroType:
 
 
 def _fits(precision: int, size: int) -> bool:
-    """Return whether all numbers of so many digits fit into so many bytes."""
+    """Return whether a number of digits fits into a number of bytes."""
     # The power itself would take for ever where both are large.
     return precision <= math.floor((8 * size - 1) * math.log10(2))
 
 
 def _full_name(name: str, namespace: str) -> str:
-    """Return a name with its namespace; one that begins with a dot has none."""
+    """Return a name with its namespace; a leading dot means no namespace."""
     own, dot, simple = name.rpartition(".")
     space = own if dot else namespace
     return f"{space}.{simple}" if space else simple

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two schemas say the same of values, whatever their texts look like."""
+"""Comparison of schemas by meaning, whatever their texts look like."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 
 
 def says_the_same(one: SchemaInfo, other: SchemaInfo) -> bool:
-    """Return whether both mean the same values: names of records and docs do not count.
+    """Return whether two schemas mean the same values; docs do not count.
 
     Aliases of fields do: values of earlier versions are found by them. In AVRO the
     names of enums and fixeds do, too, without which values are not resolved. What
@@ -58,7 +58,7 @@ def says_the_same(one: SchemaInfo, other: SchemaInfo) -> bool:
 def _are_same(
     one: AvroType, other: AvroType, known: set[tuple[int, int]], *, has_names: bool
 ) -> bool:
-    """Return whether two types are the same but for docs, and names that do not count.
+    """Return whether two types are equal except for docs and irrelevant names.
 
     Types that were compared before, or are being compared, are not looked at again: a
     record may be a part of itself, or come any number of times.
@@ -80,7 +80,7 @@ def _are_same(
 
 
 def _own(type_: AvroType) -> Any:
-    """Return what a type says beside the types in it."""
+    """Return the properties of a type, without nested types."""
     return (
         type_.kind,
         type_.logical,

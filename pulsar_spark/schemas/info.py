@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schema as the registry of a cluster holds it."""
+"""A schema in the registry of a cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SchemaType(enum.IntEnum):
 
 @dataclass(frozen=True)
 class SchemaInfo:
-    """One version of a topic's schema.
+    """A version of a topic's schema.
 
     Attributes:
         type: Its number in the protocol; one that ``SchemaType`` does not know is
@@ -66,7 +66,7 @@ class SchemaInfo:
 
     @property
     def type_name(self) -> str:
-        """Return the type as Pulsar's tools name it."""
+        """Return the name of the type in Pulsar's tools."""
         try:
             return SchemaType(self.type).name
         except ValueError:
@@ -108,7 +108,7 @@ class InvalidSchemaError(ValueError):
 
 
 class UnfitColumnsError(InvalidSchemaError):
-    """Columns do not fit a schema that can be written; its text names the column."""
+    """Columns do not fit a writable schema; the text names the column."""
 
 
 def not_unicode() -> InvalidSchemaError:
@@ -137,7 +137,7 @@ def read_json(data: bytes, name: str) -> Any:
 
 
 def version_number(version: bytes) -> int | None:
-    """Return the number of a version as tools show it; None where there is none."""
+    """Return the number of a version as shown by tools; None without a number."""
     return int.from_bytes(version, "big", signed=True) if len(version) == 8 else None
 
 

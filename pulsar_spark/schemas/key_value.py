@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KEY_VALUE schemas: a schema for the key, one for the value, and where keys are.
+"""KEY_VALUE schemas: the schemas of key and value, and where keys are stored.
 
 The definition of both is one::
 
@@ -64,7 +64,7 @@ def parse_key_value(info: SchemaInfo) -> KeyValueInfo:
 
 
 def with_parts(info: SchemaInfo, key: bytes | None, value: bytes | None) -> SchemaInfo:
-    """Return a KEY_VALUE schema with other definitions of its parts.
+    """Return a KEY_VALUE schema with other definitions of key or value.
 
     Args:
         info: The schema.
@@ -83,7 +83,7 @@ def with_parts(info: SchemaInfo, key: bytes | None, value: bytes | None) -> Sche
 
 
 def _split(data: bytes, name: str) -> tuple[bytes, bytes]:
-    """Return a definition and what follows it."""
+    """Return a definition, and the bytes that follow."""
     size = int.from_bytes(data[:4], "big", signed=True)
     end = 4 + max(size, 0)
     if len(data) < end or size < -1:

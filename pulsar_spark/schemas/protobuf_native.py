@@ -60,7 +60,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(eq=False)
 class MessageType:
-    """A message; one that holds itself is the same object there.
+    """A message type; recursive messages share the object.
 
     Attributes:
         name: Its full name.
@@ -102,12 +102,12 @@ class ProtobufField:
 
     @property
     def is_map(self) -> bool:
-        """Return whether it is a map."""
+        """Return whether the field is a map."""
         return self.message is not None and self.message.is_map_entry
 
 
 def parse_protobuf_native(data: bytes) -> MessageType:
-    """Read a definition; return its root message.
+    """Parse a definition; return the root message.
 
     Args:
         data: The ``schema_data`` of the registry.
@@ -167,7 +167,7 @@ def _linked(files: dict[str, FileDescriptorProto], root: str) -> Descriptor:
 
 
 def _in_order(files: dict[str, FileDescriptorProto]) -> Iterator[str]:
-    """Give the names of files so that each comes after those that it imports."""
+    """Yield file names so that imported files come first."""
     done: set[str] = set()
     for first in files:
         # What is open, from the importing file to the imported one, and what each has
@@ -195,7 +195,7 @@ def _in_order(files: dict[str, FileDescriptorProto]) -> Iterator[str]:
 
 @dataclass
 class _Reader:
-    """One reading of one definition.
+    """A parser for a single definition.
 
     Attributes:
         messages: Those that are known, by their full name.
@@ -208,7 +208,7 @@ class _Reader:
     fields: int = 0
 
     def message(self, root: Descriptor) -> MessageType:
-        """Return a message with all that it holds."""
+        """Return a message with all nested messages."""
         found = self._named(root)
         waiting = [root]
         while waiting:
@@ -227,7 +227,7 @@ class _Reader:
         return found
 
     def _named(self, descriptor: Descriptor) -> MessageType:
-        """Return a new message, empty so far: its fields may name it."""
+        """Return a new message, still empty: its fields may refer to the message."""
         new = MessageType(
             descriptor.full_name, is_map_entry=descriptor.GetOptions().map_entry
         )
@@ -277,7 +277,7 @@ def _check_text(text: object, what: str) -> None:
 
 
 def _is_repeated(descriptor: Any) -> bool:
-    """Return whether it is a list: newer runtimes warn of how older ones say it."""
+    """Return whether a field is repeated, without a deprecation warning."""
     if hasattr(descriptor, "is_repeated"):
         return bool(descriptor.is_repeated)
     return bool(descriptor.label == FieldDescriptor.LABEL_REPEATED)

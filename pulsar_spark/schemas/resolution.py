@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AVRO's schema resolution: how what one schema wrote is read as another one.
+"""AVRO's schema resolution: values of a writer's schema read by a reader's.
 
 Implements "Schema Resolution" and "Aliases" of the Apache Avro specification 1.11, with
 what Pulsar makes of it:
@@ -52,7 +52,7 @@ class PlanTooLargeError(InvalidSchemaError):
 
 
 class PairCount:
-    """Counts the pairs of a writer's and a reader's type of one plan."""
+    """Counts the pairs of writer's and reader's types in a plan."""
 
     def __init__(self) -> None:
         self._pairs = 0
@@ -91,7 +91,7 @@ UNITS = {
 
 
 def is_readable(writer: AvroType, reader: AvroType) -> bool:
-    """Return whether values of one type may be read as the other, at least some.
+    """Return whether at least some values of a type can be read as another type.
 
     Records may be only where all their fields may. Neither type is a union.
     """
@@ -101,7 +101,7 @@ def is_readable(writer: AvroType, reader: AvroType) -> bool:
 def _is_readable(
     writer: AvroType, reader: AvroType, known: dict[tuple[int, int], bool]
 ) -> bool:
-    """Return the same; records that are being looked at are taken for readable."""
+    """Return `is_readable`; records under examination count as readable."""
     if writer.kind is Kind.UNION:
         return any(_is_readable(one, reader, known) for one in writer.branches)
     if reader.kind is Kind.UNION:
@@ -139,13 +139,13 @@ def is_optional(field: AvroField) -> bool:
 
 
 def is_same_name(writer: AvroType, reader: AvroType) -> bool:
-    """Return whether two types have the same name, or the reader's had it once."""
+    """Return whether names are equal, directly or by the reader's aliases."""
     own = _short(writer.name)
     return own in (_short(reader.name), *map(_short, reader.aliases))
 
 
 def source_fields(writer: AvroType, reader: AvroType) -> list[int | None]:
-    """Return for each field of the reader's record the place of its writer's field.
+    """Return the index of the writer's field for each field of the reader.
 
     That has the same name, or else one of the aliases; None where there is none.
     """
@@ -220,7 +220,7 @@ def factor(
 
 
 def mismatch(writer: AvroType, reader: AvroType, where: str) -> InvalidSchemaError:
-    """Return the error that values of one type cannot be read as the other."""
+    """Return the error for values that cannot be read as another type."""
     return InvalidSchemaError(
         f"`{where}` is {writer} where it was written, which cannot be read as {reader}"
     )
@@ -296,12 +296,12 @@ MAX_DEFAULT_BYTES = 2**20
 
 
 class _TooLargeError(Exception):
-    """A default has more values than these."""
+    """A default has too many values."""
 
 
 @dataclass
 class _Default:
-    """One default.
+    """A default value.
 
     Attributes:
         values: How many it had so far.
@@ -312,7 +312,7 @@ class _Default:
     size_bytes: int = 0
 
     def encoded(self, type_: AvroType, value: Any) -> bytes:  # noqa: C901 - a case each
-        """Return a value as AVRO would write it."""
+        """Return a value encoded in AVRO."""
         self.values += 1
         if isinstance(value, str):
             self.size_bytes += len(value)
@@ -349,7 +349,7 @@ class _Default:
         raise ValueError
 
     def _branch(self, type_: AvroType, value: Any) -> bytes:
-        """Encode the default of a union: a value of its first branch, or of another.
+        """Encode the default of a union: of the first branch, or of another branch.
 
         The specification wants the first one until its release 1.12.
         """
@@ -387,7 +387,7 @@ def _integer(kind: Kind, value: Any) -> bytes:
 
 
 def _of_field(value: dict[str, Any], field: AvroField) -> Any:
-    """Return what a record's default has for a field: its own default, if nothing."""
+    """Return a field's value in a record's default, or the field's own default."""
     return value.get(field.name, field.default)
 
 

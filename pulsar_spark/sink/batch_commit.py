@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commit of a batch write: the transactions of its tasks, without any log.
+"""The commit of a batch write: the tasks' transactions, without a log.
 
 Pulsar cannot commit the transactions of several tasks in one step. Three rules come as
 close to all or nothing as that allows:
@@ -39,7 +39,7 @@ logger = logging.getLogger("pulsar_spark.sink")
 
 @dataclass(frozen=True)
 class Part:
-    """What one task wrote.
+    """The part of a task in a micro-batch or write.
 
     Attributes:
         txn: The transaction it wrote in.
@@ -220,7 +220,7 @@ def _in_doubt(outcome: _Outcome) -> CommitInDoubtError:
 
 
 def _numbers(tasks: Iterable[int]) -> str:
-    """Return all of them as text, such as ``[0-3, 7]``."""
+    """Return numbers as text, such as ``[0-3, 7]``."""
     runs: list[list[int]] = []
     for task in sorted(tasks):
         if runs and task == runs[-1][-1] + 1:

@@ -77,7 +77,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Opened:
-    """A task of a driver has begun a transaction, and sent nothing in it yet."""
+    """A task of a driver began a transaction, and has sent nothing yet."""
 
     batch_id: int
     partition: int
@@ -87,7 +87,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Prepared:
-    """These transactions, by input partition, are what the micro-batch wrote.
+    """The transactions of a micro-batch, by input partition.
 
     Attributes:
         batch_id: The micro-batch.
@@ -160,7 +160,7 @@ Record = Began | Opened | Prepared | Outcome
 
 @dataclass
 class LogState:
-    """What a log says, read to its end.
+    """The state of a log, read to its end.
 
     Attributes:
         query_id: The query that the micro-batches are of, the last one in the log.
@@ -226,7 +226,7 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
 
 
 def _with_term(record: Record, state: LogState) -> Record:
-    """Return the record with its driver's term, where an older version left it out.
+    """Return the record with its driver's term, which older versions left out.
 
     Such a version may have come after a later one, which was taken back.
     """
@@ -259,7 +259,7 @@ def _decide(
 
 
 def _take_in(state: LogState, record: Outcome) -> None:
-    """Believe it, unless a later driver has said or decided something else."""
+    """Apply a record, unless a later driver said or decided otherwise."""
     prepared, known = state.prepared, state.outcome
     is_turned = prepared is not None and record.query_id != prepared.query_id
     if is_turned and record.of < prepared.term:  # type: ignore[union-attr]
@@ -416,7 +416,7 @@ def _record(fields: dict[str, Any]) -> Record:
 
 
 def _typed(value: Any, kind: type[T]) -> T:
-    """Return the value if its type is exactly this one: True is no number."""
+    """Return the value if its type is exact: True is no number."""
     if type(value) is not kind:
         raise TypeError(f"{type(value)} is not {kind}")
     return value
@@ -430,7 +430,7 @@ def _number(value: Any, limit: int = 1 << 63) -> int:
 
 
 def _key(text: str) -> int:
-    """Return a number that was the key of an object, as ``dump_record`` writes it."""
+    """Return a number from an object's key, as written by ``dump_record``."""
     number = _number(int(text))
     if str(number) != text:
         raise ValueError(f"{text!r} is written in another way")
@@ -475,13 +475,13 @@ def _term(fields: dict[str, Any], name: str) -> Term:
 
 
 def dump_marker(query_id: str, batch_id: int, partition: int) -> bytes:
-    """Return what a transaction leaves in the topic of markers to prove its commit."""
+    """Return the marker by which a transaction proves its commit."""
     fields = [_VERSION, query_id, batch_id, partition]
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def dump_probe(name: str) -> bytes:
-    """Return a message for the markers: where it can be read, all before it can."""
+    """Return a probe for the topic of markers: all messages before are readable."""
     return json.dumps([_VERSION, name], separators=(",", ":")).encode()
 
 

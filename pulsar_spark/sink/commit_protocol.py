@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of an exactly-once commit, and what decides them: no broker, no clock.
+"""The steps of an exactly-once commit and their decisions; no broker, no clock.
 
 ``recover``, ``commit`` and ``abort`` are generators. Each value that they yield is a
 step to take with the log, the markers or transactions; they are sent its result, and
@@ -115,7 +115,7 @@ class CommitProgress:
         return replace(self, parts=_NO_PARTS, part_rows={}, others=())
 
     def require_same_part(self, batch_id: int, partition: int, now: Tally) -> None:
-        """Make sure that a task may leave its rows out, because they are visible.
+        """Check that a task may skip its rows, because they are visible.
 
         Args:
             batch_id: The micro-batch.
@@ -134,7 +134,7 @@ class CommitProgress:
             )
 
     def require_same_rows(self, batch_id: int, now: Tally) -> None:
-        """Make sure that a micro-batch is the one that is visible, if it is.
+        """Check that a micro-batch is the visible micro-batch, if there is any.
 
         Args:
             batch_id: The micro-batch.
@@ -189,7 +189,7 @@ class End:
 
 @dataclass(frozen=True)
 class KeepMarkers:
-    """See to it that no marker is trimmed from here on. No result."""
+    """Create a subscription so that markers are kept from here on. No result."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def commit(
 
 
 def abort(term: Term | None) -> Steps[None]:
-    """Take back what a driver and those before it wrote, unless it was decided.
+    """Abort the transactions of this and earlier drivers, unless decided.
 
     Args:
         term: The driver's. None where it is not known: then only what those before the
@@ -329,7 +329,7 @@ def abort(term: Term | None) -> Steps[None]:
 
 
 def _begin(run: str) -> Steps[tuple[Entries, int]]:
-    """Write down that a driver goes to work; the log, and where that stands in it."""
+    """Record the start of a driver; return the log and the record's position."""
     for _ in range(2):
         yield Append(Began(run))
         entries: Entries = yield ReadLog()
@@ -356,7 +356,7 @@ def _end(state: LogState) -> Steps[None]:
 def _settle(
     decision: Prepared, state: LogState, term: Term
 ) -> Steps[tuple[Outcome, tuple[int, ...]]]:
-    """Carry out a decision of an earlier driver: how it ended, and what was lost."""
+    """Carry out an earlier driver's decision: return the outcome, and lost tasks."""
     visible, lost = yield from _carry_out(decision, term)
     batch_id, query_id, of = decision.batch_id, decision.query_id, decision.term
     if not lost:

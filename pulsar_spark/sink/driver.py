@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A write from its checks to its commit. What Spark calls, without Spark.
+"""Writes, from checks to commit. What Spark calls, without Spark.
 
 The driver makes a write and prepares it. Each task gets a copy and runs its rows. The
 driver commits, or aborts, by another copy, which may be in another process: a write
@@ -18,7 +18,7 @@ from itertools import chain
 import pyarrow as pa
 
 from pulsar_spark.arrow.row_digests import HAS_DIGESTS, digest_of
-from pulsar_spark.client.failover import Clusters
+from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.transactions import TransactionClient
@@ -66,7 +66,7 @@ _BYTES = pa.schema([(VALUE, pa.binary())])
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task tells the driver when it has written its rows.
+    """A task's report to the driver after writing its rows.
 
     Attributes:
         task: Which one.
@@ -115,12 +115,12 @@ class _Write:
                 wanted.
         """
         self._encryptors()  # a key that cannot be used ends this before any task
-        clusters = Clusters(self._options.client, shared_pool, says=_BEGINS_THERE)
-        clusters.settle()
-        clusters.ask(self._prepare_at)
-        self._options = replace(self._options, client=clusters.options)
+        client = choose_cluster(self._options.client, _BEGINS_THERE)
+        self._options = replace(self._options, client=client)
+        self._find_topic(self._pool)
 
-    def _prepare_at(self, pool: ConnectionPool) -> None:
+    def _find_topic(self, pool: ConnectionPool) -> None:
+        """Look up the topic of the options, and settle its schema."""
         options = self._options
         if options.topic is not None:
             self._targets = find_targets(
@@ -145,12 +145,12 @@ class _Write:
 
     @property
     def _waits(self) -> bool:
-        """Whether its tasks will wait for topics that others have to themselves."""
+        """Return whether tasks will wait for topics with an exclusive producer."""
         return self._options.access_mode == "WaitForExclusive"
 
     @property
     def _schema(self) -> SchemaInfo | None:
-        """The schema of rows that all go to one topic; None for none."""
+        """Return the schema of rows for a single topic; None for none."""
         topic = self._options.topic
         return None if topic is None else self._schemas.get(topic)
 
@@ -183,7 +183,7 @@ class _Write:
         return encryptors(self._options.encryption, warn_once)
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Write the rows of one task. On an executor.
+        """Write the rows of a task. On an executor.
 
         Raises:
             PulsarSparkError: As ``sink.task.TaskWriter.write`` does.
@@ -203,11 +203,11 @@ class _Write:
         return TaskResult(task, written, txn, write_began_s=self._began_s)
 
     def _identity(self, task: Task) -> str | None:
-        """Return the id by which brokers drop what they have of this write."""
+        """Return the id by which brokers drop duplicates of the write."""
         return self._options.idempotence_id
 
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
-        """Return a check of topics that rows name: the driver cannot know these."""
+        """Return a check of topics named by rows, which the driver cannot know."""
         is_needed = self._options.guarantee is DeliveryGuarantee.IDEMPOTENT
         checked = {topic_of(name) for names in self._targets.values() for name in names}
 
@@ -257,7 +257,7 @@ class _Write:
         return None
 
     def _log_summary(self, what: str, results: Sequence[TaskResult]) -> None:
-        """Log one line for the whole write, which ends now."""
+        """Log a line for the whole write at its end."""
         log_summary(
             f"{what}: {summary_of(results, time.time())}",
             self._options.client.stats_interval_s,
@@ -265,7 +265,7 @@ class _Write:
 
 
 def summary_of(results: Sequence[TaskResult], now_s: float) -> str:
-    """Return what a whole write came to, in one line.
+    """Return the totals of a write as a line.
 
     Args:
         results: What its tasks tell.
@@ -378,7 +378,7 @@ class StreamWrite(_Write):
             self._require_transactions()
 
     def begin_micro_batch(self) -> None:
-        """Carry out what an earlier driver decided, and abort what it did not.
+        """Carry out an earlier driver's decision, and abort undecided transactions.
 
         This is the driver's step 3 of ``sink.exactly_once``. It is for the copy that
         goes to the tasks, before they get it; again it does nothing.
@@ -448,7 +448,7 @@ class StreamWrite(_Write):
         return task.query_id if given is None else f"{given}-{task.query_id}"
 
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
-        """Return a check of topics that rows name: the driver cannot know these."""
+        """Return a check of topics named by rows, which the driver cannot know."""
         if not self._is_transactional:
             return super()._checks_of_topics()
         own = {self._log_topic, markers_topic(self._log_topic)}
@@ -507,7 +507,7 @@ class StreamWrite(_Write):
 
 
 class _Tallied:
-    """RecordBatches that are counted as they are taken, once.
+    """RecordBatches that are counted while they are consumed.
 
     Args:
         batches: The rows of a task.
@@ -529,5 +529,5 @@ class _Tallied:
 
 
 def _transactions(results: Iterable[TaskResult]) -> dict[int, TxnId]:
-    """Return the transaction of each task that has one, by the task's number."""
+    """Return the transactions by the numbers of their tasks."""
     return {r.task.number: r.txn for r in results if r.txn is not None}

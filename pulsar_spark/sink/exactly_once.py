@@ -170,7 +170,7 @@ class CommitProtocol:
         self._run(commit_protocol.commit(batch_id, txns, progress, tasks, rows))
 
     def abort(self, progress: CommitProgress | None = None) -> None:
-        """Take back what was written, unless it was decided.
+        """Abort the written transactions, unless decided.
 
         Spark asks for this as well when a commit failed half-way: then there is nothing
         to take back, and the next run finishes it. Nor is it for this run to end what a
@@ -189,7 +189,7 @@ class CommitProtocol:
         self._run(commit_protocol.abort(term))
 
     def _run(self, steps: Steps[T]) -> T:
-        """Do what the steps ask for, one after the other; return what they do."""
+        """Execute steps in order; return their result."""
         waits: Retry | None = None
         result: Any = None
         while True:
@@ -241,7 +241,7 @@ class CommitProtocol:
         return entries
 
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:
-        """End transactions; return those that were over before.
+        """End transactions; return the transactions that had ended before.
 
         Raises:
             PulsarSparkError: Whether they are over is not known.
@@ -273,7 +273,7 @@ def markers_topic(log_topic: str) -> str:
 
 
 def marker(query_id: str, batch_id: int, partition: int) -> bytes:
-    """Return what a task leaves in the topic of markers, as its last entry."""
+    """Return a task's last entry in the topic of markers."""
     return dump_marker(query_id, batch_id, partition)
 
 

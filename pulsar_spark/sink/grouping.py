@@ -17,7 +17,7 @@ from pulsar_spark.topics import TopicName
 def rows_by_topic(
     rows: EncodedRows, first_row: int
 ) -> dict[TopicName, pa.Int64Array | None]:
-    """Return each topic with the indices of its rows, None for all of them.
+    """Return the row indices of each topic, None for all rows.
 
     Args:
         rows: Rows that name their topics.
@@ -31,7 +31,7 @@ def rows_by_topic(
 
 
 def topics_of(named: pa.Array, first_row: int) -> dict[TopicName, pa.Int64Array | None]:
-    """Return each topic with the indices of its rows, as ``rows_by_topic`` does.
+    """Return the row indices of each topic, as ``rows_by_topic`` does.
 
     Args:
         named: What each row names.
@@ -178,7 +178,7 @@ def runs_of_entries(
 
 
 def with_keys_as_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows; a key that is text becomes the bytes of that text."""
+    """Return the rows with text keys converted to bytes."""
     at = batch.schema.get_field_index(KEY)
     if at < 0:
         return batch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic as a small log: messages appended, read from its beginning, and forgotten.
+"""A topic as a small log: messages are appended, read from the start, forgotten.
 
 Its durable subscription is what keeps it: everything after the subscription's
 mark-delete position is there, everything before may be trimmed. Each call connects
@@ -62,7 +62,7 @@ class Stored(NamedTuple):
 
 
 class Journal:
-    """A topic without partitions that some processes append to, and one reads.
+    """An unpartitioned topic with several appending processes and a reader.
 
     Args:
         pool: The cluster's connections.
@@ -92,7 +92,7 @@ class Journal:
         self._positions = PositionLookup(pool, subscription_prefix=subscription_prefix)
 
     def append(self, message: bytes) -> None:
-        """Append a message; return when it is stored.
+        """Append a message; return once stored.
 
         After a broken connection it may be there twice.
 
@@ -139,7 +139,7 @@ class Journal:
                 retry.pause(error)
 
     def keep(self) -> None:
-        """Create the subscription, so that brokers keep what is not forgotten.
+        """Create the subscription, so that brokers keep unforgotten messages.
 
         Reading does that as well.
 
@@ -179,7 +179,7 @@ class Journal:
         )
 
     def _reading(self, act: Callable[[ConsumerSet[_Consumer]], T]) -> T:
-        """Subscribe, act and let go; all of it again if something breaks."""
+        """Subscribe, act and close; repeat everything after a failure."""
         retry = self._pool.retry(self._patience_s)
         is_created = False
         while True:
@@ -245,7 +245,7 @@ class Journal:
 
 
 class _Consumer(TopicConsumer):
-    """Collects what is delivered, as long as it is no more than a journal has.
+    """Collects deliveries, up to the limit of a journal.
 
     Attributes:
         arrived_bytes: What all of it takes, also what was dropped.
@@ -288,7 +288,10 @@ def _acknowledge(group: ConsumerSet[_Consumer], last: MessageId) -> None:
 
 
 def _message(one: Delivery, topic: str) -> Stored:
-    """Return a message with its id. New ones are plain, old ones maybe compressed."""
+    """Return a message with its message id.
+
+    Messages of this release are uncompressed; those of earlier releases may not be.
+    """
     message_id = MessageId(one.ledger_id, one.entry_id)
     try:
         stored = read_stored_entry(one.ledger_id, one.entry_id, one.headers_and_payload)

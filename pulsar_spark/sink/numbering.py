@@ -71,7 +71,7 @@ def require_numbers(rows: int) -> None:
 
 
 class Numbering(Sequence[int]):
-    """The sequence ids of a task's rows that go to one topic partition.
+    """The sequence ids of a task's rows in a topic partition.
 
     It is a sequence for ``loops.sends.Packer``, which asks for the first and the last
     row of an entry, in order: so the digest goes over all rows, and is made for few.
@@ -150,7 +150,7 @@ class Numbering(Sequence[int]):
         return last + 1, True
 
     def end(self) -> None:
-        """End with these rows."""
+        """Note the last rows."""
         if self._next < self._stop:
             self._digest = self._digest_to(self._stop - 1)
         # They are not to be kept in memory.
@@ -171,12 +171,12 @@ class Numbering(Sequence[int]):
         return IdempotenceError(self._idempotence_id, self._topic_partition, batch_ids)
 
     def _digest_to(self, row: int) -> int:
-        """Return the digest of all rows up to one of those at hand."""
+        """Return the digest of all rows up to a row of the current batch."""
         begin, end = self._offsets[self._next], self._offsets[row + 1]
         return crc32c(self._data[begin:end], self._digest)
 
     def __getitem__(self, row: int) -> int:  # type: ignore[override]
-        """Return the sequence id of a row; of none before the last one asked for."""
+        """Return the sequence id of a row, in ascending order of calls."""
         if row >= self._next:
             self._digest = self._digest_to(row)
             self._next = row + 1
@@ -184,5 +184,5 @@ class Numbering(Sequence[int]):
         return self._base | self._numbers[row] << _DIGEST_BITS | digest
 
     def __len__(self) -> int:
-        """Return how many rows there are, those before and after them included."""
+        """Return the number of rows, including rows before and after."""
         return len(self._numbers)

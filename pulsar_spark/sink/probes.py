@@ -43,7 +43,7 @@ def require_deduplication(
     schema: SchemaInfo | None = None,
     new_encryption: Callable[[], Encryption] | None = None,
 ) -> None:
-    """Make sure that the broker drops entries that it has already.
+    """Check that the broker deduplicates entries.
 
     Args:
         pool: The cluster's connections.
@@ -89,7 +89,7 @@ def require_deduplication(
 def _hiding_transaction(
     pool: ConnectionPool, topic_partition: str
 ) -> Iterator[TaskTransaction | None]:
-    """Give a transaction that is aborted at the end, where the cluster has them.
+    """Yield a transaction that is aborted at the end, if transactions exist.
 
     Brokers take a marker for the end of its topic until a row follows, and readers wait
     for it; what was aborted they pass over.
@@ -119,7 +119,7 @@ def prepare_for_transactions(
     schema: SchemaInfo | None = None,
     new_encryption: Callable[[], Encryption] | None = None,
 ) -> None:
-    """Send an empty entry to each of them in a transaction that is then aborted.
+    """Send an empty entry to each topic in a transaction that is then aborted.
 
     Only once in a process.
 
@@ -168,7 +168,7 @@ _TTL_MS = 60_000
 def aborted_transaction(
     pool: ConnectionPool, topics: Sequence[str]
 ) -> Iterator[TaskTransaction]:
-    """Give a transaction to send in, and abort it at the end.
+    """Yield a transaction, and abort the transaction at the end.
 
     Attach producers before it begins: that may take longer than it lives. Flush them
     before it ends: an entry sent in a transaction that is over would hold back the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With which schema rows go to a topic: the one that it has, or a first one of ours.
+"""The choice of a topic's schema: the registered schema, or a first schema.
 
 The schema that a topic has is a contract with its other clients. Rows that do not fit
 are an error before any row; what a write may add are nullable fields for more columns.
@@ -66,14 +66,14 @@ _AS_BYTES = (
 
 
 def value_columns(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that make the value: those without a meaning of their own."""
+    """Return the columns of the value: columns without a special meaning."""
     return pa.schema(
         [field for field in schema if field.name == VALUE or field.name not in WRITE]
     )
 
 
 class TopicSchemas:
-    """The schemas of the topics of one write.
+    """The schemas of a write's topics.
 
     Args:
         pool: The cluster's connections.
@@ -121,13 +121,13 @@ class TopicSchemas:
             self.chosen[topic] = chosen
 
     def _is_guessed(self, chosen: SchemaInfo | None) -> bool:
-        """Return whether nobody asked for the schema that a topic would get."""
+        """Return whether the chosen schema was not asked for by the user."""
         options = self._options
         is_asked = options.schema_topic is not None or options.schema_type != "auto"
         return chosen is not None and not is_asked
 
     def _first(self, topic: TopicName, guessed: SchemaInfo | None) -> SchemaInfo | None:
-        """Return the schema of a topic that had none, if it has no messages either.
+        """Return the schema of a topic without schema, if empty of messages.
 
         Raises:
             SchemaError: It has messages without a schema, which its consumers could
@@ -175,7 +175,7 @@ class TopicSchemas:
             ) from None
 
     def _copy(self, topic: TopicName, registered: SchemaInfo | None) -> SchemaInfo:
-        """Return the schema of ``schemaTopic``, or the same one that a topic has."""
+        """Return the schema of ``schemaTopic``, or the topic's equal schema."""
         info = replace(self._source(), version=b"")
         if registered is not None and _identity(registered) == _identity(info):
             # Brokers do not look at where keys are: they would register nothing.
@@ -232,7 +232,7 @@ class TopicSchemas:
         return info
 
     def _by_contract(self, topic: TopicName, registered: SchemaInfo) -> SchemaInfo:
-        """Return what a topic has, with fields for columns that it has not.
+        """Return the topic's schema, extended by fields for new columns.
 
         Raises:
             SchemaError: The rows do not fit, or such a schema cannot be written.
@@ -273,7 +273,7 @@ class TopicSchemas:
         return encoder_for(self.chosen[topic], self._columns, self._settings)
 
     def register(self, topic: TopicName, topic_partition: str) -> None:
-        """Register the schema chosen for a topic, if it is not what it has.
+        """Register the schema chosen for a topic, unless registered.
 
         Raises:
             SchemaError: The broker refuses it.
@@ -295,7 +295,7 @@ class TopicSchemas:
             raise self.explained(topic, error) from error.__cause__
 
     def explained(self, topic: TopicName, error: BrokerError) -> PulsarSparkError:
-        """Return a broker's refusal of a schema with what to do about it."""
+        """Return a broker's refusal of a schema with its cure."""
         if lacks_schema(error):
             return SchemaError(
                 f"{topic.full_name} takes no values without a schema "
@@ -354,7 +354,7 @@ def _identity(info: SchemaInfo) -> tuple[int, bytes]:
 
 
 def _encoding(registered: SchemaInfo) -> str:
-    """Return where keys are: brokers take another place for the same schema."""
+    """Return where keys are stored; brokers ignore this difference."""
     if registered.type != SchemaType.KEY_VALUE:
         return ""
     return "SEPARATED" if parse_key_value(registered).is_separated else "INLINE"
@@ -370,13 +370,13 @@ def _is_raw(columns: pa.Schema) -> bool:
 
 
 def described(info: SchemaInfo) -> str:
-    """Return a schema as a sentence names it."""
+    """Return the description of a schema in a sentence."""
     number = version_number(info.version)
     return info.type_name if number is None else f"{info.type_name}, version {number}"
 
 
 def difference(registered: SchemaInfo, ours: SchemaInfo) -> str:
-    """Return in what the schema of rows is not the one of the topic, as sentences."""
+    """Return the differences between the rows' and the topic's schema, as sentences."""
     if registered.type != ours.type:
         return f"The topic has {described(registered)}, the rows {described(ours)}."
     if is_primitive(ours):
@@ -408,7 +408,7 @@ def _fields_of(info: SchemaInfo) -> dict[str, str]:
 
 
 def _fields_of_part(info: SchemaInfo) -> dict[str, str]:
-    """Return the fields of a record; of another schema one without a name."""
+    """Return the fields of a record; other schemas have a field without a name."""
     if info.type not in (SchemaType.AVRO, SchemaType.JSON):
         return {"": info.type_name}
     root: AvroType = parse_avro(info.data)
@@ -426,7 +426,7 @@ def _said(field: AvroField) -> str:
 
 
 class ByTopicEncoder:
-    """Makes values of rows that name their topics, by the schema that each one has.
+    """Encodes rows that name their topics, each by its topic's schema.
 
     Args:
         schemas: Of the topics.

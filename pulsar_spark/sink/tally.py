@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows a task has, and a digest of them: whether a repeat has the same ones.
+"""Number and digest of a task's rows, to compare repeated attempts.
 
 Spark gives a micro-batch that it runs again the number that it had. The number alone
 does not say that the rows are the same: a checkpoint that was set back makes Spark
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tally:
-    """What is kept of the rows of a task, or of all tasks of a micro-batch.
+    """The kept facts of the rows of a task, or of a micro-batch.
 
     Attributes:
         rows: How many they are.
@@ -36,7 +36,7 @@ class Tally:
         return f"{self.rows} rows{digest}"
 
     def differs(self, other: Tally) -> bool:
-        """Return whether the rows are not the same for sure."""
+        """Return whether rows surely differ."""
         return self.rows != other.rows or (
             self.digest is not None
             and other.digest is not None

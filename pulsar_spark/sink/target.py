@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One topic partition that a task writes to: its rows are cut, numbered and framed.
+"""A topic partition of a writing task: rows are cut, numbered and framed.
 
 Frames are made by ``loops.sends`` and sent by ``sink.task``. An entry holds as many
 rows as fit; a row that is too large for a batch goes alone, in chunks where these are
@@ -110,7 +110,7 @@ class Target:
         *,
         is_whole: bool = False,
     ) -> Iterator[list[SendFrame]]:
-        """Take rows; yield the frames of the entries that they complete, some a time.
+        """Take rows; yield the frames of completed entries in groups.
 
         Args:
             rows: Encoded rows.

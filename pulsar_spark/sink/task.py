@@ -21,7 +21,6 @@ import pyarrow as pa
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.routing import Router, partition_runs
 from pulsar_spark.arrow.values import ValueEncoder
-from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.producing.producers import (
@@ -35,16 +34,14 @@ from pulsar_spark.errors import (
     BadRowError,
     BrokerError,
     MessageTooLargeError,
-    OptionError,
     PulsarSparkError,
-    TopicNotFoundError,
     TransactionLostError,
 )
 from pulsar_spark.lines import logger as lines
 from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.options import ClientOptions, DeliveryGuarantee, WriteOptions
+from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.grouping import (
     groups_by_key,
@@ -80,13 +77,8 @@ _RESEND = {
     DeliveryGuarantee.EXACTLY_ONCE: Resend.IF_DEDUPLICATED,
 }
 
-#: What it means where a task goes to another cluster.
-_GOES_THERE = (
-    "Rows without a receipt go there, and those that follow; what was on its way may be"
-    " in both."
-)
-
-#: Those that promise nothing that another cluster would have to know of.
+#: Guarantees for which a write follows a topic that is migrated to another cluster:
+#: the new cluster knows no duplicates and no transactions of the old cluster.
 _FOLLOWING = frozenset({DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE})
 
 _ACCESS_MODES = {
@@ -125,7 +117,7 @@ class WriteSummary:
 
 
 class TaskWriter:
-    """Writes the rows of one task, once. Opens nothing before that.
+    """Writes the rows of a task, a single time. Opens nothing before that.
 
     Args:
         options: How to write.
@@ -157,11 +149,9 @@ class TaskWriter:
         self._known_schemas = dict(schemas or {})
         self._schemas: TopicSchemas | None = None
         self._known = dict(targets)
-        self._clusters = Clusters(
-            options.client, _new_pool(options), says=_GOES_THERE, arrive=self._arrive
-        )
+        self._pool = _new_pool(options)
         self._settings = _settings(options, task, transaction)
-        self._producers = Producers(self._clusters.pool, self._settings, self._clusters)
+        self._producers = Producers(self._pool, self._settings)
         self._topics: dict[TopicName, _Topic] = {}
         self._targets: dict[str, Target] = {}  # by name of the topic partition
         self._unsent: list[tuple[TopicProducer, list[SendFrame]]] = []
@@ -176,7 +166,7 @@ class TaskWriter:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteSummary:
-        """Send all rows; return when they are stored, unless nothing is guaranteed.
+        """Send all rows; return once stored, unless nothing is guaranteed.
 
         Raises:
             BadRowError: A row that cannot be written.
@@ -202,12 +192,11 @@ class TaskWriter:
         finally:
             self._statistics.end()
             self._producers.close()
-            for pool in self._clusters.pools:
-                if pool is not shared_pool(pool.options):
-                    pool.close()
+            if self._pool is not shared_pool(self._options.client):
+                self._pool.close()
 
     def _explained(self, error: BrokerError) -> PulsarSparkError:
-        """Return the reason of a refusal: the transaction is over, or what it says."""
+        """Return the reason of a refusal, such as the end of the transaction."""
         for topic in self._topics:
             if self._schemas and error.message.startswith(topic.base.full_name):
                 explained = self._schemas.explained(topic, error)
@@ -223,7 +212,7 @@ class TaskWriter:
         return error
 
     def _promptly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches; while one is slow to come, rows before it are sent."""
+        """Yield the batches; while a batch is slow, send the rows before."""
         # Where a replay must be cut alike, only the rows may decide.
         is_timed = self._options.guarantee is not DeliveryGuarantee.IDEMPOTENT
         asked = time.monotonic()
@@ -266,7 +255,6 @@ class TaskWriter:
         if self._options.key_encoding == "bytes":
             batch = with_keys_as_bytes(batch)
         if self._encoder is None:
-            self._clusters.settle()
             self._encoder = RowEncoder(batch.schema, self._value_encoder(batch.schema))
         rows = self._encoder.encode(batch, self._rows)
         # Rows go out by topic partition, and none after one that no entry can hold may
@@ -279,12 +267,12 @@ class TaskWriter:
         self._send_rest()
 
     def _value_encoder(self, columns: pa.Schema) -> ValueEncoder:
-        self._schemas = TopicSchemas(self._clusters.pool, self._options, columns)
+        self._schemas = TopicSchemas(self._pool, self._options, columns)
         self._schemas.chosen.update(self._known_schemas)
         if self._options.topic is None:
             return ByTopicEncoder(self._schemas, columns, self._find)
         if self._options.topic not in self._known_schemas:
-            self._choose_schemas([self._options.topic])
+            self._schemas.choose([self._options.topic])
         return self._schemas.encoder(self._options.topic)
 
     def _add_rows(self, rows: EncodedRows) -> None:
@@ -310,26 +298,29 @@ class TaskWriter:
 
     @cached_property
     def _max_entry_bytes(self) -> int:
-        clusters = self._clusters
-        retry = clusters.pool.retry(self._options.client.operation_timeout_s)
+        retry = self._pool.retry(self._options.client.operation_timeout_s)
         while True:
             try:
-                service = clusters.ask(lambda pool: pool.service())
+                service = self._pool.service()
             except PulsarSparkError as error:
                 retry.pause(error)
             else:
                 return max_entry_bytes(service.max_message_size_bytes)
 
     def _find(self, topics: Iterable[TopicName]) -> None:
-        """Look up topics before a row goes to any of them."""
+        """Look up topics before rows go there."""
         new = [topic for topic in topics if topic not in self._topics]
         absent = [topic for topic in new if topic not in self._known]
         if absent:
-            self._known |= self._clusters.ask(partial(self._find_targets, absent))
+            self._known |= find_targets(
+                TopicLookup(self._pool),
+                absent,
+                auto_creation=self._options.topic_auto_creation,
+            )
         assert self._schemas is not None
         unknown = [topic for topic in new if topic not in self._schemas.chosen]
         if unknown:
-            self._choose_schemas(unknown)
+            self._schemas.choose(unknown)
         for topic in new:
             self._topics[topic] = _Topic(
                 self._known[topic],
@@ -337,47 +328,6 @@ class TaskWriter:
                 self._task,
                 self._schemas.chosen[topic],
             )
-
-    def _find_targets(
-        self, topics: Iterable[TopicName], pool: ConnectionPool
-    ) -> dict[TopicName, list[str]]:
-        return find_targets(
-            TopicLookup(pool),
-            topics,
-            auto_creation=self._options.topic_auto_creation,
-        )
-
-    def _choose_schemas(self, topics: list[TopicName]) -> None:
-        schemas = self._schemas
-        assert schemas is not None
-
-        def choose(pool: ConnectionPool) -> None:
-            schemas.pool = pool
-            schemas.choose(topics)
-
-        self._clusters.ask(choose)
-
-    def _arrive(self, pool: ConnectionPool) -> None:
-        """Check, before rows go to another cluster, that their topics are there alike.
-
-        Rows were divided among the topic partitions of the cluster before.
-        """
-        url = pool.options.service_url
-        try:
-            there = self._find_targets(self._known, pool)
-        except TopicNotFoundError as error:
-            raise error.saying(
-                f"At {url}, because the cluster before it cannot be reached:"
-                f" {error.message}"
-            ) from None
-        for topic, names in self._known.items():
-            if list(there[topic]) != list(names):
-                raise OptionError(
-                    f"{topic.base.full_name} has another number of partitions at"
-                    f" {url} than at the cluster before it, which"
-                    " cannot be reached, so the rows on their way cannot go there. Let"
-                    " all clusters have the same topics."
-                )
 
     def _add_to_topic(
         self, topic: _Topic, rows: EncodedRows, numbers: Sequence[int]
@@ -437,7 +387,7 @@ class TaskWriter:
         ]
 
     def _send(self, target: Target, frames: Iterable[list[SendFrame]]) -> None:
-        """Send frames, at once or with further ones: see ``_send_rest``."""
+        """Send frames, at once or with further frames: see ``_send_rest``."""
         try:
             for some in frames:
                 self._unsent.append((target.producer, some))
@@ -518,11 +468,12 @@ class _Topic:
         )
 
 
-def _new_pool(options: WriteOptions) -> Callable[[ClientOptions], ConnectionPool]:
+def _new_pool(options: WriteOptions) -> ConnectionPool:
+    """Return the connections of a task; its own for an access mode but Shared."""
     if _ACCESS_MODES[options.access_mode] is ProducerAccessMode.SHARED:
-        return shared_pool
-    # A producer that is fenced learns it when the broker cuts its connection.
-    return ConnectionPool
+        return shared_pool(options.client)
+    # A broker that fences a producer closes the whole connection.
+    return ConnectionPool(options.client)
 
 
 def _settings(
@@ -551,7 +502,7 @@ def _settings(
 
 
 def _run_length(options: WriteOptions) -> int:
-    """Return how many rows without a key go to one topic partition, before the next."""
+    """Return how many rows without a key stay on a topic partition."""
     if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
         return _IDEMPOTENT_RUN
     return options.batching_max_messages

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction in which one task writes its rows."""
+"""The transaction of a writing task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("pulsar_spark.sink")
 
 
 class TaskTransaction:
-    """The transaction of one task.
+    """The transaction of a task.
 
     Nothing may be sent in a transaction that is over: brokers take it, and keep readers
     waiting for its end, or even lose track of what was committed. So a task asks if its
@@ -62,7 +62,7 @@ class TaskTransaction:
     def announce(
         self, log: Journal, batch_id: int, partition: int, term: Term = NO_TERM
     ) -> None:
-        """Tell the driver of it. Must be over before anything is sent in it.
+        """Announce the transaction to the driver, before anything is sent in it.
 
         Args:
             log: The stream's.
@@ -86,7 +86,7 @@ class TaskTransaction:
         self._topics += topics
 
     def confirm(self, max_age_s: float = 0.0) -> None:
-        """Make sure that it is still open.
+        """Check that the transaction is still open.
 
         Args:
             max_age_s: How old an earlier answer may be, in seconds, to be good enough.

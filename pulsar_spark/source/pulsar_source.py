@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pulsar_spark.client.failover import Clusters
+from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.pruning import Pruning
@@ -38,17 +38,16 @@ def load_schema(options: ReadOptions) -> QuerySchema:
     """
     from pulsar_spark.source.plan.query_schema import find_schema
 
-    clusters = Clusters(options.client, shared_pool, says=_IS_A_COPY)
-    clusters.settle()
-    found = clusters.ask(lambda pool: find_schema(pool, options))
-    if clusters.is_alone:
-        return found
-    return replace(found, service_url=clusters.options.service_url)
+    client = choose_cluster(options.client, _IS_A_COPY)
+    schema = find_schema(shared_pool(client), replace(options, client=client))
+    if options.client.failover is None:
+        return schema
+    return replace(schema, service_url=client.service_url)
 
 
 @dataclass(frozen=True)
 class PulsarSource:
-    """What a query reads, over the connections that its process shares.
+    """The source of a query, over the shared connections of the process.
 
     See ``source.Source``.
 
@@ -78,24 +77,18 @@ class PulsarSource:
     def plan(self, pruning: Pruning | None = None) -> list[ReadTask]:
         """Return what each task reads; together, all rows that are not pruned.
 
-        It is of the first cluster that answers, and so are all tasks.
+        All tasks read from the first cluster that answers.
         """
-        clusters = Clusters(self.options.client, shared_pool, says=_IS_A_COPY)
-        clusters.settle()
-        if clusters.is_alone:
-            return self._plan(clusters.pool, pruning, self.found)
-
-        def plan(pool: ConnectionPool) -> list[ReadTask]:
-            url = clusters.options.service_url
-            found = self.found
-            # Versions are numbered by each cluster: of another one only the columns
-            # count, as if the user had chosen them.
-            if found is not None and found.service_url != url:
-                found = None
-            tasks = self._plan(pool, pruning, found)
-            return [replace(task, service_url=url) for task in tasks]
-
-        return clusters.ask(plan)
+        client = choose_cluster(self.options.client, _IS_A_COPY)
+        pool = shared_pool(client)
+        if self.options.client.failover is None:
+            return self._plan(pool, pruning, self.found)
+        # Each cluster numbers its own versions. Of a schema from another cluster only
+        # the columns count, as if the user had chosen them.
+        url = client.service_url
+        is_same = self.found is not None and self.found.service_url == url
+        tasks = self._plan(pool, pruning, self.found if is_same else None)
+        return [replace(task, service_url=url) for task in tasks]
 
     def _plan(
         self,
@@ -134,7 +127,7 @@ class PulsarSource:
     def read(
         self, task: ReadTask | None, schema: pa.Schema, *, streaming: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; a stream's subscription protects them."""
+        """Yield the rows of a task; the subscription of a stream keeps unread rows."""
         from pulsar_spark.source.read.task import read_task
 
         options = self.options

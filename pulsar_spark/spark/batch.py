@@ -45,7 +45,7 @@ class PulsarReader(BatchReader):
         self._pruning = Pruning()
 
     def tasks(self) -> Sequence[ReadTask]:
-        """Return one task for each topic partition that has rows.
+        """Return a task for each topic partition with rows.
 
         Or more, with ``minPartitions`` or ``maxRecordsPerPartition``, or fewer, with
         ``maxPartitions``.

@@ -175,7 +175,7 @@ class PulsarDataSource(TopicDataSource):
 
 
 class PulsarPyDataSource(PulsarDataSource):
-    """The same by a name that no jar has, ``format("pulsar-py")``.
+    """``format("pulsar-py")``: the same source by a name that no jar has.
 
     With it the Scala connector and this package run side by side.
     """

@@ -36,7 +36,7 @@ __all__ = ["PartitionLag", "PulsarLagListener", "StreamLag", "lag_of"]
 
 
 class PulsarLagListener(StreamingQueryListener):
-    """Reports the lag of a query behind its Pulsar topics, after each micro-batch.
+    """Reports a query's lag behind its Pulsar topics after each micro-batch.
 
     ``spark.streams.addListener(PulsarLagListener())``. It listens to all queries of the
     session, and passes over those that read from elsewhere.
@@ -54,7 +54,7 @@ class PulsarLagListener(StreamingQueryListener):
         """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Work out the lag and pass it on."""
+        """Compute the lag and pass the lag on."""
         for lag in lag_of(event.progress):
             try:
                 self._on_lag(lag)
@@ -68,7 +68,7 @@ class PulsarLagListener(StreamingQueryListener):
 
 
 def lag_of(progress: StreamingQueryProgress | None) -> list[StreamLag]:
-    """Return the lag of each Pulsar source of the query, as a progress shows it.
+    """Return the lag of each Pulsar source in a progress.
 
     Args:
         progress: Such as ``query.lastProgress``, which is None before the first

@@ -54,7 +54,7 @@ def warn_of_other_python() -> None:
 
 
 def _pythons() -> dict[str, str]:
-    """Return which Pythons Spark starts: those of a Spark that runs, or will run."""
+    """Return the Pythons that Spark starts, now or later."""
     context = SparkContext._active_spark_context
     if context is not None and context._jvm is not None:
         try:
@@ -74,7 +74,7 @@ def _is_our_command() -> bool:
 
 
 def _is_this(path: str) -> bool:
-    """Return whether this process runs it: a virtual environment is its folder."""
+    """Return whether this process runs the interpreter, by its environment."""
     here, there = (os.path.dirname(os.path.abspath(p)) for p in (sys.executable, path))
     try:
         return os.path.samefile(path, sys.executable) and os.path.samefile(here, there)

@@ -182,7 +182,7 @@ def _stop_own_bar(context: SparkContext) -> bool:
 
 @contextlib.contextmanager
 def _job_group(context: SparkContext) -> Iterator[str]:
-    """Give the group of the jobs of this thread: the user's own, or one of ours."""
+    """Set the job group of this thread's jobs: the user's, or a new group."""
     group = context.getLocalProperty(_GROUP)
     if group is not None:
         yield group
@@ -217,7 +217,7 @@ class _Watch:
         self._ended: set[int] = set()
 
     def look(self) -> tuple[list[StageProgress], list[StageProgress]]:
-        """Return the stages that run, and those that have ended since the last look."""
+        """Return the running stages, and the stages ended since the last look."""
         now_s = time.monotonic()
         running: list[StageProgress] = []
         over: list[StageProgress] = []
@@ -232,7 +232,7 @@ class _Watch:
         return running, over
 
     def look_at_the_end(self) -> list[StageProgress]:
-        """Return the stages that have ended since the last look, once no other runs.
+        """Return the stages ended since the last look, once none is running.
 
         A job is over a little earlier than Spark's status says so.
         """
@@ -245,7 +245,7 @@ class _Watch:
         return ended
 
     def _stages(self) -> list[int]:
-        """Return the stages of the jobs that began since, without those told over."""
+        """Return the stages of jobs since the start that are not reported as ended."""
         found: set[int] = set()
         for job_id in self._tracker.getJobIdsForGroup(self._group):
             if job_id not in self._before:
@@ -301,7 +301,7 @@ def _watched(watch: _Watch, out: TextIO) -> Iterator[None]:
 
 
 class _Lines:
-    """A line that is drawn anew, on a terminal; elsewhere one after the other."""
+    """A line redrawn on a terminal; elsewhere, line after line."""
 
     def __init__(self, out: TextIO) -> None:
         self.is_terminal = out.isatty()
@@ -310,7 +310,7 @@ class _Lines:
         self._next_s = time.monotonic() + _LINES_S
 
     def show(self, running: list[StageProgress], over: list[StageProgress]) -> None:
-        """Add what is over, and show what runs: the first stage, and how many more."""
+        """Print ended stages, and show the first running stage."""
         text = "".join(f"{self._line(str(one))}\n" for one in over)
         if not self.is_terminal and time.monotonic() < self._next_s:
             running = []
@@ -328,7 +328,7 @@ class _Lines:
             self._out.flush()
 
     def _line(self, text: str) -> str:
-        """Cut what a terminal would wrap: its second row could not be drawn anew."""
+        """Cut text to the terminal's width: wrapped rows cannot be redrawn."""
         if not self.is_terminal:
             return text
         return text[: shutil.get_terminal_size().columns - 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of a query, as far as they say that parts of a topic need not be read.
+"""Filters of a query that let a read skip parts of topics.
 
 Spark evaluates all of them on the rows, too: what is not understood here is no loss.
 

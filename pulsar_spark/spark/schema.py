@@ -65,7 +65,7 @@ _WRITABLE: tuple[type[DataType], ...] = (
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """Return the Spark schema with these columns of topics without a schema."""
+    """Return the Spark schema of topics without a schema."""
     return from_arrow_schema(arrow_schema(columns))
 
 
@@ -97,7 +97,7 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
 
 
 def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
-    """Return the Arrow schema in which Spark expects its RecordBatches.
+    """Return the Arrow schema that Spark expects of RecordBatches.
 
     Whether values have the columns that are none of every topic's is checked when the
     topics are asked, see ``source.query_schema``.
@@ -158,7 +158,7 @@ def _never_null(name: str) -> bool:
 
 
 def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
-    """Return the columns of rows that are to be written, as Arrow has them.
+    """Return the Arrow columns of the rows to write.
 
     Those that only a read has are left out, with a warning: so what a read gives can be
     written as it is.
@@ -224,7 +224,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
 
 
 def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
-    """Return whether the value of these rows is the bytes in ``value`` alone."""
+    """Return whether the value is ``value`` alone, as bytes."""
     values = [
         one
         for one in schema.fields
@@ -234,7 +234,7 @@ def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
 
 
 def _problem(field: StructField, schema_type: str) -> str:
-    """Return why a column cannot be written, "" if it can."""
+    """Return why a column cannot be written, "" if writable."""
     name = field.name
     is_typo = _is_typo(name, is_auto=schema_type == "auto")
     is_value = name == VALUE or name not in WRITE
@@ -248,7 +248,7 @@ def _problem(field: StructField, schema_type: str) -> str:
 
 
 def _is_typo(name: str, *, is_auto: bool) -> bool:
-    """Return whether a name looks like one with a meaning of its own.
+    """Return whether a name looks like a misspelled special column.
 
     Who says what the value is may have fields of such names, as Debezium has.
     """
@@ -273,7 +273,7 @@ def _unwritable(type_: DataType, where: str) -> str:
 
 
 def _parts(type_: DataType, where: str) -> list[tuple[DataType, str]]:
-    """Return the types in a type, and the paths to them."""
+    """Return the nested types of a type, with their paths."""
     if isinstance(type_, StructType):
         return [(one.dataType, f"{where}.{one.name}") for one in type_.fields]
     if isinstance(type_, ArrayType):
@@ -284,7 +284,7 @@ def _parts(type_: DataType, where: str) -> list[tuple[DataType, str]]:
 
 
 def _twins(type_: DataType, where: str) -> str:
-    """Return which part of a type has two fields of one name, "" for none."""
+    """Return the path of two equally named fields in a type, "" for none."""
     if isinstance(type_, StructType):
         names = type_.fieldNames()
         if len(set(names)) < len(names):

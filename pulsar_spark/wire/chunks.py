@@ -24,7 +24,7 @@ from pulsar_spark.wire.entries import StoredEntry
 
 @dataclass(frozen=True, slots=True)
 class MissingChunks:
-    """The last chunk of a message arrived, but not every one before it is at hand.
+    """The last chunk of a message arrived, but earlier chunks are missing.
 
     The others precede the position where reading began, or were dropped to save memory,
     or do not exist, because a producer died before it finished its message.
@@ -48,7 +48,7 @@ class _OpenSet:
 
 
 class ChunkAssembler:
-    """Collects chunks by ``uuid`` and returns each message when it is complete.
+    """Collects chunks by ``uuid`` and returns each message once complete.
 
     Holds at most ``max_pending`` open messages of ``max_bytes`` together. Older ones
     are dropped for newer ones; when the last chunk of such a message does arrive, it is

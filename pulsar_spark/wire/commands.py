@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands: one small builder for each that a client sends, one decoder for all.
+"""Commands: a builder for each command of the client, a decoder for all.
 
 A command that is answered is a `Request`, which knows its name and the type of its
 reply; for any other the builder returns the frame, ready for the socket. SEND, which
@@ -49,7 +49,7 @@ _MIN_TXN_TTL_MS = 100
 
 
 class SubType(IntEnum):
-    """How the consumers of a subscription share it (CommandSubscribe.SubType)."""
+    """How consumers share a subscription (CommandSubscribe.SubType)."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -65,7 +65,7 @@ class InitialPosition(IntEnum):
 
 
 class ProducerAccessMode(IntEnum):
-    """Whom a producer shares its topic with (CommandProducer.ProducerAccessMode)."""
+    """How producers share a topic (CommandProducer.ProducerAccessMode)."""
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -94,7 +94,7 @@ def to_signed(value: int) -> int:
 
 
 def to_message_id_data(message_id: MessageId) -> pb.MessageIdData:
-    """Return a MessageId as it travels; its -1 and 0 defaults are left unset."""
+    """Return a MessageId in protobuf; the defaults -1 and 0 are left unset."""
     data = pb.MessageIdData(
         ledgerId=to_unsigned(message_id.ledger_id),
         entryId=to_unsigned(message_id.entry_id),
@@ -169,7 +169,7 @@ def ack_set_words(batch_index: int, batch_size: int) -> list[int]:
 
 
 def _position(message_id: MessageId) -> pb.MessageIdData:
-    """Return where a reader has to start so that it gets the whole of a message."""
+    """Return the start of a reader that has to get the whole of a message."""
     if message_id.first_chunk is not None:
         # The last chunk alone is of no use, nor has a chunk any index.
         return to_message_id_data(message_id.first_chunk)
@@ -218,14 +218,14 @@ class Request(Generic[ReplyT]):
 
     @property
     def subject(self) -> str:
-        """Return the topic or the namespace that it is about, "" for none."""
+        """Return the topic or namespace of the request, "" for none."""
         body = getattr(self.command, _BODY_FIELDS[self.command.type])
         subject: str = getattr(body, "topic", "") or getattr(body, "namespace", "")
         return subject
 
     @property
     def attaches(self) -> Attached | None:
-        """Return what it attaches to a topic, None if that is nothing."""
+        """Return the consumer or producer that the request attaches, None for none."""
         if self.command.type == pb.BaseCommand.PRODUCER:
             return Attached(True, self.command.producer.producer_id)
         if self.command.type == pb.BaseCommand.SUBSCRIBE:
@@ -246,7 +246,7 @@ class Request(Generic[ReplyT]):
 
 
 def number_field(body: Any) -> str:
-    """Return the name of the field by which a request and its reply find each other.
+    """Return the field that links a reply to its request.
 
     Args:
         body: Of the command of either.
@@ -422,7 +422,7 @@ def topics_of_namespace(
 def schema(
     schema_type: int, data: bytes, properties: Mapping[str, str], name: str = ""
 ) -> pb.Schema:
-    """Return a schema as PRODUCER carries it.
+    """Return a schema in the form of PRODUCER.
 
     Args:
         schema_type: Its number in the protocol.
@@ -561,7 +561,7 @@ def flow(consumer_id: int, permits: int) -> bytes:
 def ack_cumulative(
     consumer_id: int, message_id: MessageId
 ) -> Request[pb.CommandAckResponse]:
-    """Build ACK: this message and all before it are done with.
+    """Build ACK of a message and all messages before.
 
     Args:
         consumer_id: Of an EXCLUSIVE or FAILOVER consumer; brokers ignore it on others.
@@ -618,7 +618,7 @@ def close_consumer(consumer_id: int) -> Request[pb.CommandSuccess]:
 
 
 def unsubscribe(consumer_id: int) -> Request[pb.CommandSuccess]:
-    """Build UNSUBSCRIBE, which deletes the subscription of its only consumer."""
+    """Build UNSUBSCRIBE, which deletes a subscription without other consumers."""
     body = pb.CommandUnsubscribe(consumer_id=consumer_id)
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body),
@@ -852,7 +852,7 @@ def decode_command(data: bytes | memoryview) -> pb.BaseCommand:
 
 
 def _check_size(data: bytes) -> None:
-    """Refuse what would take many times its size once it is decoded."""
+    """Refuse bytes that would grow to many times their size when decoded."""
     if _is_topic_list(data):
         # As many names as this byte at most: each of them begins with it.
         if len(data) <= _LIST_BYTES and data.count(_NAME_TAG) <= _LIST_NAMES:
@@ -869,7 +869,7 @@ def _check_size(data: bytes) -> None:
 
 
 def _is_topic_list(data: bytes) -> bool:
-    """Return whether a list of topics is its only body, as the first bytes say."""
+    """Return whether the body is a list of topics, by its first bytes."""
     if not data.startswith(_LIST_HEAD):
         return False
     size, at, shift = 0, len(_LIST_HEAD), 0

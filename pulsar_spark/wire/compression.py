@@ -78,7 +78,7 @@ def _arrow_codec(name: str) -> _ArrowCodec:
 def decompress(
     kind: int, data: bytes | memoryview, uncompressed_size: int, max_bytes: int
 ) -> bytes | memoryview:
-    """Return a payload as it was before compression.
+    """Return the decompressed payload.
 
     Args:
         kind: MessageMetadata.compression, a CompressionType or any other number.
@@ -193,7 +193,7 @@ def _snappy_size(data: bytes | memoryview) -> int:
 
 
 def compress(kind: int, data: bytes | memoryview) -> bytes:
-    """Return a payload compressed, in the form that other clients read.
+    """Return the compressed payload, in the form that other clients read.
 
     Args:
         kind: A CompressionType.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stored entry <-> the messages in it: batches, singles, chunks, compaction.
+"""Conversion of stored entries to messages: batches, singles, chunks, compaction.
 
 An entry is what one SEND stored and one MESSAGE delivers. Its metadata says which of
 three forms the payload has::
@@ -73,7 +73,7 @@ _MAX_EXPANSION = 1 << 15
 
 @dataclass(slots=True)
 class Entry:
-    """The messages of one entry: some rows of a table.
+    """The messages of an entry: rows of a table.
 
     Attributes:
         ledger_id, entry_id: Where the entry is stored; for a chunked message, where its
@@ -109,7 +109,7 @@ class Entry:
 
     @property
     def batch_indexes(self) -> Sequence[int]:
-        """Return the place of each message in its batch as written; 0 in no batch."""
+        """Return each message's index in the batch as written; 0 outside a batch."""
         return list(self.table.batch_indexes[self.first_row : self.last_row])
 
     @property
@@ -130,7 +130,7 @@ class Entry:
 
     @property
     def schema_version(self) -> bytes:
-        """Return its values' schema version as sent; empty where none was sent."""
+        """Return the schema version of the values as sent; empty if none was sent."""
         return self.metadata.schema_version
 
     @property
@@ -181,16 +181,16 @@ class EntryRun:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Return ``(ledger_id, entry_id)`` of the first of them."""
+        """Return ``(ledger_id, entry_id)`` of the first entry."""
         return self.deliveries.position(self.first)
 
     @property
     def last_row(self) -> int:
-        """Return the table's row after those of the entries."""
+        """Return the table's row after the last entry."""
         return self.end_of(self.last - 1)
 
     def end_of(self, number: int) -> int:
-        """Return the table's row after those of an entry."""
+        """Return the table's row after an entry."""
         return self.deliveries.fact(number, LAST_ROW)
 
     def __len__(self) -> int:
@@ -202,11 +202,11 @@ class EntryRun:
         return self.table.size_bytes(self.first_row, self.last_row)
 
     def part(self, first: int, last: int) -> EntryRun:
-        """Return some of the entries, at least one, the last one exclusive."""
+        """Return a slice of entries, at least an entry; ``last`` is exclusive."""
         return EntryRun(self.deliveries, first, last, self.table, self._row_of(first))
 
     def entry(self, number: int) -> Entry:
-        """Return an entry with an object of its own."""
+        """Return an entry as a separate object."""
         known, data = self.deliveries, memoryview(self.deliveries.data)
         place, end = known.fact(number, METADATA), known.fact(number, PAYLOAD)
         stamp = known.fact(number, BROKER_METADATA)
@@ -226,7 +226,7 @@ class EntryRun:
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
-        """Return the entries that have messages, each as an object of its own.
+        """Return the entries with messages, as separate objects.
 
         Slow: for what is seldom asked for.
         """
@@ -242,7 +242,7 @@ class EntryRun:
 
 @dataclass(slots=True)
 class StoredEntry:
-    """An entry whose metadata is read and whose payload is still as it was stored.
+    """An entry with parsed metadata, and the payload as stored.
 
     Attributes:
         ledger_id, entry_id: Where it is stored.
@@ -272,28 +272,28 @@ class StoredEntry:
 
     @property
     def is_marker(self) -> bool:
-        """Return whether it is a broker's note on a transaction or on replication."""
+        """Return whether the entry is a marker of transactions or replication."""
         return self.metadata.HasField("marker_type")
 
     @property
     def is_chunk(self) -> bool:
-        """Return whether it holds only a piece of a message."""
+        """Return whether the entry holds a chunk of a message."""
         return self.metadata.num_chunks_from_msg > 1
 
     @property
     def is_encrypted(self) -> bool:
-        """Return whether its payload is of no use without a private key."""
+        """Return whether the payload is encrypted."""
         return bool(self.metadata.encryption_keys)
 
     def decrypted(self, payload: bytes) -> StoredEntry:
-        """Return it with its payload as it was before it was encrypted."""
+        """Return the entry with the decrypted payload."""
         metadata = pb.MessageMetadata()
         metadata.CopyFrom(self.metadata)
         metadata.ClearField("encryption_keys")
         return replace(self, metadata=metadata, payload=payload)
 
     def as_bytes(self) -> StoredEntry:
-        """Return it as one message with the payload as it is, be it encrypted."""
+        """Return the entry as a single message with the payload as stored."""
         metadata = pb.MessageMetadata()
         metadata.CopyFrom(self.metadata)
         for name in _OF_THE_PAYLOAD:
@@ -302,7 +302,7 @@ class StoredEntry:
 
     @property
     def charged_messages(self) -> int:
-        """Return the Flow permits that the broker takes for it.
+        """Return the Flow permits that the broker charges for the entry.
 
         A broker believes the metadata, whatever number it has, also below 1.
         """
@@ -312,7 +312,7 @@ class StoredEntry:
 
     @property
     def likely_rows(self) -> float:
-        """Return how many rows it gives, by its metadata; a chunk counts 1/n.
+        """Return the expected rows by the metadata; a chunk counts 1/n.
 
         At least one, and no more than its bytes can hold.
         """
@@ -347,7 +347,7 @@ def read_stored_entry(
     *,
     redelivery_count: int = 0,
 ) -> StoredEntry:
-    """Check an entry's checksum and read its metadata.
+    """Check the checksum of an entry and parse its metadata.
 
     Args:
         ledger_id: From the MESSAGE command.
@@ -413,7 +413,7 @@ class EntryDecoder:
         self._table_bytes = min(table_bytes, _MAX_TABLE_BYTES)
 
     def pieces(self, stored: StoredEntry) -> Iterator[Entry]:
-        """Unpack an entry into its messages, no more at a time than a table holds.
+        """Unpack an entry into messages, at most a table's worth at a time.
 
         Yields at least one piece, which is empty if the entry has no messages.
 
@@ -457,7 +457,7 @@ class EntryDecoder:
         yield from self._batch(stored, payload)
 
     def take(self, deliveries: Deliveries, first: int, last: int) -> EntryRun | None:
-        """Unpack entries together: as many as fit into one table.
+        """Unpack as many entries together as fit into a table.
 
         Up to the first that needs `pieces`, because it is damaged or too large.
 
@@ -538,7 +538,7 @@ class EntryDecoder:
             table = self._table = table.empty_like()
 
     def _table_for(self, rows: int, size_bytes: int) -> MessageTable:
-        """Return the current table, or start one if this entry would overfill it."""
+        """Return the current table, or a new table if the entry would not fit."""
         if size_bytes > _MAX_TABLE_BYTES:
             raise CorruptEntryError(
                 f"it has {size_bytes} bytes, more than a row can have: "
@@ -570,7 +570,7 @@ class EntryDecoder:
 def decode_entry(
     stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
 ) -> Entry:
-    """Unpack one entry in one piece, however large; see :class:`EntryDecoder`."""
+    """Unpack an entry whole, however large; see :class:`EntryDecoder`."""
     decoder = EntryDecoder(max_bytes)
     (entry,) = decoder.pieces(stored)
     return entry
@@ -610,7 +610,7 @@ def _utf8(text: str | bytes) -> bytes:
 
 
 def _retained(metadata: pb.MessageMetadata) -> Sequence[int] | None:
-    """Return which messages of a batch its payload holds; None for all."""
+    """Return the messages of a batch that the payload retains; None for all."""
     # Brokers newer than 4.0 may store only what compaction retained, and say which.
     retained = metadata.compacted_batch_indexes
     if not retained:

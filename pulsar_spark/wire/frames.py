@@ -64,7 +64,7 @@ _MIN_ROOM_BYTES = 16 * 1024
 
 
 class Frame(NamedTuple):
-    """One frame, split into its two halves. Both are read-only views of one buffer.
+    """A frame, split into its two halves. Both are read-only views of one buffer.
 
     Attributes:
         command: Serialized BaseCommand, for `commands.decode_command`.
@@ -76,7 +76,7 @@ class Frame(NamedTuple):
 
 
 class EntryParts(NamedTuple):
-    """One entry, split into its parts. All of them view the frame's bytes.
+    """An entry, split into its parts. All of them view the frame's bytes.
 
     Attributes:
         broker_entry_metadata: Serialized BrokerEntryMetadata, None if there is none.
@@ -154,7 +154,7 @@ class FrameReader:
             self._earned += size
 
     def receive_data(self, data: bytes | memoryview) -> None:
-        """Take a copy of the next bytes of the stream, however many they are."""
+        """Copy the next bytes of the stream, in any number."""
         if not self._failure:
             self._make_room(len(data))
             self._buffer[self._end : self._end + len(data)] = data
@@ -181,7 +181,7 @@ class FrameReader:
 
     @property
     def unread(self) -> memoryview:
-        """Return what is there of frames not begun yet; empty within one."""
+        """Return the bytes of frames that have not begun; empty within a frame."""
         if self._total_size >= 0:
             return self._buffer[:0]
         return self._buffer[self._start : self._end]
@@ -206,7 +206,7 @@ class FrameReader:
             raise
 
     def next_deliveries(self, consumer_ids: Collection[int]) -> Deliveries | None:
-        """Return the next frames together, as far as they are ordinary.
+        """Return the next ordinary frames together.
 
         None where the next frame is for `next_frame`, or where more data is needed.
 
@@ -228,7 +228,7 @@ class FrameReader:
         return Deliveries(scanner.consumer_id, data, scanner.facts(count), count)
 
     def stop(self, error: ProtocolError) -> None:
-        """Give the stream up: it means nothing, `next_frame` raises this from now on.
+        """Give the stream up: `next_frame` raises this error from now on.
 
         Args:
             error: What is wrong with it.
@@ -309,7 +309,7 @@ def encode_frame(command: bytes) -> bytes:
 def encode_payload_frame(
     command: bytes, metadata: bytes, payload: bytes | memoryview
 ) -> bytes:
-    """Return the frame of a command with one entry behind it, checksum included.
+    """Return the frame of a command with an entry, checksum included.
 
     Args:
         command: Serialized BaseCommand with a CommandSend (or CommandMessage).
@@ -334,7 +334,7 @@ def encode_payload_frame(
 def split_entry(
     headers_and_payload: memoryview, *, verify_checksum: bool = True
 ) -> EntryParts:
-    """Split what follows a command into the parts of its entry, copying nothing.
+    """Split the bytes behind a command into the parts of an entry, without copies.
 
     Args:
         headers_and_payload: `Frame.payload`.
@@ -365,7 +365,7 @@ def _magic(data: memoryview) -> int:
 
 
 def _sized_part(data: memoryview, name: str) -> tuple[memoryview, memoryview]:
-    """Return a part that starts with its size, and what follows it."""
+    """Return a size-prefixed part, and the bytes that follow."""
     if len(data) < 4:
         raise CorruptEntryError(f"it ends before the size of its {name}.")
     (size,) = _SIZE.unpack_from(data)
@@ -377,7 +377,7 @@ def _sized_part(data: memoryview, name: str) -> tuple[memoryview, memoryview]:
 
 
 def _without_checksum(data: memoryview, verify: bool) -> memoryview:
-    """Return what follows ``0x0e01 crc``, after checking it if that is wanted."""
+    """Return the bytes after ``0x0e01 crc``, with the checksum verified if asked."""
     if len(data) < _CHECKSUM_PART.size:
         raise CorruptEntryError("it ends inside of its checksum.")
     _, expected = _CHECKSUM_PART.unpack_from(data)

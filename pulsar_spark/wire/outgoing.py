@@ -43,11 +43,11 @@ def max_entry_bytes(max_message_size_bytes: int) -> int:
 
 
 class Encryption(Protocol):
-    """Encrypts the payloads of one producer: of whole entries, each chunk by itself."""
+    """Encrypts a producer's payloads: whole entries, and each chunk separately."""
 
     @property
     def overhead_bytes(self) -> int:
-        """Return by how much an entry grows, its metadata and its payload together."""
+        """Return the bytes that encryption adds to an entry's metadata and payload."""
 
     def encrypt(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:
         """Return what metadata say of the encryption, and the encrypted payload.
@@ -62,7 +62,7 @@ class Encryption(Protocol):
 
 @dataclass(frozen=True)
 class EntryEncoder:
-    """Builds the frames of one producer.
+    """Builds the frames of a producer.
 
     Attributes:
         producer_id: Of the producer.
@@ -102,7 +102,7 @@ class EntryEncoder:
         sequence_id: int,
         publish_time_ms: int,
     ) -> Iterator[SendFrame]:
-        """Yield the frame of a message that is not in a batch, or those of its chunks.
+        """Yield the frame of an unbatched message, or the frames of its chunks.
 
         Args:
             metadata: Key, properties and the like; completed here.
@@ -207,7 +207,7 @@ _CHUNK_FIELDS_BYTES = 4 * 2 + 4 * 5
 
 
 def as_single(message: memoryview) -> tuple[pb.MessageMetadata, memoryview]:
-    """Turn a message as a batch holds it into one that is an entry by itself.
+    """Turn a message of a batch into an entry of a single message.
 
     Args:
         message: ``size(4) SingleMessageMetadata payload``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow accounting of one consumer: how many permits are out, when to grant more.
+"""Flow accounting of a consumer: permits outstanding, and when to grant more.
 
 A broker sends whole entries as long as the balance of permits is above zero, so that
 the last one may take it below. Permits count messages, memory counts bytes; the bridge
@@ -34,12 +34,12 @@ _SMOOTHING = 1 / 8
 
 
 def as_broker_counts(permits: int) -> int:
-    """Return a balance of permits as the broker keeps it: an int32 that overflows."""
+    """Return a balance of permits as the broker's int32, which overflows."""
     return (permits + 2**31) % 2**32 - 2**31
 
 
 class Learnt(NamedTuple):
-    """What a consumer has seen of a topic, for the next one of that topic.
+    """Facts a consumer learnt of a topic, for the topic's next consumer.
 
     Attributes:
         messages: How many came.
@@ -51,7 +51,7 @@ class Learnt(NamedTuple):
 
 
 class Permits:
-    """Decides on the FLOW commands of one consumer.
+    """Decides on the FLOW commands of a consumer.
 
     The window starts with as many messages as would fit if each were of the largest
     size, at most 16, or with as many as a consumer of the topic got before. It grows by
@@ -148,7 +148,7 @@ class Permits:
         return self._grant(max(1, self.window_messages - self._balance))
 
     def entry_arrived(self, messages: int, size_bytes: int) -> None:
-        """Account for an entry as the broker charged it.
+        """Account for an entry in the way of the broker.
 
         Args:
             messages: num_messages_in_batch as sent, or 1 where it is absent, also for a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a broker as a value: bytes in, events out, nothing blocks.
+"""A connection as a value: bytes in, events out, nothing blocks.
 
 The handshake, keep-alive answers, and the sorting of what arrives into events. Whoever
 owns a socket reads into `ClientProtocol.buffer`, acts on the events of
@@ -76,7 +76,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A request was taken, but it is not its turn yet: a reply will follow.
+    """A request is queued at the broker; a reply will follow.
 
     Attributes:
         request_id: Which one.
@@ -101,7 +101,7 @@ class Refusal:
 
 
 class Delivery(NamedTuple):
-    """One entry for a consumer.
+    """An entry for a consumer.
 
     Attributes:
         consumer_id: Whose.
@@ -226,7 +226,7 @@ class State(enum.Enum):
 
 
 class ClientProtocol:
-    """The client's side of one connection.
+    """The client's side of a connection.
 
     Args:
         connect_frame: The CONNECT to open with, see ``wire.commands.connect``.
@@ -267,7 +267,7 @@ class ClientProtocol:
         return data
 
     def answer(self, frame: bytes) -> None:
-        """Let a frame go out with the next answers, such as one to a challenge."""
+        """Queue a frame with the next answers, such as a reply to a challenge."""
         self._to_send.append(frame)
 
     def buffer(self) -> memoryview:
@@ -291,7 +291,7 @@ class ClientProtocol:
         return self._events()
 
     def receive_data(self, data: bytes | memoryview) -> Iterator[Event]:
-        """Do as `received` for bytes that the caller already has; copies them."""
+        """Copy bytes that the caller already has, then do as `received`."""
         self._reader.receive_data(data)
         return self._events()
 
@@ -313,7 +313,7 @@ class ClientProtocol:
             raise
 
     def _receipts(self) -> list[Receipt]:
-        """Take the receipts that come next, often many; or none where others do."""
+        """Take the receipts at the head of the stream; none before other frames."""
         receipts, size = read_receipts(self._reader.unread)
         self._reader.skip(size)
         return receipts
@@ -354,7 +354,7 @@ class ClientProtocol:
         )
 
     def _limit_frames(self, limit: int) -> None:
-        """Set what a frame may hold: what the broker says, if memory allows it."""
+        """Set the frame limit: the broker's, if memory allows."""
         most = self._memory_limit_bytes
         if most is not None and limit > max(most, DEFAULT_MAX_MESSAGE_SIZE_BYTES):
             self._reader.limit_advice = (
@@ -384,7 +384,7 @@ def _delivery(body: pb.CommandMessage, payload: memoryview) -> Delivery:
 
 
 def delivery_of(deliveries: Deliveries, number: int) -> Delivery:
-    """Return one of some entries as it comes by itself."""
+    """Return a delivery of several in the form of a single delivery."""
     start, end = deliveries.fact(number, START), deliveries.fact(number, END)
     return Delivery(
         deliveries.consumer_id,
@@ -466,7 +466,7 @@ def _reply(command: pb.BaseCommand) -> Reply | Refusal:
 
 
 def _error_field(body: Any) -> str | None:
-    """Return what a reply calls its error, None where it has none."""
+    """Return the name of a reply's error field, None without such a field."""
     for name in ("error", "error_code"):
         if name in body.DESCRIPTOR.fields_by_name and body.HasField(name):
             return name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker's refusal means where its code alone does not say.
+"""Refusals that share a code, told apart by the broker's sentence.
 
 Several reasons share a code, and only the broker's sentence tells them apart. Each
 predicate stands for one sentence, which is quoted with the version it was seen on.
@@ -13,7 +13,7 @@ from pulsar_spark.errors import BrokerError
 
 
 def has_durable_namesake(answer: object) -> bool:
-    """Return whether a subscription was refused as a durable one has its name.
+    """Return whether SUBSCRIBE failed because a durable subscription has the name.
 
     4.0.7 answers SUBSCRIBE of one that is not durable by NotAllowedError: "Durable
     subscription with the same name already exists." In the opposite case the sentence
@@ -26,7 +26,7 @@ def has_durable_namesake(answer: object) -> bool:
 
 
 def has_passing_namesake(answer: object) -> bool:
-    """Return whether a durable subscription was refused as a passing one has its name.
+    """Return whether SUBSCRIBE failed because a non-durable one has the name.
 
     4.0.7 answers SUBSCRIBE of a durable one by NotAllowedError: "NonDurable
     subscription with the same name already exists." It goes with its consumer.
@@ -42,7 +42,7 @@ def has_passing_namesake(answer: object) -> bool:
 
 
 def is_of_another_type(answer: object) -> bool:
-    """Return whether a subscription's consumers share it in another way.
+    """Return whether the subscription has consumers of another type.
 
     4.0.7 answers SUBSCRIBE by ConsumerBusy: "Subscription is of different type".
     Another consumer that has the subscription to itself has the same code.
@@ -54,7 +54,7 @@ def is_of_another_type(answer: object) -> bool:
 
 
 def demands_encryption(answer: object) -> bool:
-    """Return whether a producer, or its entry, was refused as it does not encrypt.
+    """Return whether an unencrypted producer or entry was refused.
 
     4.0.7 answers by MetadataError: PRODUCER by "Encryption is required in TOPIC", SEND
     by "Messages must be encrypted".
@@ -92,7 +92,7 @@ def has_too_many_consumers(sentence: str) -> bool:
 
 
 def has_exclusive_producer(answer: object) -> bool:
-    """Return whether another producer has the topic to itself.
+    """Return whether another producer has exclusive access to the topic.
 
     4.0.7 answers PRODUCER by ProducerBusy: "Topic has an existing exclusive producer:
     NAME". Another producer that has the same name has the same code.
@@ -118,7 +118,7 @@ def has_broken_schema(answer: object) -> bool:
 
 
 def lacks_schema(answer: object) -> bool:
-    """Return whether a topic, or its namespace, takes no producer without a schema.
+    """Return whether a topic or namespace refuses producers without a schema.
 
     4.0.7 answers PRODUCER by IncompatibleSchema: "Producers cannot connect or send
     message without a schema to topics with a schemawhen SchemaValidationEnforced is
@@ -131,7 +131,7 @@ def lacks_schema(answer: object) -> bool:
 
 
 def names_scalable_topic(sentence: str) -> bool:
-    """Return whether a broker refuses because the topic has become a scalable one.
+    """Return whether the refusal says that the topic became scalable.
 
     By PIP-475 brokers of Pulsar 5 answer lookups of its former name with an error that
     has its new one, ``topic://tenant/namespace/name``. No other sentence has that.
@@ -143,7 +143,7 @@ def names_scalable_topic(sentence: str) -> bool:
 
 
 def _sentence(answer: object, code: str) -> str:
-    """Return what the broker says where it refuses with this code, else ""."""
+    """Return the broker's sentence of a refusal with this code, else ""."""
     if isinstance(answer, BrokerError) and answer.code == code:
         return answer.server_message
     return ""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of Arrow, whatever they hold."""
+"""Arrow columns of any messaging system."""

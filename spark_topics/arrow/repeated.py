@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that have the same value in each row."""
+"""Columns with a single value repeated in each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 class Repeated:
-    """A column of any length, with the same value in each row.
+    """A column of any length in which each row has the same value.
 
     The longest one so far is kept, and cut: most RecordBatches are of one size, and
     Arrow takes longer to make a short column than to cut a longer one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of columns in Arrow, as Spark expects them."""
+"""Arrow types of columns, as Spark expects them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for what is received, used again once it has no more views.
+"""Receive buffers, reused after the last view of a buffer is gone.
 
 Memory that is new to a process costs more than what is read into it: the system hands
 it out page by page, each of them filled with zeros first.
@@ -14,7 +14,7 @@ _KEPT = 32
 
 
 class BufferPool:
-    """Buffers of one size for all connections of a process.
+    """Buffers of equal size, shared by the connections of a process.
 
     For all of them together, because a Python worker that has read from hundreds of
     brokers keeps the connections, but should not keep memory for each.
@@ -31,7 +31,7 @@ class BufferPool:
         self._lock = threading.Lock()  # connections have a thread each
 
     def take(self, size: int) -> memoryview:
-        """Return room for ``size`` bytes, which has no other user while it is viewed.
+        """Return a buffer of ``size`` bytes that nothing else uses while it is viewed.
 
         Of another size than the pool's it is always new.
         """
@@ -54,7 +54,7 @@ class BufferPool:
 
 
 def _is_unviewed(buffer: bytearray) -> bool:
-    """Return whether there is no memoryview of it, nor of a part of it."""
+    """Return whether neither the buffer nor a part of the buffer is viewed."""
     try:
         buffer.append(buffer.pop())  # its size cannot change while there is one
     except BufferError:

@@ -41,7 +41,7 @@ class KeyStore:
 
     @property
     def has_key(self) -> bool:
-        """Return whether there is a private key, and its certificate."""
+        """Return whether the store holds a private key with a certificate."""
         return self._key is not None and bool(self.certificates)
 
     def show(self, context: ssl.SSLContext) -> None:

@@ -16,7 +16,7 @@ _by_tls: dict[str, bool] = {}
 
 
 def note_reached(address: str, *, by_tls: bool) -> None:
-    """Note that the server at ``host:port`` has answered as it should."""
+    """Note that the server at ``host:port`` has answered correctly."""
     if len(_by_tls) >= _KEPT:
         _by_tls.clear()
     _by_tls[address] = by_tls

@@ -30,7 +30,7 @@ def connect_to(
     timeout_s: float,
     option: str = "",
 ) -> socket.socket:
-    """Connect to a host by name or address, whichever of its addresses answers first.
+    """Connect to a host by name or address; the first address to answer is used.
 
     Args:
         host: Its name, or an address without brackets.
@@ -110,7 +110,7 @@ def _resolve(host: str, found: Future[list[str]]) -> None:
 
 
 def _forget(host: str) -> None:
-    """Let whoever asks from now on ask the system again: what it says may change."""
+    """Drop the cached answer, so that the next caller asks the resolver again."""
     with _lock:
         del _asked[host]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trying again, in one place: pauses that double, jitter, and a deadline."""
+"""Retries: pauses that double, jitter, and a deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RANDOM = random.SystemRandom()
 
 
 class Retry:
-    """A budget of time for one operation and the pauses between its tries.
+    """The time budget of an operation, and the pauses between tries.
 
     Args:
         first_pause_s: The first pause, in seconds; each further one is twice as long.
@@ -50,12 +50,12 @@ class Retry:
         self._deadline = time.monotonic() + self._timeout_s
 
     def extend(self, seconds: float) -> None:
-        """Add to the budget: so much of it was spent on something else."""
+        """Extend the budget by time that was spent on something else."""
         self._deadline += seconds
 
     @property
     def remaining_s(self) -> float:
-        """Return what is left of the budget, in seconds, never negative."""
+        """Return the remaining budget, in seconds, never negative."""
         return max(0.0, self._deadline - time.monotonic())
 
     def pause(self, error: TopicsError) -> None:
@@ -90,7 +90,7 @@ def ask_all(
     ask: Callable[[list[K]], Mapping[K, V | TopicsError]],
     retry: Retry,
 ) -> dict[K, V]:
-    """Ask about all keys together, and again about those whose error is retriable.
+    """Ask about all keys together, and repeat the keys whose error is retriable.
 
     Args:
         keys: What to ask about.

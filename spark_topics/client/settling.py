@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are just being renewed: what is wrong with them is looked at again.
+"""Files that are being renewed: a faulty file is read again after a moment.
 
 A certificate may be there before its key, and a token half written. Where half of a new
 file before half of an old one would look like a good one, files have to rest first.
@@ -26,7 +26,7 @@ _RESTING_S = 0.5
 
 
 def settled(paths: Iterable[str], read: Callable[[], T]) -> T:
-    """Return what is read, again while it fails and one of the files has just changed.
+    """Read files, again while reading fails and a file has just changed.
 
     Args:
         paths: The files.
@@ -47,7 +47,7 @@ def settled(paths: Iterable[str], read: Callable[[], T]) -> T:
 
 
 def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
-    """Do as `settled`, with files that nobody has written to for a moment.
+    """Read files as `settled` does, after a moment in which no file changed.
 
     For what cannot be told from half of it. Files that never rest are read after some
     seconds as they are.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How one connection is made safe, and what it means that this fails."""
+"""Settings of TLS connections, and the errors of failed handshakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_topics.network import Network, TlsSettings
 
 @dataclass(frozen=True)
 class Tls:
-    """How one connection is to be made safe.
+    """TLS settings of a connection.
 
     Attributes:
         options: Whom to trust, and what to show.
@@ -27,12 +27,12 @@ class Tls:
 
     @property
     def shows_certificate(self) -> bool:
-        """Return whether this side shows a certificate, where it is asked for one."""
+        """Return whether this side has a certificate to show."""
         return bool(self.options.key_store_path or self.options.certificate_path)
 
 
 def cipher_refusal(agreed: ssl.SSLObject, tls: Tls, broker: str) -> TlsError | None:
-    """Return why a suite that was agreed on may not be used, None where it may.
+    """Return why the agreed cipher suite is not allowed, None if allowed.
 
     Those of TLS 1.3 a client in Python cannot choose, and so has to refuse.
     """
@@ -49,7 +49,7 @@ def cipher_refusal(agreed: ssl.SSLObject, tls: Tls, broker: str) -> TlsError | N
 
 
 def host_of(address: str) -> str:
-    """Return the host of ``host:port`` as certificates name it.
+    """Return the host of ``host:port``, spelled as in certificates.
 
     The dot at the end of a name, which keeps resolvers from trying others, is in no
     certificate, and never told to servers (RFC 6066, section 3).
@@ -59,7 +59,7 @@ def host_of(address: str) -> str:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether a host is given by its address."""
+    """Return whether a host is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -106,7 +106,7 @@ def is_tls_record(data: bytes) -> bool:
 
 
 def unheard(broker: str, network: Network, *, has_answered: bool) -> TransportError:
-    """Return what it means that the other side closes the connection in the handshake.
+    """Return the error for a peer that closes the connection in the handshake.
 
     A server that goes down does it, and so does one that expects no TLS.
     """
@@ -193,7 +193,7 @@ def _unverified(error: ssl.SSLCertVerificationError, broker: str, tls: Tls) -> s
 
 
 def _alerted(alert: str, tls: Tls) -> str:
-    """Return what it means that the other side ended the handshake by an alert."""
+    """Return why the peer ended the handshake by an alert."""
     said = alert.lower().replace("_", " ")
     names, trusts = tls.options.network.tls, tls.options.network.trusts
     if alert == "PROTOCOL_VERSION":
@@ -255,7 +255,7 @@ _IN_PYTHON = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error's own words, without where in Python it came about."""
+    """Return the text of an error, without file names and line numbers."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     text = _IN_PYTHON.sub("", str(reason or error))
     return foreign_text(text.lower().replace("_", " "))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections by TLS begin with, as the options ask for it.
+"""SSL contexts made from options.
 
 What trust and identity are made of lies in files of each node. It is read again when
 one of them has changed, so that what is renewed there serves the next connection.
@@ -44,7 +44,7 @@ _contexts: dict[TlsSettings, tuple[_Fingerprint, ssl.SSLContext]] = {}
 
 
 def context(options: TlsSettings) -> ssl.SSLContext:
-    """Return what connections with these options begin with.
+    """Return the SSL context for connections with these options.
 
     Raises:
         TlsError: A file is missing or holds something else; says where and what.
@@ -72,7 +72,7 @@ def _fingerprint(options: TlsSettings) -> _Fingerprint:
 
 
 def _paths(options: TlsSettings) -> list[str]:
-    """Return the files that a connection depends on, those of passwords included."""
+    """Return the files that a connection depends on, password files included."""
     passwords = options.trust_store_password, options.key_store_password
     named = (
         options.trust_certificates_path,
@@ -131,7 +131,7 @@ def _choose_versions_and_ciphers(made: ssl.SSLContext, options: TlsSettings) -> 
 
 
 def _is_of_tls13(cipher: str) -> bool:
-    """Return whether a suite is one of TLS 1.3, whose names say no key exchange."""
+    """Return whether a suite belongs to TLS 1.3, whose names omit the key exchange."""
     return cipher.startswith("TLS_") and "_WITH_" not in cipher
 
 

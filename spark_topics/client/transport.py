@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP and TLS to a server; the one place where the system's errors become ours."""
+"""TCP and TLS transports; errors of the system become errors of ours here."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Transport(Protocol):
     is_heard: bool
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises TransportError."""
+        """Send all bytes. Raises TransportError."""
 
     def receive(self, buffer: memoryview, timeout_s: float) -> int:
         """Receive into the buffer; return how much, 0 after ``timeout_s``.
@@ -79,7 +79,7 @@ class Transport(Protocol):
 
 
 class _Waits:
-    """A socket that never blocks, and the waits for it.
+    """A non-blocking socket, with waits that have deadlines.
 
     Reading and writing happen in different threads with different limits, and a socket
     object has but one timeout: so each waits on its own.
@@ -98,7 +98,7 @@ class _Waits:
         return bool(self._readable.poll(timeout_s * 1000))
 
     def send_all(self, data: bytes) -> None:
-        """Send all of it. Raises TimeoutError or another OSError."""
+        """Send all bytes. Raises TimeoutError or another OSError."""
         left = memoryview(data)
         deadline, due = 0.0, len(left)  # by then, no more than so much is left
         while left:
@@ -155,7 +155,7 @@ class TcpTransport:
             return None
 
     def shutdown(self) -> None:
-        """Shut down both directions; calls of other threads return."""
+        """Shut down both directions, so that blocked calls of all threads return."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -276,7 +276,7 @@ class TlsTransport:
         self._send_rest()
 
     def _listen_for_refusal(self) -> None:
-        """Raise why the other side has ended what it never answered, if it said so.
+        """Raise the peer's reason for closing an unanswered handshake, if known.
 
         A reader that waits hears it, as the connection has ended; else this thread.
         """
@@ -368,7 +368,7 @@ class TlsTransport:
         return True
 
     def shutdown(self) -> None:
-        """Shut down both directions; calls of other threads return."""
+        """Shut down both directions, so that blocked calls of all threads return."""
         # Say so, if nobody is in the middle of a record, and the socket has room.
         if self._send_lock.acquire(blocking=False):
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of the process itself, and what the loops do to them.
+"""Raw bytes of the process, as the loops read and write them.
 
 Compiled modules have the functions that ``memory.pxd`` has, too, from there, in C: a
 slice of memory costs more there than what most loops do with it.
@@ -26,12 +26,12 @@ def part(data: memoryview | bytes, start: int, end: int) -> bytes:
 
 
 def number(data: memoryview | bytes, at: int, size: int) -> int:
-    """Return the number of up to 8 bytes that begins at ``at``, least one first."""
+    """Return the little-endian number of up to 8 bytes at ``at``."""
     return int.from_bytes(data[at : at + size], "little")
 
 
 def word(data: memoryview | bytes, at: int) -> int:
-    """Return the number of the 8 bytes that begin at ``at``, least one first."""
+    """Return the little-endian number of 8 bytes at ``at``."""
     return int.from_bytes(data[at : at + 8], "little")
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options as Spark hands them over: declared once, read into typed values."""
+"""Options: declared on fields, parsed from Spark's map into typed values."""

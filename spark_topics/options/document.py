@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options as the documents show them."""
+"""Documentation of options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_topics.options.spec import OptionSpec, Support
 def options_table_markdown(
     options: Sequence[OptionSpec[Any]], *, ignored_prefix: str = "", prefix: str = ""
 ) -> str:
-    """Write the options as a Markdown table, and those without a row in two lists.
+    """Write a Markdown table of options, and two lists of options without a row.
 
     Args:
         options: All of them, in the order of the documents.
@@ -40,7 +40,7 @@ def options_table_markdown(
 def _names_by_prefix(
     options: Sequence[OptionSpec[Any]], support: Support, together: str
 ) -> list[str]:
-    """List options as bullets: one for plain names, one for each prefix."""
+    """List options as bullets: plain names first, then a bullet for each prefix."""
     groups: dict[str, list[str]] = {}
     for spec in options:
         if spec.support is support:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that a user gives, checked against those that are known.
+"""The user's options, checked against the known options.
 
 All problems are reported together, so that a set of options is mended in one go. Values
 of options that may hold a secret are not kept, printed or logged.
@@ -71,7 +71,7 @@ class KnownOptions:
         return self._by_key.get(_plain(key))
 
     def ignores(self, key: str) -> bool:
-        """Return whether a name that no option has is accepted all the same."""
+        """Return whether an unknown name is accepted and ignored."""
         prefix = self._ignored_prefix
         return prefix is not None and _plain(key).startswith(prefix)
 
@@ -83,7 +83,7 @@ class KnownOptions:
 
 
 def _shown(key: str) -> str:
-    """Return a name as it may be shown.
+    """Return a name in printable form.
 
     What no name has in it is the beginning of a value that got there, and may be a
     secret, as in ``authParams:token:c2VjcmV0==``.
@@ -94,7 +94,7 @@ def _shown(key: str) -> str:
 
 
 def _plain(key: str) -> str:
-    """Return a name as it is compared: without case and dots."""
+    """Return a name without case and dots, for comparisons."""
     return key.lower().replace(".", "")
 
 
@@ -141,11 +141,11 @@ class Given:
                 self.problems.append(known.problem_of_unknown(key))
 
     def __contains__(self, name: str) -> bool:
-        """Return whether an option was given, be it with a problem."""
+        """Return whether the user set an option, valid or not."""
         return self._known[name].name in self._values
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of an option, or else of its default."""
+        """Return an option's value, or the default."""
         spec = self._known[name]
         value = self._values.get(spec.name)
         return spec.default_value if value is None else value
@@ -166,16 +166,16 @@ class Given:
         return model(**chosen)
 
     def key_of(self, name: str) -> str:
-        """Return by which of its names an option was given, "" where it was not."""
+        """Return the name under which an option was set, "" if not set."""
         return self._keys.get(self._known[name].name, ("", ""))[0]
 
     def has_no_effect(self, name: str) -> None:
-        """Say of an option, if it was given, that it changes nothing beside others."""
+        """Report that an option has no effect in combination with the other options."""
         if name in self:
             self._ignored.append(self._known[name].name)
 
     def leave_out(self, name: str) -> None:
-        """Ignore an option that has no effect beside others."""
+        """Ignore an option that has no effect in combination with the other options."""
         if name in self:
             del self._values[self._known[name].name]
             self._ignored.append(self._known[name].name)
@@ -260,7 +260,7 @@ def _warn(logger: logging.Logger, sentences: Iterable[str]) -> None:
 
 
 def _warn_ignored(logger: logging.Logger, names: Iterable[str], use: str) -> None:
-    """Warn once a process: Spark reads the same options many times."""
+    """Warn once a process, since Spark parses options many times."""
     new = sorted({(logger.name, use, name) for name in names} - _warned)
     if new:
         _warned.update(new)

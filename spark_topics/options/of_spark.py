@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of Spark's own, which it hands to the sink of a stream with the others."""
+"""Spark's own options, which Spark hands to a stream's sink as well."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where reads start and end, as users write it: a word, or JSON by partition.
+"""Start and end positions as users write them: a word, or JSON by partition.
 
 What holds for all formats: `earliest` and `latest` for all partitions, in any case; in
 JSON the same words, or Kafka's -2 and -1, or an offset of the system. No partition is
@@ -23,7 +23,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Edge(enum.Enum):
-    """One of the two ends of a topic partition, as the word that options use."""
+    """An end of a topic partition, by the word in options."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -34,7 +34,7 @@ _EDGES_BY_NUMBER = {-2: Edge.EARLIEST, -1: Edge.LATEST}
 
 
 def edge_of(value: object) -> Edge | None:
-    """Return the end that a word or a number of Kafka's stands for; None for others."""
+    """Return the edge for a word or a number of Kafka's; None for other values."""
     if isinstance(value, str):
         word = value.strip().lower()
         return Edge(word) if word in ("earliest", "latest") else None
@@ -141,7 +141,7 @@ def _place(
 
 
 def range_problems(starting: Offsets[_K], ending: Offsets[_K]) -> list[str]:
-    """Return what is wrong with where a batch starts and ends."""
+    """Return the problems of a batch's start and end positions."""
     problems = []
     where = [str(one) for one, at in ending.by_partition.items() if at is Edge.EARLIEST]
     if ending.default is Edge.EARLIEST or where:

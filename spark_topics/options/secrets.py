@@ -59,7 +59,7 @@ class Secret:
 
     @classmethod
     def parse(cls: type[_S], text: str, option: str) -> _S:
-        """Read a secret, or where each node finds it, without spaces around it."""
+        """Parse a secret, or the place where each node reads the secret."""
         return cls(text.strip(), option)
 
     @property
@@ -71,7 +71,7 @@ class Secret:
 
     @property
     def place(self) -> str:
-        """Return where the text is, as messages have it; the option if it is there."""
+        """Return where the secret comes from, for messages."""
         if self.path is not None:
             return f"the file {foreign_text(self.path)}"
         if self.is_inline:
@@ -86,7 +86,7 @@ class Secret:
 
     @property
     def fingerprint(self) -> bytes:
-        """Return what is equal for equal secrets, and tells nothing else of them.
+        """Return a digest that is equal for equal secrets and reveals nothing else.
 
         Of those that each node finds for itself, it is equal whatever they are now. It
         has no meaning in another process.
@@ -94,7 +94,7 @@ class Secret:
         return hmac.digest(_SALT, _utf8(self.__given), "sha256")
 
     def read(self) -> str:
-        """Return the text, for the one who sends it, as it is here and now.
+        """Return the secret, read now on this node.
 
         Line breaks at the end of a file are no part of it, nor is the mark of UTF-8
         that editors put at its beginning.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an option is declared: once, on the field that holds its value.
+"""Declarations of options, on the fields that hold their values.
 
 A model is a frozen dataclass whose fields are made by `option`::
 
@@ -50,7 +50,7 @@ class Support(enum.Enum):
 
 @dataclass(frozen=True)
 class OptionSpec(Generic[_T_co]):
-    """One option.
+    """The declaration of an option.
 
     Attributes:
         name: Its spelling in documents and errors.
@@ -91,7 +91,7 @@ class OptionSpec(Generic[_T_co]):
 
     @property
     def scope_text(self) -> str:
-        """Return where it has a meaning, in words."""
+        """Return the scope in words."""
         return _SCOPE_TEXTS[self.scope]
 
 
@@ -138,7 +138,7 @@ def option(
     *aliases: str,
     in_streams: str = "",
 ) -> _T | None:
-    """Declare a field of a model that one option sets.
+    """Declare a model's field that is set by an option.
 
     Args:
         name: See `OptionSpec`, as for the others.
@@ -171,7 +171,7 @@ class Model(Protocol):
 
 
 def specs_by_field(model: type[Model]) -> dict[str, tuple[OptionSpec[Any], ...]]:
-    """Return which options set which field of a model, in the order of its fields."""
+    """Return the options by field, in the order of the fields."""
     return {f.name: f.metadata[_SPECS] for f in fields(model) if _SPECS in f.metadata}
 
 

@@ -9,7 +9,7 @@ from spark_topics.errors import OptionError, foreign_text
 
 
 def conversion_of(path: str) -> str:
-    """Return the command that makes a PKCS12 store of a JKS one."""
+    """Return the command that converts a JKS store to PKCS12."""
     return (
         f"keytool -importkeystore -srckeystore {foreign_text(path)} -destkeystore"
         " store.p12 -deststoretype PKCS12"
@@ -39,7 +39,7 @@ def _names(text: str) -> list[str]:
 
 
 def protocols(text: str, option: str) -> tuple[str, ...]:
-    """Read versions of TLS; those before 1.2 are refused."""
+    """Parse TLS versions; versions before 1.2 are refused."""
     versions = {version.lower(): version for version in _VERSIONS}
     asked = [name.lower() for name in _names(text)]
     for name in asked:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the text of an option becomes its value.
+"""Parsers of option values.
 
 Each parser reads one text, and is given the option's name for errors. None knows a
 protocol.
@@ -30,7 +30,7 @@ DAY_S = 24 * 60 * 60
 
 
 def plain_text(text: str, option: str) -> str:
-    """Read any text, without spaces around it."""
+    """Parse any text, without surrounding spaces."""
     return text.strip()
 
 
@@ -121,7 +121,7 @@ _UNITS_MS = {
 
 
 def duration(max_days: int) -> Parse[float]:
-    """Return a parser of durations with a unit, as Spark writes them, in seconds.
+    """Return a parser of durations with a unit, as Spark writes durations; seconds.
 
     A number without a unit is in milliseconds, as in Spark's Kafka source.
     """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A write, as Spark's writers drive it."""
+"""Writes, driven by Spark's writers."""

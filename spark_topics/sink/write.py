@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's writers need of a messaging system, whichever it is.
+"""What Spark's writers require of a messaging system.
 
 The driver makes a write and prepares it. Each task gets a copy and runs its rows. The
 driver commits, or aborts, by another copy, which may be in another process: a write
@@ -47,7 +47,7 @@ class BatchWrite(Protocol[T]):
         """
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> T:
-        """Write the rows of one task. On an executor.
+        """Write the rows of a task. On an executor.
 
         Raises:
             TopicsError: Not all of them could be written.

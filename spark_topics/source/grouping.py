@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts ranges together, so that one task reads several: pure.
+"""Grouping of ranges into tasks; pure.
 
 The ranges stay in their order, and a task has ranges that follow each other, so that
 the same ranges always make the same tasks. Where the cuts are best is found by trying::

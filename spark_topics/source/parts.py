@@ -28,7 +28,7 @@ class RangeSize:
 
     @property
     def rows(self) -> float:
-        """Return about how many rows it has."""
+        """Return the estimated number of rows."""
         return self.entries * self.rows_per_entry
 
     def cut(self, parts: int) -> list[RangeSize]:
@@ -45,7 +45,7 @@ def count_parts(
     min_partitions: int | None,
     max_records: int | None,
 ) -> list[int]:
-    """Return how many parts to cut each range into: from 1 to one per entry.
+    """Return the number of parts for each range: between 1 and its entries.
 
     First each range is cut so that no part has more than ``max_records`` rows, as
     estimated from its rows per entry, but into ``MAX_PARTS`` in total at most. Then the
@@ -82,7 +82,7 @@ def count_parts(
 
 
 def cut_numbers(first: int, end: int, parts: int) -> list[tuple[int, int]]:
-    """Cut a range of numbers into parts whose sizes differ by one at most.
+    """Cut a range of numbers into parts whose sizes differ by at most 1.
 
     Args:
         first: Its first number.

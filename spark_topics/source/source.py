@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's readers need of a messaging system, whichever it is."""
+"""What Spark's readers require of a messaging system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Source(Protocol[R]):
-    """Topics to read, as the options of a query name them. Travels to executors."""
+    """The topics that a query's options name. Travels to executors."""
 
     @property
     def limits(self) -> StreamLimits:
@@ -41,7 +41,7 @@ class Source(Protocol[R]):
     def read(
         self, task: R | None, schema: pa.Schema, *, streaming: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of what one task reads, in order. On an executor.
+        """Yield the rows of a task, in order. On an executor.
 
         Args:
             task: One of those planned; None for the task of an empty plan.

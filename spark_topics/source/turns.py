@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of a reading task: its ranges become RecordBatches, one after the other."""
+"""The loop of a reading task: range after range becomes RecordBatches."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class Turn(Protocol):
-    """One range of a task, whose reading begins when this is made."""
+    """A range of a task; reading begins at construction."""
 
     @property
     def waited_s(self) -> float:
-        """Return how long it has waited for servers, in seconds."""
+        """Return the time spent waiting for servers, in seconds."""
 
     @property
     def reconnects(self) -> int:
         """Return how often a connection had to be made again."""
 
     def record_batches(self, stats: TaskStatistics) -> Iterator[pa.RecordBatch]:
-        """Yield its rows, in order.
+        """Yield the rows of the range, in order.
 
         Args:
             stats: Where to count what was read, as it comes.
         """
 
     def close(self) -> None:
-        """Let go of the servers, wherever it is."""
+        """Close the reader at any point of the range."""
 
 
 def read_turns(
@@ -44,7 +44,7 @@ def read_turns(
     interval_s: float,
     refresh: Callable[[Totals], None] = lambda _: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, range by range, and log what it did.
+    """Yield the rows of a task, range by range, and log statistics.
 
     While one range is read, the next one begins, so that a task of many small ranges
     does not wait for that with each of them.
@@ -74,7 +74,7 @@ def read_turns(
 
 
 class _Turns:
-    """The ranges of a task, of which the next one is begun while one is read.
+    """The ranges of a task; the next range starts while the current is read.
 
     Args:
         turns: Makes the turns.

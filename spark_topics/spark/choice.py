@@ -18,7 +18,7 @@ from spark_topics.system import System
 
 
 def limits_micro_batches() -> bool:
-    """Return whether Spark lets a source limit its micro-batches: since 4.2."""
+    """Return whether Spark lets sources limit micro-batches, as since 4.2."""
     return hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 
 
@@ -57,7 +57,7 @@ def stream_reader(
 def stream_writer(
     write: StreamWrite[Any], columns: pa.Schema, schema: StructType
 ) -> DataSourceStreamWriter:
-    """Return the writer of a streaming query, prepared where it is to write.
+    """Return the writer of a streaming query, prepared unless only for a commit.
 
     Args:
         write: How to write.

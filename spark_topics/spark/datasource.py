@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data source of topics: what is alike in all of them about writes."""
+"""The base of data sources of topics: writes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicDataSource(DataSource):
         raise NotImplementedError
 
     def stream_write(self, schema: StructType) -> tuple[StreamWrite[Any], pa.Schema]:
-        """Return the same of a streaming query."""
+        """Return the write of a streaming query, and its columns."""
         raise NotImplementedError
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

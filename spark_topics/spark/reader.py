@@ -13,7 +13,7 @@ from spark_topics.source.source import Source
 
 
 class TaskPartition(InputPartition):
-    """The part of a query that one task reads.
+    """A task of a query, as an input partition.
 
     Attributes:
         value: What the source has planned for it.
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self._source = source
 
     def partitions(self) -> list[InputPartition]:
-        """Return one input partition for each task of the plan. On the driver.
+        """Return an input partition for each task of the plan. On the driver.
 
         Raises:
             TopicsError: As ``Source.plan`` does.
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
         return self._source.plan()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input partition, in order. On an executor.
+        """Yield the rows of an input partition, in order. On an executor.
 
         Raises:
             TopicsError: As ``Source.read`` does.

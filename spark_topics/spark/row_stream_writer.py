@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers of streams where Spark has only rows for them: 4.0."""
+"""Writers of streams that receive rows, for Spark 4.0."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RowStreamWriter(MicroBatchWriter, DataSourceStreamWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Row]) -> TaskCommit:
-        """Write the rows of one task. On an executor."""
+        """Write the rows of a task. On an executor."""
         return self.run(batches_of(iterator, self._schema))
 
 
@@ -63,7 +63,7 @@ def batches_of(
 
 @contextmanager
 def _utc() -> Iterator[None]:
-    """Have the clock of this process, which has one task, show UTC meanwhile.
+    """Set this process, which runs a single task, to UTC for a while.
 
     Spark's rows have times of the process's zone, and do not tell the two hours apart
     that a clock shows twice when it is set back. UTC has no such hours.

@@ -35,7 +35,7 @@ INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 
 def spark_schema(names: Sequence[str], columns: Mapping[str, Read]) -> StructType:
-    """Return the Spark schema of a read, all of its columns nullable.
+    """Return the Spark schema of a read; all columns are nullable.
 
     Args:
         names: The columns wanted, in order.
@@ -96,7 +96,7 @@ def write_schema(
     required: Collection[str] = (),
     read_only: Mapping[str, Read] | None = None,
 ) -> pa.Schema:
-    """Return the columns of rows that are to be written, as Arrow has them.
+    """Return the Arrow columns of the rows to write.
 
     Args:
         schema: The columns of the rows.
@@ -144,7 +144,7 @@ def write_schema(
 
 
 def type_problem(name: str, found: DataType, types: Sequence[ColumnType]) -> str:
-    """Return why a column cannot have a type, "" if it can.
+    """Return why a column cannot have a type, "" if the type fits.
 
     Args:
         name: Of the column.
@@ -168,7 +168,7 @@ def repetitions(schema: StructType) -> list[str]:
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """Return the same columns as Arrow has them, times in UTC."""
+    """Return the Arrow columns of a Spark schema, times in UTC."""
     # Spark 4.1 knows no other zone.
     zone: dict[str, Any] = {}
     if "timezone" in _TO_ARROW.parameters:

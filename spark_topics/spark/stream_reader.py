@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams where Spark lets a source limit its micro-batches: since 4.2."""
+"""Streams with limits, for Spark since 4.2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StreamReader(StreamReaderBase, SupportsTriggerAvailableNow):
     """Read topics as a stream. Arguments and errors are those of the base."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that the options set; ReadAllAvailable may overrule it.
+        """Return the limit of the options; ReadAllAvailable may override this limit.
 
         Spark knows only one at a time, so ``latestOffset`` minds all of them itself.
         """
@@ -43,7 +43,7 @@ class StreamReader(StreamReaderBase, SupportsTriggerAvailableNow):
         return start if end is offset else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the topics end and what is left of them, for the progress."""
+        """Return the topics' ends and the backlog, for the query's progress."""
         return self._plan().progress()
 
     def prepareForTriggerAvailableNow(self) -> None:

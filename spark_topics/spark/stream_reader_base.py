@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamReaderBase(DataSourceStreamReader):
-    """What all of Spark's releases ask of a stream, but for how far it goes.
+    """The base of stream readers for all releases of Spark.
 
     Spark makes one on the driver, which it asks for offsets for as long as the query
     runs, and others only to send their ``read`` to executors.
@@ -45,7 +45,7 @@ class StreamReaderBase(DataSourceStreamReader):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
-        """Return one input partition for each task of the micro-batch."""
+        """Return an input partition for each task of the micro-batch."""
         planner = self._plan()
         tasks = planner.ranges(planner.offset(start), planner.offset(end))
         return [TaskPartition(task) for task in tasks]
@@ -62,7 +62,7 @@ class StreamReaderBase(DataSourceStreamReader):
         self._termination.complete()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input partition, in order. On an executor.
+        """Yield the rows of an input partition, in order. On an executor.
 
         Raises:
             TopicsError: As ``Source.read`` does.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers of streams where Spark hands them Arrow's batches: since 4.1."""
+"""Writers of streams that receive RecordBatches, for Spark since 4.1."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class StreamWriter(MicroBatchWriter, DataSourceStreamArrowWriter):
     """Writes the rows of a micro-batch. Arguments and errors are those of the base."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task. On an executor."""
+        """Write the rows of a task. On an executor."""
         return self.run(iterator)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams where Spark lets no source limit its micro-batches: 4.0 and 4.1."""
+"""Streams without limits, for Spark 4.0 and 4.1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UnlimitedStreamReader(StreamReaderBase):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
-        """Return what a micro-batch reads, one input partition or more for each range.
+        """Return the input partitions of a micro-batch, at least one for each range.
 
         A query that goes on is told its newest offset by this, as start and as end,
         before anything else. Whether that micro-batch was committed is not told, and
@@ -64,7 +64,7 @@ class UnlimitedStreamReader(StreamReaderBase):
 
 
 def problem_of_limits(limits: Mapping[str, object]) -> str:
-    """Return what is wrong with options that limit micro-batches, "" without these.
+    """Return the problem of limits that are set, "" without limits.
 
     Args:
         limits: By the names of options; None for those that are not set.

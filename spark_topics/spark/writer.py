@@ -55,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._write.prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task. On an executor.
+        """Write the rows of a task. On an executor.
 
         Raises:
             TopicsError: As ``BatchWrite.run`` does.
@@ -115,7 +115,7 @@ class MicroBatchWriter:
         self._write.begin_micro_batch()
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task. On an executor.
+        """Write the rows of a task. On an executor.
 
         Raises:
             TopicsError: As ``StreamWrite.run`` does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +14,16 @@ from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing import states as producer_state
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
-from pulsar_spark.errors import BrokerError, TopicMigratedError
-from pulsar_spark.loops.sends import SendFrame
+from pulsar_spark.errors import (
+    BrokerError,
+    InDoubtError,
+    SchemaError,
+    TopicMigratedError,
+)
 from pulsar_spark.message_id import LATEST
+from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.outgoing import EntryEncoder
+from pulsar_spark.wire.commands import ProducerAccessMode
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -25,6 +31,7 @@ from tests.support.scripted_broker import (
     migrated,
     refuse,
     refuse_entry,
+    silence,
     single,
     usual,
     wait_until,
@@ -32,6 +39,8 @@ from tests.support.scripted_broker import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pulsar_spark.loops.sends import SendFrame
 
 TOPIC = "persistent://public/default/t-partition-0"
 
@@ -50,19 +59,68 @@ def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
         yield connections
 
 
-def frame(producers: Producers, value: bytes, sequence_id: int) -> SendFrame:
+def frame(
+    producers: Producers, value: bytes, number: int, topic: str = TOPIC
+) -> SendFrame:
     """An entry of one message."""
-    producer = producers.get(TOPIC)
-    encoder = EntryEncoder(
-        producer.producer_id, producer.name, producer.max_message_size_bytes
-    )
-    (entry,) = encoder.single(pb.MessageMetadata(), value, sequence_id, 1)
+    encoder = producers.get(topic).encoder()
+    (entry,) = encoder.single(pb.MessageMetadata(), value, number, 1)
     return entry
 
 
-def stored(broker: ScriptedBroker) -> list[bytes]:
+def send(producers: Producers, *values: bytes, first: int = 0) -> None:
+    """Sends messages, without waiting for their receipts."""
+    for number, value in enumerate(values, first):
+        producers.send(producers.get(TOPIC), frame(producers, value, number))
+
+
+def store(producers: Producers, *values: bytes) -> None:
+    """Sends messages, and waits for their receipts."""
+    send(producers, *values)
+    producers.flush()
+
+
+def store_together(producers: Producers, *values: bytes) -> None:
+    """The same, with all of them under way before anything becomes of the first."""
+    frames = [frame(producers, value, at) for at, value in enumerate(values)]
+    producers.send_all([(producers.get(TOPIC), frames)])
+    producers.flush()
+
+
+def store_in_chunks(
+    producers: Producers, value: bytes, size: int, number: int = 0
+) -> None:
+    """The same of one message in chunks."""
+    producer = producers.get(TOPIC)
+    encoder = producer.encoder(chunk_bytes=size)
+    frames = list(encoder.single(pb.MessageMetadata(), value, number, 1))
+    assert len(frames) > 2
+    producers.send_all([(producer, frames)])
+    producers.flush()
+
+
+def stored(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
     """The values in a broker's topic."""
-    return [entry.payload for entry in broker.topics.get(TOPIC, [])]
+    return [entry.payload for entry in broker.topics.get(topic, [])]
+
+
+@contextlib.contextmanager
+def writing(
+    scripted: ScriptedBroker,
+    there: ScriptedBroker,
+    *,
+    settings: ProducerSettings | None = None,
+    schema: SchemaInfo | None = None,
+) -> Iterator[Producers]:
+    """Producers whose topic is migrated as soon as they have to attach again."""
+    scripted.script("PRODUCER", usual, *[migrated(there.url)] * 9)
+    settings = replace(settings or ProducerSettings(), follows_migration=True)
+    with (
+        ConnectionPool(client_options(scripted.address)) as pool,
+        Producers(pool, settings) as producers,
+    ):
+        producers.open([TOPIC], schema)
+        yield producers
 
 
 class TestProducers:
@@ -194,6 +252,162 @@ class TestProducers:
                 producers = stack.enter_context(Producers(pool, settings))
                 producers.open([TOPIC])
         assert there.requests["PRODUCER"] == 4
+
+    def test_an_epoch_of_the_first_one_is_not_shown(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """Exclusive access is had anew."""
+        scripted.script("SEND", cut)
+        settings = ProducerSettings(access_mode=ProducerAccessMode.EXCLUSIVE)
+        with writing(scripted, there, settings=settings) as producers:
+            send(producers, b"a")
+            producers.flush()
+        (body,) = there.bodies["PRODUCER"]
+        assert not body.HasField("topic_epoch")
+        assert stored(there) == [b"a"]
+
+
+class TestWhatCannotGoAlong:
+    """Entries that mean something else at another cluster."""
+
+    def test_half_a_row(self, scripted: ScriptedBroker, there: ScriptedBroker) -> None:
+        """Chunks whose first ones are stored: the row would be whole in neither."""
+        scripted.max_message_size = 200_000
+        scripted.script("SEND", usual, cut)
+        with (
+            writing(scripted, there) as producers,
+            pytest.raises(InDoubtError, match="in the middle of a row in chunks"),
+        ):
+            store_in_chunks(producers, b"x" * 2500, 1000)
+        assert not stored(there)
+
+    def test_a_row_whose_first_chunks_are_known_there(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """Its last one would be dropped, whatever the number of the ledger says."""
+        there.deduplicates = True
+        scripted.max_message_size = there.max_message_size = 200_000
+        scripted.script("SEND", usual, silence, cut)
+        with writing(scripted, there) as producers:
+            store(producers, b"a")
+            there._last_ids[TOPIC, producers.get(TOPIC).name] = 1
+            with pytest.raises(InDoubtError, match="as duplicates"):
+                store_in_chunks(producers, b"x" * 2500, 1000, number=1)
+
+    def test_a_schema_of_another_version(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """Rows say the version that the first cluster has given theirs."""
+        there.add_schema(TOPIC, SchemaType.INT64)
+        scripted.script("SEND", cut)
+        schema = SchemaInfo(SchemaType.STRING, b"")
+        with (
+            writing(scripted, there, schema=schema) as producers,
+            pytest.raises(SchemaError, match="has another version"),
+        ):
+            store(producers, b"a")
+
+    def test_what_follows_dropped_rows_has_a_schema_of_another_version(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """The error is the same."""
+        there.add_schema(TOPIC, SchemaType.INT64)
+        scripted.script("SEND", cut)
+        with (
+            writing(
+                scripted,
+                there,
+                settings=ProducerSettings(resend=Resend.NEVER),
+                schema=SchemaInfo(SchemaType.STRING, b""),
+            ) as producers,
+            pytest.raises(SchemaError, match="has another version"),
+        ):
+            store(producers, b"a")
+
+    @pytest.mark.parametrize(("known", "goes"), [(0, True), (1, False)])
+    def test_what_follows_dropped_rows_would_be_dropped(
+        self, known: int, goes: bool, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """All of them, until one has a number that is new."""
+        there.deduplicates = True
+        there._last_ids[TOPIC, "p"] = known
+        scripted.script("SEND", cut)
+        settings = ProducerSettings(name="p", resend=Resend.NEVER)
+        with writing(scripted, there, settings=settings) as producers:
+            if goes:
+                store(producers, b"a")
+                send(producers, b"b", first=1)
+                producers.flush()
+            else:
+                with pytest.raises(InDoubtError, match="as duplicates"):
+                    store(producers, b"a")
+        assert stored(there) == ([b"b"] if goes else [])
+
+    def test_the_same_schema(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """Rows go along, and the topic gets it there."""
+        scripted.script("SEND", cut)
+        schema = SchemaInfo(SchemaType.STRING, b"")
+        with writing(scripted, there, schema=schema) as producers:
+            send(producers, b"a")
+            producers.flush()
+        assert stored(there) == [b"a"]
+
+    def test_what_followed_a_damaged_entry_is_known_there(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """It would be dropped as a duplicate, and is in neither cluster."""
+        there.deduplicates = True
+        scripted.script("SEND", usual, refuse_entry("ChecksumError"), usual, cut)
+        with writing(scripted, there) as producers:
+            there._last_ids[TOPIC, producers.get(TOPIC).name] = 2  # copies
+            with pytest.raises(InDoubtError, match="as duplicates"):
+                store_together(producers, b"a", b"b", b"c", b"d")
+        assert stored(scripted) == [b"a", b"c"]
+
+    def test_a_damaged_entry_that_nothing_followed(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """It is sent again like any other one."""
+        there.deduplicates = True
+        scripted.script("SEND", usual, refuse_entry("ChecksumError"), cut)
+        with writing(scripted, there) as producers:
+            store_together(producers, b"a", b"b", b"c")
+        assert stored(there) == [b"b", b"c"]
+
+    @pytest.mark.parametrize(
+        ("name", "known", "goes"),
+        [
+            ("p", 5, False),
+            ("", 5, False),
+            ("p", 1, False),
+            ("", 1, False),
+            ("p", 0, True),
+            ("", 0, True),
+        ],
+    )
+    def test_a_name_that_is_known_there(
+        self,
+        name: str,
+        known: int,
+        goes: bool,
+        scripted: ScriptedBroker,
+        there: ScriptedBroker,
+    ) -> None:
+        """Rows would be dropped: whether as copies of these, nobody can tell."""
+        there.deduplicates = True
+        scripted.script("SEND", usual, silence, cut)
+        settings = ProducerSettings(name=name)
+        with writing(scripted, there, settings=settings) as producers:
+            there._last_ids[TOPIC, producers.get(TOPIC).name] = known
+            send(producers, b"a", b"b", b"c")
+            if goes:
+                producers.flush()
+            else:
+                with pytest.raises(InDoubtError, match="as duplicates"):
+                    producers.flush()
+        assert stored(there) == ([b"b", b"c"][known:] if goes else [])
 
 
 class TestReaders:

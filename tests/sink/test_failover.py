@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,12 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.errors import (
-    AuthError,
-    OptionError,
-    TopicNotFoundError,
-    TransportError,
-)
+from pulsar_spark.client.producing import producers as producers_module
+from pulsar_spark.errors import AuthError, TransportError
 from pulsar_spark.options import ServiceUrl, WriteOptions, parse_write_options
 from pulsar_spark.schemas.info import SchemaType
 from pulsar_spark.sink.driver import BatchWrite, StreamWrite
@@ -29,9 +24,7 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
     Session,
     refuse,
-    silence,
     usual,
-    wait_until,
 )
 
 TOPIC = "persistent://public/default/rows"
@@ -108,7 +101,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows, each in a batch of its own."""
     for index, value in enumerate(values):
-        columns = {"value": [value]}
+        columns: dict[str, list[Any]] = {"value": [value]}
         if topics is not None:
             columns["__topic"] = [topics[index]]
         yield pa.record_batch(columns)
@@ -189,142 +182,42 @@ def test_both_are_down(here: ScriptedBroker, there: ScriptedBroker) -> None:
     assert there.url in str(caught.value)
 
 
-def test_it_goes_down_while_the_driver_asks(
-    here: ScriptedBroker, there: ScriptedBroker
-) -> None:
-    """It answered, and then it did not: the next one is prepared instead."""
-    here.script("PARTITIONED_METADATA", goes_down)
-    write = BatchWrite(options(here, there))
-    write.prepare()
-    on_executor(write).run(Task(0), batches(b"a"))
-    assert stored(there) == [b"a"]
-
-
-@pytest.mark.parametrize("guarantee", ["none", "at-least-once"])
 def test_it_goes_down_under_rows(
-    guarantee: str,
-    here: ScriptedBroker,
-    there: ScriptedBroker,
-    caplog: pytest.LogCaptureFixture,
+    here: ScriptedBroker, there: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks go on at the next one, of which a warning tells."""
-    values = [f"{number:03d}".encode() for number in range(100)]
-    here.script("SEND", *[usual] * 10, *[silence] * 5, goes_down)
-    given = {
-        "deliveryGuarantee": guarantee,
-        "pulsar.producer.sendTimeoutMs": "5000",
-    }
-    write = BatchWrite(options(here, there, **given))
+    """The task fails, and nothing of it goes elsewhere; the next write does."""
+    here.script("SEND", usual, goes_down)
+    monkeypatch.setattr(producers_module, "WRITE_PATIENCE_S", 0.5)
+    timeout = {"pulsar.producer.sendTimeoutMs": "500"}
+    given = options(here, there, streaming=False, **timeout)
+    write = BatchWrite(given)
     write.prepare()
-    with caplog.at_level(logging.WARNING, "pulsar_spark.client"):
-        done = on_executor(write).run(Task(0), batches(*values))
-    if guarantee == "at-least-once":
-        assert set(stored(here) + stored(there)) == set(values)
-        assert done.written.rows == 100
-    assert stored(there)
-    (warning, *dropped) = caplog.records
-    assert "what was on its way may be in both" in warning.getMessage()
-    assert all("were dropped" in one.getMessage() for one in dropped)
+    with pytest.raises(TransportError, match=here.address):
+        on_executor(write).run(Task(0), batches(b"a", b"b", b"c"))
+    assert not there.connections
+    repeated = BatchWrite(given)
+    repeated.prepare()
+    on_executor(repeated).run(Task(0), batches(b"a", b"b", b"c"))
+    assert stored(there) == [b"a", b"b", b"c"]
 
 
-def test_it_is_down_when_the_task_begins(
+def test_rows_that_name_their_topics(
     here: ScriptedBroker, there: ScriptedBroker
 ) -> None:
-    """Though it was there when the driver asked."""
-    write = BatchWrite(options(here, there))
-    write.prepare()
+    """All are looked up at the cluster that was chosen."""
     down(here)
-    on_executor(write).run(Task(0), batches(b"a"))
-    assert stored(there) == [b"a"]
-
-
-def test_the_next_one_is_not_ready(here: ScriptedBroker, there: ScriptedBroker) -> None:
-    """The write goes on as soon as it is, as it would at its own."""
-    here.script("SEND", goes_down)
-    write = BatchWrite(options(here, there))
-    write.prepare()
-    there.always("PARTITIONED_METADATA", refuse("ServiceNotReady"))
-
-    def is_ready() -> None:
-        wait_until(lambda: there.requests["PARTITIONED_METADATA"], "a question")
-        time.sleep(2.0)  # longer than a lookup may take
-        there.always("PARTITIONED_METADATA", usual)
-
-    opening = threading.Thread(target=is_ready)
-    opening.start()
-    on_executor(write).run(Task(0), batches(b"a"))
-    opening.join()
-    assert stored(there) == [b"a"]
-
-
-@pytest.mark.parametrize("when", ["before", "between"])
-def test_rows_that_name_their_topics(
-    when: str, here: ScriptedBroker, there: ScriptedBroker
-) -> None:
-    """Those of a topic that comes later are looked up where the others went."""
     write = BatchWrite(options(here, there, topic=""))
     write.prepare()
     other = "persistent://public/default/other"
-    for broker in (here, there):
-        broker.add_topic(other)
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        if when == "before":
-            down(here)
-        yield from batches(b"a", topics=[TOPIC])
-        if when == "between":
-            down(here)
-        yield from batches(b"b", topics=[other])
-
-    on_executor(write).run(Task(0), rows())
+    there.add_topic(other)
+    on_executor(write).run(Task(0), batches(b"a", b"b", topics=[TOPIC, other]))
     assert [entry.payload for entry in there.topics[other]] == [b"b"]
-    assert stored(here) + stored(there) == [b"a"]
-
-
-@pytest.mark.parametrize(
-    ("partitions", "error", "says"),
-    [
-        (None, TopicNotFoundError, "cluster before it cannot be reached: The topic"),
-        (0, OptionError, "has another number of partitions at"),
-        (3, OptionError, "has another number of partitions at"),
-    ],
-)
-def test_topics_are_not_alike(
-    partitions: int | None,
-    error: type[Exception],
-    says: str,
-    here: ScriptedBroker,
-    there: ScriptedBroker,
-) -> None:
-    """Rows were divided among partitions that are not there: none goes anywhere."""
-    del there.partitions[TOPIC]
-    for name in PARTITIONS:
-        there.delete_topic(name)
-    if partitions == 0:
-        there.add_topic(TOPIC)
-    elif partitions is not None:
-        there.partitions[TOPIC] = partitions
-    here.script("SEND", goes_down)
-    write = BatchWrite(options(here, there))
-    write.prepare()
-    with pytest.raises(error, match=says):
-        on_executor(write).run(Task(0), batches(b"a"))
-    assert not stored(there)
-
-
-def test_exclusive_access(here: ScriptedBroker, there: ScriptedBroker) -> None:
-    """Such a task has connections of its own, at each cluster."""
-    here.script("SEND", goes_down)
-    given = {"pulsar.producer.accessMode": "Exclusive"}
-    write = BatchWrite(options(here, there, **given))
-    write.prepare()
-    on_executor(write).run(Task(0), batches(b"a"))
     assert stored(there) == [b"a"]
 
 
 def test_a_typed_topic(here: ScriptedBroker, there: ScriptedBroker) -> None:
-    """Values go along in the schema of the rows, which the topic gets there."""
-    here.script("SEND", goes_down)
+    """The topic gets the schema of the rows at the cluster that was chosen."""
+    down(here)
     columns = pa.schema([("id", pa.int64())])
     write = BatchWrite(options(here, there, schemaType="json"), columns)
     write.prepare()

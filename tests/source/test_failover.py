@@ -150,8 +150,10 @@ def test_both_are_down(here: ScriptedBroker, there: ScriptedBroker) -> None:
 def test_it_goes_down_under_the_plan(
     here: ScriptedBroker, there: ScriptedBroker
 ) -> None:
-    """The second one is planned instead."""
+    """That is an error: the next read begins at the second one."""
     here.script("LOOKUP", goes_down)
+    with pytest.raises(TransportError, match=here.address):
+        read(PulsarSource(options(here, there)))
     assert read(PulsarSource(options(here, there))) == [{"value": b"a"}]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages become RecordBatches: the columns that are wanted, and no others."""
+"""Decode messages into RecordBatches with the columns of the query."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING: dict[str, Any] = {
 
 
 class _Rows(NamedTuple):
-    """Messages that are rows, one each."""
+    """Messages as rows: a message is a row."""
 
     messages: MessageTable
     first_offset: int | None
@@ -53,7 +53,7 @@ class _Rows(NamedTuple):
         )
 
     def maps(self) -> pa.Array:
-        """Return the column of the other attributes, where any message has some."""
+        """Return the column of other attributes; NULL where a message has none."""
         some = self.messages
         return pa.MapArray.from_arrays(
             _numbers(pa.int32(), some.pair_ends, len(self) + 1),
@@ -62,20 +62,20 @@ class _Rows(NamedTuple):
         )
 
     def offsets(self) -> pa.Array:
-        """Return the column of the offsets, where each follows the one before."""
+        """Return the column of offsets, for consecutive offsets."""
         assert self.first_offset is not None
         offsets = progression(self.first_offset, ENTRY_BYTES, len(self), _allocate)
         return _numbers(TYPES[columns.OFFSET], offsets, len(self))
 
     def lacks(self, name: str) -> bool:
-        """Return whether none of them has anything in a column."""
+        """Return whether all messages lack a value for a column."""
         if name == columns.OFFSET:
             return self.first_offset is None
         return name in _OF_ATTRIBUTES and not self.messages.has_attributes
 
 
 class Decoder:
-    """Decodes the messages of one partition.
+    """Decodes the messages of a partition.
 
     Args:
         schema: The columns wanted, of those in ``TYPES``.

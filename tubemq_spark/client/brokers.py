@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to brokers, and what consumers ask of them."""
+"""Connections to brokers, and the requests of consumers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class BrokerPool:
-    """The connections of this process, one to each broker.
+    """The connections of this process, shared by broker.
 
     Args:
         options: How they are opened, and how long to wait.
@@ -143,14 +143,14 @@ class Fetched(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A get that is under way, and the commit behind it."""
+    """A get in flight, with the commit that follows."""
 
     got: Call[memoryview]
     committed: Call[pb.CommitOffsetResponseB2C]
 
 
 class Consumer:
-    """Who reads one partition on one connection. For one thread, but for `beat`.
+    """A consumer of a partition on a connection. For one thread, but for `beat`.
 
     Args:
         connection: To the partition's broker.
@@ -215,7 +215,7 @@ class Consumer:
         return _registered(reply, subject)
 
     def prefetch(self, gets: int = 1) -> None:
-        """See that about so many gets are under way, whose answers `fetch` returns.
+        """Keep the given number of gets in flight; `fetch` returns their replies.
 
         They are sent some at a time, when half of them are left.
         """
@@ -300,7 +300,7 @@ class Consumer:
                 )
 
     def _renewing(self, ask: Callable[[], _AnswerT]) -> _AnswerT:
-        """Ask, and once more where a token was refused and there is a newer one."""
+        """Send a request; repeat with a newer token if the token is refused."""
         try:
             return ask()
         except AuthError:
@@ -326,7 +326,7 @@ class Consumer:
 
 
 def _offset(offset: int, subject: str) -> int:
-    """Return an offset that a broker says, if it can be one.
+    """Return an offset of a broker, checked for its range.
 
     Raises:
         ProtocolError: It is between two messages, or before all.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a master or a broker, and the thread that reads from it.
+"""A connection to a master or a broker, and its reading thread.
 
 Any number of calls may be under way. Each has a deadline of its own: a server that
 cannot read a request, or finds it too old, answers by silence. So does one that is
@@ -52,7 +52,7 @@ os.register_at_fork(after_in_child=_buffers.start_anew)
 
 
 class Call(futures.Future[ReplyT], Generic[ReplyT]):
-    """A request under way; it ends in a reply, whatever its code, or an error.
+    """A request in flight; ends in a reply with any code, or in an error.
 
     Attributes:
         request: What was asked.
@@ -119,7 +119,7 @@ class Connection:
         return self._error is None and self._silence is None
 
     def call_all(self, requests: Sequence[Request[Any]]) -> list[Call[Any]]:
-        """Send requests in one go and return them under way, in order.
+        """Send requests together and return their calls, in order.
 
         One that cannot be sent ends in the error, which is not raised here.
         """
@@ -153,11 +153,11 @@ class Connection:
         return calls
 
     def call(self, request: Request[ReplyT]) -> Call[ReplyT]:
-        """Send one request and return it under way."""
+        """Send a request and return its call."""
         return self.call_all([request])[0]
 
     def reply(self, call: Call[ReplyT]) -> ReplyT:
-        """Return the reply to a call, whatever its code.
+        """Return the reply to a call, with any code.
 
         Raises:
             CallTimeoutError: None came in time.
@@ -179,7 +179,7 @@ class Connection:
         subject: str = "",
         accepting: frozenset[int] = frozenset(),
     ) -> ReplyT:
-        """Send a request and return its reply.
+        """Send a request and return the reply.
 
         Args:
             request: What to ask.
@@ -202,7 +202,7 @@ class Connection:
         subject: str = "",
         accepting: frozenset[int] = frozenset(),
     ) -> None:
-        """Raise what the code of a reply means, if it is not success. As `ask`."""
+        """Raise the error for a reply's code, except for success. As `ask`."""
         if body.errCode != codes.SUCCESS and body.errCode not in accepting:
             raise refusals.refusal(
                 body.errCode,
@@ -213,7 +213,7 @@ class Connection:
             )
 
     def give_up(self, error: ProtocolError) -> TubeMQError:
-        """End the connection over a reply that is none; return what to raise of it."""
+        """End the connection over a malformed reply; return the error to raise."""
         told = error.about(f"From {self.server}")
         self._fail(told)
         return told
@@ -230,7 +230,7 @@ class Connection:
             self._thread.join(10 * _TICK_S)
 
     def forget_parent(self) -> None:
-        """Free the socket in a forked child, silently: it is the parent's."""
+        """Free the socket in a forked child; the connection stays the parent's."""
         self._transport.close()
 
     # -- the reading thread ------------------------------------------------------------
@@ -253,7 +253,7 @@ class Connection:
             self._transport.close()
 
     def _explained(self, error: TubeMQError) -> TubeMQError:
-        """Return why this connection ends; without any answer it may be the port."""
+        """Return the reason for the end; without any reply, perhaps a wrong port."""
         if self._explain is None or self._protocol.frames or not self.is_open:
             return error
         return self._explain(error, self._begin)
@@ -281,7 +281,7 @@ class Connection:
                 end()
 
     def _expire(self, now: float) -> None:
-        """End the calls that are not answered in time, and then perhaps all of it."""
+        """Fail calls past their deadline, and a connection that answers nothing."""
         is_silent = now - self._heard_at >= self._timeout_s + _GRACE_S
         with self._lock:
             late = self._protocol.expired(now)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats of a reader that rests, such as while Spark works on its rows.
+"""Heartbeats of an idle reader, such as while Spark processes rows.
 
 A broker drops a registration that is neither fetched from nor kept by a heartbeat, 30
 seconds after the last one; commits do not count.
@@ -26,7 +26,7 @@ _GONE = frozenset({codes.HB_NO_NODE, codes.DUPLICATE_PARTITION})
 
 
 class Heart:
-    """Sends heartbeats while a consumer is not used, from a thread of its own.
+    """Sends heartbeats from a thread while a consumer is idle.
 
     Args:
         consumer: Registered.
@@ -44,7 +44,7 @@ class Heart:
         threading.Thread(target=self._run, name="tubemq-heart", daemon=True).start()
 
     def stop(self) -> None:
-        """Send no more; one may be under way."""
+        """Stop sending; a last heartbeat may still be in flight."""
         self._is_over.set()
 
     def _run(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks a master, and what proves it."""
+"""The identity shown to masters, and its proof."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Identity:
         self._token = ""
 
     def certificate(self) -> pb.MasterCertificateInfo | None:
-        """Return what the next request is let in by, None for nobody in particular.
+        """Return the certificate for the next request, None for anonymous access.
 
         Raises:
             OptionError: The password is not where it was said to be.

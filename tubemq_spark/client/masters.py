@@ -48,7 +48,7 @@ _counter = itertools.count(1)
 
 
 def new_client_id(prefix: str) -> str:
-    """Return a client id that nobody else has: ids decide who owns a partition."""
+    """Return a unique client id; brokers assign partitions by client id."""
     unique = uuid.uuid4().hex[:12]
     return f"{prefix}_{socket.gethostname()}-{os.getpid()}-{next(_counter)}-{unique}"
 
@@ -139,7 +139,7 @@ class Masters:
         return work(connection)  # what the master gave has come to its end
 
     def tell(self, request: messages.Request[Any]) -> None:
-        """Send what need not arrive to the master that served, if it is still there."""
+        """Send an optional request to the last master, if still connected."""
         if self._connection is not None and self._connection.is_open:
             self._connection.call(request)
 
@@ -223,7 +223,7 @@ def _register(
     request: messages.Request[pb.RegisterResponseM2CV2],
     subject: str,
 ) -> pb.RegisterResponseM2CV2:
-    """Register a planner; raise a retriable error while another one is in its way.
+    """Register a planner; a competing planner is a retriable error.
 
     That is one of the same group that asks about other topics at the moment, or one
     that was killed less than 30 s ago.
@@ -260,7 +260,7 @@ def _token(info: pb.MasterAuthorizedInfo) -> Token | None:
 
 
 class Producer:
-    """A producer as masters know it. For one thread.
+    """A producer, registered at a master. For one thread.
 
     Brokers do not ask whether a master knows it, so it is told to them only where
     something is asked.
@@ -369,7 +369,7 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Tell the master that it ends; one that does not hear it finds out itself."""
+        """Tell the master that the producer ends; otherwise the master times out."""
         if self._is_registered:
             self._is_registered = False
             certificate = self._masters.identity.certificate()

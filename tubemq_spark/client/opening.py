@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a transport to a server, and what it means that TLS and no TLS meet.
+"""Opening transports, and errors where only a single side speaks TLS.
 
 A server of TubeMQ answers what it cannot read by silence: so the handshake of TLS at a
 port without it, which is a time-out. At a port for TLS it hangs up on whoever begins
@@ -69,7 +69,7 @@ def open_server(server: str, timeout_s: float, tls: TlsOptions | None) -> Transp
 def explained(
     error: TubeMQError, begin: bytes, *, server: str, timeout_s: float
 ) -> TubeMQError:
-    """Return why a connection without TLS ended before a frame was heard on it.
+    """Return why a plain connection ended before its first frame.
 
     Args:
         error: What is known.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Visit tokens: what masters give, and brokers want to see where they are told to.
+"""Visit tokens: issued by masters, demanded by some brokers.
 
 They turn over every few minutes, and a task may begin, or register again, long after
 its plan was made. A token that a broker refuses is then replaced by asking a master,
@@ -31,7 +31,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def newest(self, token: Token | None) -> Token | None:
-        """Return what stands in the place of a token: itself, if nobody refused it."""
+        """Return the token to use: the given token, unless refused."""
         seen = {token}
         while (newer := self._newer.get(token)) is not None and newer not in seen:
             token = newer
@@ -39,7 +39,7 @@ class Tokens:
         return token
 
     def renewed(self, token: Token | None, group: str, topic: str) -> Token | None:
-        """Return another token than one that a broker has refused, None for none.
+        """Return a token newer than a refused token, None if there is none.
 
         Args:
             token: The refused one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over the chunks of a frame, which joins them.
+"""The loop that joins the chunks of a frame.
 
 ::
 
@@ -34,7 +34,7 @@ _LENGTH_BYTES = 4
 
 
 class ChunkJoiner:
-    """Joins the chunks of one frame after another.
+    """Joins the chunks of frames.
 
     Args:
         max_bytes: Most bytes that the chunks of a frame may hold together, below 2**31.
@@ -59,7 +59,7 @@ class ChunkJoiner:
         self._room = 0
 
     def begin(self, chunks: int) -> None:
-        """Begin a frame of so many chunks, at least one."""
+        """Begin a frame with this number of chunks, at least 1."""
         self.chunks_left = chunks
         self._digits = self.length = 0
 
@@ -92,13 +92,13 @@ class ChunkJoiner:
         return at
 
     def joined(self) -> memoryview:
-        """Return the frame that has come, and forget it."""
+        """Return the completed frame, and forget the frame."""
         joined = self._data[: self.size]
         self._release()
         return joined
 
     def _make_room(self, step: int) -> None:
-        """Make room for what came, and, within limits, for what is to come with it."""
+        """Make room for received bytes and, within limits, for bytes to come."""
         room = step
         if self._room > 0:
             room = max(self.size + step, 2 * self._room)

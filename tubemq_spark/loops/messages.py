@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops over the messages of a get: from its reply to the bytes of columns.
+"""The loops over the messages of a get: from a reply to bytes of columns.
 
 A reply is a GetMessageResponseB2C, of which most is messages::
 
@@ -56,11 +56,11 @@ _SIGN_64 = 1 << 63
 
 
 class OddReplyError(ValueError):
-    """A reply is not written as servers write it."""
+    """A reply deviates from the form that servers write."""
 
 
 class Message(NamedTuple):
-    """One message by itself, for where that may cost more.
+    """A single message, for code where speed does not matter.
 
     Attributes:
         message_id: Its id.
@@ -76,7 +76,7 @@ class Message(NamedTuple):
 
 
 class MessageTable:
-    """The messages of a get, where they lie in the bytes of its reply.
+    """The messages of a get, as views into the bytes of a reply.
 
     Places are from the reply's begin on. Columns may be longer than there are messages;
     the rest of them means nothing.
@@ -123,7 +123,7 @@ class MessageTable:
         return self.count
 
     def __iter__(self) -> Iterator[Message]:
-        """Return one message after another."""
+        """Yield the messages in order."""
         return map(self.__getitem__, range(self.count))
 
     def keep(self, count: int) -> None:
@@ -136,7 +136,7 @@ class MessageTable:
         return found if found < _SIGN_64 else found - 2 * _SIGN_64
 
     def __getitem__(self, number: int) -> Message:
-        """Return a message, by its number from 0 on."""
+        """Return a message by its number, from 0."""
         if not 0 <= number < self.count:
             raise IndexError(number)
         stored = self.data[self.bodies[2 * number] : self.bodies[2 * number + 1]]
@@ -170,7 +170,7 @@ class MessageTable:
     # -- the reply ---------------------------------------------------------------------
 
     def _scan(self, end: int) -> bytes:
-        """Find the messages; return the fields between them."""
+        """Find the messages; return the fields between messages."""
         data = self._bytes
         others = []
         begin = position = 0
@@ -196,7 +196,7 @@ class MessageTable:
         return b"".join(others)
 
     def _skip(self, tag: int, end: int) -> int:
-        """Move past the value of a field, and return its number, or how long it is."""
+        """Skip a field's value; return its number or length."""
         kind = tag & 7
         if tag < 8 or kind == 3 or kind == 4 or kind > 5:  # groups, or what is nothing
             raise OddReplyError
@@ -213,7 +213,7 @@ class MessageTable:
         return size
 
     def _varint(self, end: int) -> int:
-        """Read the number of 64 bits at ``_position``, and move that past it."""
+        """Read a varint of up to 64 bits at ``_position``, and advance."""
         data, position = self._bytes, self._position
         value = shift = 0
         while position < end:
@@ -342,7 +342,7 @@ class MessageTable:
         return True
 
     def _of_system(self, name: int, name_end: int) -> memoryview | None:
-        """Return the column of an attribute that is the system's, None of others."""
+        """Return the column of a system attribute, None for other attributes."""
         data = self._bytes
         if name_end - name == _SYSTEM_BYTES and data[name] == 0x24:
             if _is_same(data, name, _MSG_TYPE, 0, _SYSTEM_BYTES):
@@ -394,7 +394,7 @@ def gather(
     count: int,
     allocate: Callable[[int], memoryview] = new_bytes,
 ) -> tuple[int, memoryview | None, memoryview, memoryview]:
-    """Return a column of bytes, as Arrow lays it out.
+    """Return a column of bytes in Arrow's layout.
 
     Args:
         data: Holds the bytes.
@@ -457,7 +457,7 @@ def _column(type_: str, length: int) -> memoryview:
 
 
 def _longer(column: memoryview, type_: str, length: int, used: int) -> memoryview:
-    """Return a longer column that begins with the first ``used`` items of this one."""
+    """Return a longer column with the first ``used`` items copied."""
     longer = _column(type_, length)
     longer[:used] = memoryview(column)[:used]
     return longer

@@ -75,7 +75,7 @@ def topics(text: str, name: str) -> tuple[str, ...]:
 
 
 def topic(text: str, name: str) -> tuple[str, ...]:
-    """Read the name of one topic."""
+    """Parse the name of a topic."""
     found = topics(text, name)
     if len(found) > 1:
         raise OptionError(
@@ -117,7 +117,7 @@ def refused(name: str, hint: str, *aliases: str) -> OptionSpec[str]:
 
 
 def ignored(name: str, doc: str) -> OptionSpec[str]:
-    """Return an option of other clients that changes no row."""
+    """Return an option that only other clients need and that is ignored."""
     return OptionSpec(
         name, None, plain_text, Scope.CLIENT, doc, support=Support.IGNORED
     )
@@ -197,7 +197,7 @@ CLIENT_SPECS = tuple(
 
 
 def client_options(given: Given) -> ClientOptions:
-    """Make the options of the client, adding problems to those of `given`."""
+    """Parse the client's options; problems are added to ``given``."""
     if "master.rpc" not in given:
         given.problems.append("master.rpc is missing: host:port of the masters.")
     if ("usr.name" in given) is not ("usr.password" in given):

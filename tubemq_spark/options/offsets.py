@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a read starts and ends, as options say it.
+"""Start and end positions of reads, from options.
 
 ``earliest``, ``latest``, or JSON by topic and partition::
 

@@ -138,22 +138,22 @@ class TlsOptions:
 
     @property
     def trust_certificates_path(self) -> str | None:
-        """Return the file with the certificates to trust, where it is PEM."""
+        """Return the PEM file of trusted certificates, if in PEM."""
         return None if self.use_key_stores else self.trust_path
 
     @property
     def trust_store_path(self) -> str | None:
-        """Return the same where it is a store."""
+        """Return the store of trusted certificates, if a store."""
         return self.trust_path if self.use_key_stores else None
 
     @property
     def certificate_path(self) -> str | None:
-        """Return the file with the client's certificate, where it is PEM."""
+        """Return the PEM file of the client's certificate, if in PEM."""
         return None if self.use_key_stores else self.identity_path
 
     @property
     def key_path(self) -> str | None:
-        """Return the file with its private key, which is the same one."""
+        """Return the PEM file of the private key: the certificate's file."""
         return self.certificate_path
 
     @property
@@ -174,7 +174,7 @@ _NEED_TLS = (
 
 
 def tls_options(given: Given) -> TlsOptions:
-    """Make the options of TLS, adding problems to those of `given`."""
+    """Parse the TLS options; problems are added to ``given``."""
     tls = given.fill(TlsOptions)
     if not tls.enable:
         asked = [name for name in _NEED_TLS if name in given]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done with rows that are written."""
+"""The write path: from rows to brokers."""

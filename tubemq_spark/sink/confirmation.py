@@ -80,7 +80,7 @@ class Unconfirmed(Generic[M]):
         return [one.message for key in broken for one in self._drop(key)]
 
     def look(self, token: Token | None) -> None:
-        """Ask all brokers how far they are, and forget what is on their disks.
+        """Ask all brokers for their flushed offsets, and drop confirmed messages.
 
         Raises:
             ServerError: A broker refuses.

@@ -40,7 +40,7 @@ _SEARCH_S = 5.0
 
 
 class Routes:
-    """Chooses partitions among those that a master names. For one thread; to be closed.
+    """Chooses partitions among the master's partitions. For one thread; to be closed.
 
     Args:
         options: How to write.
@@ -136,11 +136,11 @@ class Routes:
         return self.elsewhere(row, partition).broker_id not in self._blocked
 
     def block(self, partition: Partition) -> None:
-        """Prefer other brokers than that of a partition for a while."""
+        """Avoid a partition's broker for a while."""
         self._blocked[partition.broker_id] = time.monotonic() + _BLOCKED_S
 
     def unblock(self, partition: Partition) -> None:
-        """Take the broker of a partition for a good one again."""
+        """Use a partition's broker again."""
         self._blocked.pop(partition.broker_id, None)
 
     def _good(self, topic: str) -> Sequence[Partition]:
@@ -186,7 +186,7 @@ class Routes:
         return self._look_after(age_s, TransportError)
 
     def search(self) -> None:
-        """Look for other brokers than those that failed, and where these are now.
+        """Search for other brokers, and for new addresses of known brokers.
 
         Masters name one that was started to producers only half a minute later. What
         they refuse meanwhile ends nothing: the brokers that are known may come back.

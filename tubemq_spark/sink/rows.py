@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows become messages: by the columns that they have."""
+"""Conversion of rows to messages, by column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tubemq_spark.wire.attributes import Body, Stored, encode_body
 
 
 class Row(NamedTuple):
-    """One message to send.
+    """A message to send.
 
     Attributes:
         topic: Name of its topic.
@@ -112,6 +112,6 @@ def _stored(number: int, value: Any, type_: Any, time: Any, attributes: Any) -> 
 
 
 def key_hash(key: Any) -> int:
-    """Return a number that is the same for equal keys, in every process."""
+    """Return a hash of a key that is equal in all processes."""
     data = key if isinstance(key, bytes) else str(key).encode()
     return zlib.crc32(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the messages of one task, many at a time, until all are acknowledged.
+"""Sends a task's messages, many in flight, until all are acknowledged.
 
 Messages are sent again after whatever may pass: a broker that restarts, a connection
 that breaks, a reply that does not come. TubeMQ finds no duplicates, so that a message
@@ -108,7 +108,7 @@ class Sender:
         )
 
     def send(self, rows: Iterable[Row]) -> None:
-        """Send messages; they need not be acknowledged yet.
+        """Send messages without waiting for acknowledgements.
 
         Raises:
             BadRowError: A row names a partition that its topic does not have.
@@ -149,7 +149,7 @@ class Sender:
         )
 
     def _make_room(self) -> None:
-        """Settle so many that again several can go out together."""
+        """Settle messages until there is room to send several together."""
         most = self._options.max_in_flight
         most -= min(_TOGETHER, (most + 1) // 2)
         most_bytes = self._most_bytes // 2
@@ -169,7 +169,7 @@ class Sender:
         self._in_flight += unsent
 
     def _start(self, some: list[_Message]) -> None:
-        """Send messages; what cannot be sent is found out when it is settled."""
+        """Send messages; failures appear when a message is settled."""
         by_server: dict[str, list[_Message]] = {}
         for message in some:
             message.most_bytes = min(self._most_bytes, self._in_flight_bytes)
@@ -209,7 +209,7 @@ class Sender:
             self._settle()
 
     def _settle(self) -> None:
-        """Wait for the first message in flight; send it again where that may help."""
+        """Wait for the oldest message in flight; resend if that may help."""
         message = self._in_flight[0]
         try:
             reply = self._await(message)
@@ -286,7 +286,7 @@ class Sender:
                 retry.pause(error)
 
     def _look_at_disks(self) -> TubeMQError:
-        """Forget what is confirmed; return why the rest is not."""
+        """Drop confirmed messages; return why the others are unconfirmed."""
         try:
             self._unconfirmed.look(self._routes.token)
         except ServerError as error:
@@ -362,7 +362,7 @@ def _is_of_broker(error: TubeMQError) -> bool:
 
 
 def _is_too_much(error: TubeMQError, message: _Message) -> bool:
-    """Return whether a broker answers, and takes longer than it may for a message.
+    """Return whether a broker is alive but too slow for a message.
 
     So much was sent before it. To send all again would only make that more.
     """
@@ -372,7 +372,7 @@ def _is_too_much(error: TubeMQError, message: _Message) -> bool:
 
 
 def _first_of(some: list[_Message], size_bytes: int) -> list[_Message]:
-    """Return the first messages that fit, and one at least."""
+    """Return the first messages within the limit, at least the first."""
     ends = itertools.accumulate(one.size_bytes for one in some)
     count = sum(1 for _ in itertools.takewhile(lambda end: end <= size_bytes, ends))
     return some[: max(1, count)]

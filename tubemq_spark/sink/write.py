@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A write, from its check to its end. Rows are in the topic as soon as they are sent.
+"""The life of a write, from checks to end.
 
+Rows are in the topic as soon as they are sent.
 The same for a batch and a stream, see `spark_topics.sink.write`: there is nothing to
 commit, and nothing that could be taken back.
 """
@@ -51,7 +52,7 @@ class TubeMQWrite:
         """Do nothing: a micro-batch begins with its first row."""
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Sent:
-        """Write the rows of one task.
+        """Write the rows of a task.
 
         Raises:
             TubeMQError: Not all of them could be written. Some may be: a task that

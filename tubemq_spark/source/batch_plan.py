@@ -26,7 +26,7 @@ from tubemq_spark.wire.messages import Token
 
 @dataclass(frozen=True)
 class ReadTask:
-    """What one task reads, as it travels to an executor.
+    """The ranges of a task, sent to an executor.
 
     Attributes:
         range: The offsets.
@@ -48,7 +48,7 @@ class ReadTask:
 
 
 def batch_group(options: ReadOptions) -> str:
-    """Return the consumer group of a read: the user's, or a new one."""
+    """Return the consumer group of a read: the user's, or a new group."""
     return options.group or f"spark-{uuid.uuid4().hex[:8]}"
 
 
@@ -95,7 +95,7 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
 def tasks_of(
     ranges: Sequence[PartitionRange], group: str, token: Token | None
 ) -> list[ReadTask]:
-    """Return the tasks that read ranges, some perhaps of the same partition.
+    """Return tasks for ranges; several tasks may share a partition.
 
     Args:
         ranges: One for each task.
@@ -113,7 +113,7 @@ def tasks_of(
 def split_ranges(
     ranges: Sequence[PartitionRange], min_partitions: int | None
 ) -> list[PartitionRange]:
-    """Cut ranges so that there are enough of them, the large ones first."""
+    """Cut the largest ranges until there are enough."""
     parts = count_parts(
         [RangeSize(one.entries) for one in ranges],
         min_partitions=min_partitions,

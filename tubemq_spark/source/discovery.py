@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions there are, and where they begin and end: asked of the cluster."""
+"""Discovery of partitions and their edges."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Found:
 
 
 def planners_of(group: str) -> str:
-    """Return the group of those who plan the reads of a group."""
+    """Return the group of planners for a group's reads."""
     return f"{group}-plan"
 
 
 def readers_of(group: str) -> str:
-    """Return the group of those who read for a group.
+    """Return the group of readers for a group.
 
     Whoever registers moves the position of the group on the broker, and each get moves
     that further. That of the group itself belongs to others, too: to an application
@@ -70,7 +70,7 @@ def group_slots(group: str, part: int = 0, parts: int = 1) -> list[str]:
 
 
 def priority_of(options: ReadOptions) -> int:
-    """Return what counts as there: planner and readers must mean the same."""
+    """Return the priority that decides which data exist, for planners and readers."""
     return UNFLUSHED if options.read_unflushed else FLUSHED
 
 
@@ -123,7 +123,7 @@ def find_partitions(
 def is_alone(
     masters: Masters, options: ReadOptions, group: str, partition: Partition
 ) -> bool:
-    """Return whether a partition has its store to itself, also while it is closed.
+    """Return whether a partition is alone in its store, closed or not.
 
     Args:
         masters: Of the cluster.
@@ -163,7 +163,7 @@ def find_edges(
     options: ReadOptions,
     group: str,
 ) -> dict[Partition, Edges]:
-    """Return where partitions begin and end: one question for each store.
+    """Return the edges of partitions, with a request for each store.
 
     Raises:
         TubeMQError: A broker does not answer within ``operation.timeout``, or refuses.
@@ -191,7 +191,7 @@ def _register_patiently(
     options: ReadOptions,
     group: str,
 ) -> dict[Partition, Registered]:
-    """Ask a broker about partitions, until it answers."""
+    """Ask a broker about partitions until a reply comes."""
     retry = Retry(
         _FIRST_PAUSE_S,
         _MAX_PAUSE_S,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a consumer group is, for those who look at it on the brokers.
+"""Positions of a consumer group on brokers, for TubeMQ's own tools.
 
 A query goes on by the offsets in its checkpoint, and reads nothing of this. But the
 tools of TubeMQ show how far a group is, and its lag. So a broker is told what a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of one range of offsets, exactly, across broken connections.
+"""Exactly the messages of a range of offsets, across broken connections.
 
 A message comes without its offset, so that a range is cut by where gets start and end::
 
@@ -79,7 +79,7 @@ class Piece(NamedTuple):
 
 
 class RangeReader:
-    """Reads one range, once. For one thread.
+    """Reads a range, a single time. For one thread.
 
     Args:
         pool: The connections.
@@ -122,7 +122,7 @@ class RangeReader:
 
     @property
     def waited_s(self) -> float:
-        """Return how long it has waited for a broker, in seconds."""
+        """Return the time spent waiting for brokers, in seconds."""
         return self._waited_s + self._registrar.waited_s
 
     def pieces(self) -> Iterator[Piece]:
@@ -214,7 +214,7 @@ class RangeReader:
         return piece
 
     def _piece(self, messages: MessageTable, end: int) -> Piece | None:
-        """Return what is wanted of a get that went on to ``end``.
+        """Return the wanted part of a get that ended at ``end``.
 
         It may bring nothing at all and go on all the same: others of the store lie
         there.
@@ -233,7 +233,7 @@ class RangeReader:
         return Piece(messages, self._position if is_whole else None)
 
     def _prefetch(self, consumer: Consumer, end: int, piece: Piece | None) -> None:
-        """Keep gets under way after one that ended at ``end``.
+        """Keep gets in flight behind a get that ended at ``end``.
 
         Only as many as the range may need, each as long as that one, and fewer where
         messages are large: all are to come within the time of one call.
@@ -281,7 +281,7 @@ class RangeReader:
         )
 
     def _look_for_holes(self, spanned: int, found: int) -> None:
-        """See that each offset of a dense partition has brought its message."""
+        """Check that each offset of a dense partition has a message."""
         if found >= spanned or self._options.filters or not self._is_dense:
             return
         end = self._position + spanned * ENTRY_BYTES

@@ -32,7 +32,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Offsets of one partition to read, and where.
+    """A range of offsets in a partition, and where to read.
 
     Attributes:
         partition: Which one.
@@ -51,12 +51,12 @@ class PartitionRange:
 
     @property
     def entries(self) -> int:
-        """Return how many messages of the store lie in it."""
+        """Return the number of index entries in the range."""
         return (self.end - self.start) // ENTRY_BYTES
 
 
 def dense_partitions(partitions: Iterable[Partition]) -> set[Partition]:
-    """Return those of all partitions of some topics that have a store to themselves."""
+    """Return the partitions that are alone in their store."""
     by_store: dict[object, list[Partition]] = {}
     for partition in partitions:
         by_store.setdefault(partition.store, []).append(partition)
@@ -94,7 +94,7 @@ def chosen_end(
     *,
     fail_on_data_loss: bool,
 ) -> int:
-    """Return the offset after the last one to read of a partition.
+    """Return the offset behind the last to read in a partition.
 
     Raises:
         DataLossError: The partition does not reach that far.
@@ -131,7 +131,7 @@ def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
 
 
 def report(error: DataLossError, *, fail_on_data_loss: bool) -> None:
-    """Raise an error, or warn of it, once a process, where the query goes on."""
+    """Raise an error, or warn once a process if the query may go on."""
     if fail_on_data_loss:
         raise error
     warn_once(logger, f"Going on with what there is. {error.message}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a reader becomes the owner of its partition, and again after each fault.
+"""Registration of readers at partitions, repeated after faults.
 
 One (group, partition) has one owner. A task that died keeps its partition until the
 broker's time-out, so that a name stands for several groups, and the first that is free
@@ -33,7 +33,7 @@ _OCCUPIED_PAUSE_S = 1.0
 
 
 class Registrar:
-    """Registers the reader of one partition. For one thread.
+    """Registers the reader of a partition. For one thread.
 
     Args:
         pool: Of connections.
@@ -103,7 +103,7 @@ class Registrar:
                 self.waited_s += _OCCUPIED_PAUSE_S
 
     def let_go(self, consumer: Consumer) -> None:
-        """End a registration, at once or together with the next one."""
+        """End a registration, now or together with the next."""
         if not consumer.unregister():
             self._left.append(consumer)
 

@@ -58,7 +58,7 @@ class Sizes:
         found: Found,
         on_seen: Callable[[Partition, EntrySize], None],
     ) -> dict[Partition, Sequence[EntrySize]]:
-        """Return the sizes of the first messages of partitions, where they are known.
+        """Return the sizes of the partitions' first messages, where known.
 
         Args:
             parts: What there is to read.

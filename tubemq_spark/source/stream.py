@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TubeMQ, as the planning of a stream sees it.
+"""TubeMQ's part in planning a stream.
 
 A position is the offset at which reading goes on. The offsets in the checkpoint are all
 that counts, and brokers keep messages for a time, whoever has read them. They are told
@@ -63,7 +63,7 @@ class Position(int):
     """The offset at which the reading of a partition goes on."""
 
     def next(self) -> int:
-        """Return what is to be read next."""
+        """Return the next offset to read."""
         return int(self)
 
 
@@ -95,7 +95,7 @@ class TubeMQOffset(StreamOffset[Position]):
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields; names must be those of partitions."""
+        """Return the fields; names must be partition names."""
         fields = super().fields_of(tree)
         for positions in fields.values():
             for name in positions:
@@ -104,7 +104,7 @@ class TubeMQOffset(StreamOffset[Position]):
 
 
 class TubeMQCluster:
-    """Topics of TubeMQ, for one streaming query.
+    """The topics of a streaming query.
 
     Args:
         pool: Of connections to brokers.
@@ -127,7 +127,7 @@ class TubeMQCluster:
 
     @property
     def system(self) -> System:
-        """Return whose streams these are."""
+        """Return the messaging system of the stream."""
         return SYSTEM
 
     # -- offsets -----------------------------------------------------------------------
@@ -248,7 +248,7 @@ class TubeMQCluster:
         return found
 
     def _dense(self, found: Found) -> frozenset[Partition]:
-        """Return those that were alone in their store, and are as far as is known."""
+        """Return partitions that were, and still are, alone in their store."""
         assert self._found is not None
         unseen = self._found.dense - found.brokers.keys()
         return found.dense | unseen
@@ -295,7 +295,7 @@ class TubeMQCluster:
         *,
         is_one_enough: bool = False,
     ) -> dict[str, Sequence[NextEntry[Position]]]:
-        """See `Cluster`: only for a limit in bytes, as messages are fetched for it."""
+        """See `Cluster`: messages are fetched only for a limit in bytes."""
         if self._options.max_bytes is None:
             return {}
         parts = {
@@ -338,7 +338,7 @@ class TubeMQCluster:
     # -- the end -----------------------------------------------------------------------
 
     def acknowledge(self, read: Mapping[str, Position]) -> None:
-        """Store where the group is, for those who look at it: nothing reads it."""
+        """Store the group's positions for TubeMQ's tools; queries do not read them."""
         if self._group_positions is not None and self._found is not None:
             ends = {partition_of(name): int(at) for name, at in read.items()}
             known = {one: at for one, at in ends.items() if one in self._found.brokers}

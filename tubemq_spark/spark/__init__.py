@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's interfaces, and nothing but adaptation to them."""
+"""Adapters to Spark's interfaces."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a query, checked against those of messages."""
+"""The columns of a query, checked against the columns of messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stored bytes of a message: its value, and before it perhaps its attributes.
+"""The stored bytes of a message: optional attributes, then the value.
 
 ::
 
@@ -33,7 +33,7 @@ _MSG_TIME_DIGITS = 12
 
 
 class Stored(NamedTuple):
-    """A message as brokers store it.
+    """A message in the form that brokers store.
 
     Attributes:
         data: Attributes and value.
@@ -63,7 +63,7 @@ class Body(NamedTuple):
 def attributes_problem(
     attributes: Mapping[str, str], msg_type: str | None, msg_time: str | None
 ) -> str:
-    """Return why these cannot be attributes of a message, "" if they can."""
+    """Return why attributes are invalid, "" if valid."""
     for key, value in attributes.items():
         if key in (MSG_TYPE, MSG_TIME):
             return f"the attribute {key!r} belongs to the system"
@@ -85,7 +85,7 @@ def attributes_problem(
 
 
 def encode_body(body: Body) -> Stored:
-    """Return what is stored for a message.
+    """Return the stored form of a message.
 
     Raises:
         ValueError: Its attributes cannot be told apart again, or there are no bytes at
@@ -121,7 +121,7 @@ def decode_body(data: bytes, flag: int) -> Body:
 
 
 def split_body(data: bytes) -> tuple[bytes, bytes]:
-    """Return the attributes of a message that has some, undecoded, and its value.
+    """Return a message's attributes, undecoded, and its value.
 
     Raises:
         ProtocolError: They do not fit into its bytes.
@@ -138,7 +138,7 @@ def split_body(data: bytes) -> tuple[bytes, bytes]:
 def decode_attributes(
     text: bytes,
 ) -> tuple[str | None, str | None, Mapping[str, str]]:
-    """Return type, time and other attributes, as `Body` has them.
+    """Return type, time and further attributes, as in `Body`.
 
     Of equal keys the first one holds, and values end where the next pair begins, so
     that they may have equals signs in them.

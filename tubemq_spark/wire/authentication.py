@@ -20,7 +20,7 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 
 
 def signature(name: str, password: str, timestamp_ms: int, nonce: int) -> str:
-    """Return what proves that somebody knows a password.
+    """Return the signature that proves knowledge of a password.
 
     Args:
         name: Of the user.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums of stored bytes: a CRC-32 without its highest bit.
+"""Checksums of stored bytes: CRC-32 without the highest bit.
 
 Source: InLong 2.4, CheckSum.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of replies, as servers send them.
+"""Codes of replies from servers.
 
 Source: InLong 2.4, TErrCodeConstants.
 """

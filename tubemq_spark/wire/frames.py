@@ -40,7 +40,7 @@ _MAX_SERIAL = 2**31 - 1
 
 
 class Frame(NamedTuple):
-    """One frame.
+    """A frame: its serial number and its payload.
 
     Attributes:
         serial: Number by which a reply belongs to its request.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replies to gets, which hold most of all bytes: read without a copy of these."""
+"""Replies to gets, which carry most bytes, read without copies."""
 
 from __future__ import annotations
 

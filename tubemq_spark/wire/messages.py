@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to masters and brokers, each with what answers it.
+"""Requests to masters and brokers, with their reply types.
 
 What a server would answer by silence, or by making a store that nobody wanted, cannot
 be expressed here.
@@ -137,7 +137,7 @@ def register_consumer(
     *,
     certificate: pb.MasterCertificateInfo | None = None,
 ) -> Request[pb.RegisterResponseM2CV2]:
-    """Return the registration of a consumer that chooses its partitions itself."""
+    """Return the registration of a consumer that chooses its own partitions."""
     body = pb.RegisterRequestC2MV2(
         clientId=client_id,
         groupName=group,
@@ -175,7 +175,7 @@ def partition_metadata(
 def close_consumer(
     client_id: str, group: str, *, certificate: pb.MasterCertificateInfo | None = None
 ) -> Request[pb.CloseResponseM2C]:
-    """Return the end of a consumer, as far as the master knows of it."""
+    """Return the end of a consumer, for the master."""
     body = pb.CloseRequestC2M(clientId=client_id, groupName=group, authInfo=certificate)
     return Request("consumer close", 6, Service.MASTER, body, pb.CloseResponseM2C)
 
@@ -194,7 +194,7 @@ def register(
     filters: Sequence[str] = (),
     token: Token | None = None,
 ) -> Request[pb.RegisterResponseB2C]:
-    """Return a registration at a partition, which is its consumer's alone from then on.
+    """Return the registration at a partition, held exclusively from then on.
 
     Args:
         client_id: Who; the same one may register again, from elsewhere, too.
@@ -279,7 +279,7 @@ def heartbeat(
 def get(
     client_id: str, group: str, topic: str, partition_id: int
 ) -> Request[memoryview]:
-    """Return a request for what comes next; a commit tells where it ended.
+    """Return a request for the next messages; a commit tells where the get ended.
 
     `gets.read_got` reads what is answered.
     """
@@ -304,7 +304,7 @@ def get(
 def commit(
     client_id: str, group: str, topic: str, partition_id: int
 ) -> Request[pb.CommitOffsetResponseB2C]:
-    """Return a commit of the gets so far, which tells where the last one ended."""
+    """Return a commit of the gets so far; the reply tells where the last get ended."""
     body = pb.CommitOffsetRequestC2B(
         clientId=client_id,
         topicName=topic,

@@ -54,7 +54,7 @@ class Broker(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition of a topic on one broker. They have an order.
+    """A partition of a topic on a broker. They have an order.
 
     Attributes:
         topic: Name of the topic.
@@ -68,7 +68,7 @@ class Partition(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """Return the store whose index its offsets count."""
+        """Return the store whose index the offsets count."""
         return Store(self.topic, self.broker_id, self.partition_id // STORE_STEP)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Partition(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A log of a topic on one broker: all its partitions share one index.
+    """A topic's log on a broker; the partitions of a store share an index.
 
     Attributes:
         topic: Name of the topic.
@@ -227,7 +227,7 @@ class _Believed:
         stores: int,
         partitions: int,
     ) -> None:
-        """Add those of a topic on a broker: as many in each of its stores."""
+        """Add a topic's partitions on a broker, an equal number per store."""
         count = stores * partitions
         self._left -= count
         if (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a server as a value: bytes in, events out, nothing blocks.
+"""A connection as a value: bytes in, events out, nothing blocks.
 
 Requests get serial numbers, and replies find them. A server answers the requests of a
 connection one after another, but not each of them: one that it cannot read, or whose
@@ -54,7 +54,7 @@ Event = Reply | Thrown
 
 
 class ClientProtocol:
-    """The client's side of one connection.
+    """The client's side of a connection.
 
     Args:
         first_serial: Where serial numbers begin; they start over after 2**31 - 1.
@@ -98,7 +98,7 @@ class ClientProtocol:
         return serial, frame
 
     def forget(self, serial: int) -> bool:
-        """Wait for a reply no more; return whether it was waited for."""
+        """Stop waiting for a reply; return whether the reply was expected."""
         return self._waiting.pop(serial, None) is not None
 
     def expired(self, now: float) -> list[int]:
@@ -161,7 +161,7 @@ class ClientProtocol:
 
 
 def check(body: Any, request: Request[Any]) -> None:
-    """See that a reply has what is relied on.
+    """Check that a reply has the required fields.
 
     Raises:
         ProtocolError: It does not.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The envelope of a call: three messages of protobuf, each with its size before it.
+"""The envelope of a call: three protobuf messages, each after its size.
 
 ::
 
@@ -136,7 +136,7 @@ def _result(payload: bytes | memoryview, at: int) -> Result:
 
 
 def _ordinary(payload: bytes | memoryview, at: int) -> Result | None:
-    """Read an RspResponseBody as servers write it, and leave large data where it is.
+    """Parse an RspResponseBody in the servers' usual form; large data stay views.
 
     Returns:
         None where it is written in another way, which may be as good.
@@ -155,7 +155,7 @@ def _ordinary(payload: bytes | memoryview, at: int) -> Result | None:
 
 
 def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
-    """Fill a message from bytes and return it.
+    """Parse a message from bytes and return the message.
 
     Raises:
         ProtocolError: The bytes are no such message, or text in it is not UTF-8.

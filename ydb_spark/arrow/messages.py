@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as they came -> columns.
+"""Conversion of messages to columns.
 
 Only the columns that are wanted are made: a body that nobody asks for is not decoded.
 """
@@ -26,7 +26,7 @@ _YEAR_1, _YEAR_10000 = -62_135_596_800, 253_402_300_800
 
 
 class MessageColumns:
-    """Collects messages of one partition, and makes RecordBatches of them.
+    """Collects messages of a partition, and builds RecordBatches.
 
     Args:
         schema: The columns wanted.
@@ -44,7 +44,7 @@ class MessageColumns:
         self._bytes = 0
 
     def take(self, parts: Iterable[MessageBatch]) -> Iterator[pa.RecordBatch]:
-        """Add messages; yield what is full.
+        """Add messages; yield full RecordBatches.
 
         Raises:
             CorruptMessageError: A body cannot be decoded; the error says which.
@@ -58,7 +58,7 @@ class MessageColumns:
                     yield self.finish()
 
     def finish(self) -> pa.RecordBatch:
-        """Return what is left, and begin anew."""
+        """Return the remaining rows, and start the next RecordBatch."""
         arrays = [
             pa.array(values, field.type)
             for values, field in zip(self._lists, self._schema, strict=True)

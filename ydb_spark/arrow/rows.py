@@ -32,7 +32,7 @@ _NANOS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Row:
-    """What a row says of its message.
+    """The message of a row, with its routing.
 
     Attributes:
         number: Of the row within its task, from 0.
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def created_at(self) -> dict[str, int]:
-        """Return the time as protobuf's Timestamp has it."""
+        """Return the time as a protobuf Timestamp."""
         seconds, nanos = divmod(self.created_ns, _NANOS)
         return {"seconds": seconds, "nanos": nanos}
 

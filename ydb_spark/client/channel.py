@@ -52,7 +52,7 @@ _CALL_S = 20.0
 
 
 class Channel:
-    """One cluster, as this process reaches it.
+    """The channel of this process to a cluster.
 
     Args:
         options: How.
@@ -128,7 +128,7 @@ class Channel:
                     pauses.pause(error)
 
     def pauses(self) -> Pauses:
-        """Return the time for a call, and the pauses between its tries."""
+        """Return the time budget of a call, with the pauses between tries."""
         return Pauses(self.options.operation_timeout_s, "operationTimeoutMs")
 
     def _call_once(
@@ -227,7 +227,7 @@ class Channel:
 
     @property
     def _details(self) -> str:
-        """Return what the SDK says of its tries to reach the cluster."""
+        """Return the SDK's report on connection attempts."""
         return foreign_text(self._driver.discovery_debug_details() or "")
 
     def _refusal(self) -> AuthError | None:
@@ -260,7 +260,7 @@ _lock = threading.Lock()
 
 
 def shared_channel(options: ConnectionOptions) -> Channel:
-    """Return the channel that all tasks of this process use with these options.
+    """Return the channel that tasks of this process share for these options.
 
     Raises:
         ForkError: The process that this one was forked from has one.

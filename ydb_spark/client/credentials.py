@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who we are to the cluster: one of the SDK's credentials, as options say.
+"""Credentials of the SDK, made from options.
 
 The SDK logs in and renews what it got. It keeps that for as long as it thinks that it
 holds; where the server thinks otherwise, `Credentials.forget` lets it log in anew.
@@ -63,12 +63,12 @@ class Credentials(ydb.Credentials):
         self._kept: Any = None
 
     def auth_metadata(self) -> list[tuple[str, str]]:
-        """Return the header of a call, as the SDK asks for it."""
+        """Return the headers of a call, for the SDK."""
         token = self.token()
         return [(_HEADER, token)] if token else []
 
     def token(self) -> str:
-        """Return the token of here and now; "" for nobody.
+        """Return the current token; "" for anonymous access.
 
         Raises:
             OptionError: An option cannot be used.
@@ -235,7 +235,7 @@ def _sendable(token: str, place: str) -> str:
 
 
 def _no_key(error: BaseException) -> OptionError:
-    """Return the error for a key that is none; the text of its own may show it."""
+    """Return the error for a malformed key; the key's own error may reveal the key."""
     return OptionError(
         f"auth.sakey cannot be used: {type(error).__name__}. It must be the JSON of a"
         " service account's authorized key, with id, service_account_id and a"

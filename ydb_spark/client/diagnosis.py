@@ -50,7 +50,7 @@ def require_certificates(roots: bytes) -> None:
 
 
 def diagnose(options: ConnectionOptions, roots: bytes | None) -> TransportError | None:
-    """Return what is wrong with an endpoint; None where nothing can be seen.
+    """Return the fault of an endpoint; None if no fault is visible.
 
     Args:
         options: Which, and how.

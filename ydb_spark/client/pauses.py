@@ -11,7 +11,7 @@ LAST_TRY_S = 1.0
 
 
 class Pauses:
-    """The time for one operation, and the pauses between its tries.
+    """The time budget of an operation, with the pauses between tries.
 
     They begin at 50 ms, or at half a second where the server is overloaded, and double
     up to 10 s.
@@ -27,16 +27,16 @@ class Pauses:
 
     @property
     def remaining_s(self) -> float:
-        """Return what is left of the time, in seconds."""
+        """Return the remaining time, in seconds."""
         return self._fast.remaining_s
 
     def restart(self) -> None:
-        """Begin again with all of it: there was progress."""
+        """Restart the full budget after progress."""
         self._fast.restart()
         self._slow.restart()
 
     def extend(self, seconds: float) -> None:
-        """Give more time: so much of it was somebody else's."""
+        """Extend the budget by time that was spent on something else."""
         self._fast.extend(seconds)
         self._slow.extend(seconds)
 

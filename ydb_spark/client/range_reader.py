@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One range of one partition, read over as many streams as it takes.
+"""A range of a partition, read over any number of streams.
 
 A stream that breaks is opened again at the next offset, so a message comes once. Credit
 goes back to the server when its messages are out of hand: what is on its way never has
@@ -136,7 +136,7 @@ class RangeReader:
             stream.cancel()
 
     def _take(self, stream: Stream) -> tuple[list[MessageBatch], int]:
-        """Take one message of the server, if there is one.
+        """Receive a message of the server, if there is any.
 
         Returns:
             The messages in it that are wanted, and the credit that they took.

@@ -37,7 +37,7 @@ class _End:
 
 
 class Stream:
-    """One stream of requests and answers.
+    """A stream of requests and responses.
 
     A thread of its own takes the answers, so that waiting for one can have a deadline.
 
@@ -102,7 +102,7 @@ class Stream:
         return answer
 
     def cancel(self) -> None:
-        """End it now. What was sent may be done or not."""
+        """Cancel the stream at once. What was sent may be done or not."""
         self._is_cancelled = True
         self._requests.put(None)
         if self._call is not None:
@@ -129,7 +129,7 @@ class Stream:
 def error_of(
     error: Exception, subject: str, code: grpc.StatusCode | None, cure: str = ""
 ) -> YdbError:
-    """Return our error for one of gRPC or of the SDK.
+    """Return our error for an error of gRPC or of the SDK.
 
     Args:
         error: The SDK's.

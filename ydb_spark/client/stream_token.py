@@ -47,7 +47,7 @@ class StreamToken:
         self._is_on_its_way = False
 
     def renew(self, stream: Stream) -> None:
-        """Send a new token, if it is time to look for one and there is one."""
+        """Send a new token, if due and available."""
         if time.monotonic() < self._look_at or self._is_on_its_way:
             return
         self._look_at = time.monotonic() + self._renew_s
@@ -58,15 +58,15 @@ class StreamToken:
             stream.send(self._request(token))
 
     def answered(self) -> None:
-        """Take it that the server has taken the new one."""
+        """Note that the server accepted the new token."""
         self._is_on_its_way = False
 
     def progressed(self) -> None:
-        """Take it that the token is good."""
+        """Note progress, which proves the token valid."""
         self._may_begin_anew = True
 
     def after(self, error: YdbError) -> YdbError:
-        """Return the error that ended a stream; one more stream may help with some."""
+        """Return the error that ended a stream; some errors allow another stream."""
         if not isinstance(error, AuthError) or not self._may_begin_anew:
             return error
         is_kept = self._channel.forget_login()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topic is made of, and how far a consumer is in it."""
+"""Descriptions of topics, and committed offsets of consumers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ydb_spark.sdk import pb
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """One partition of a topic.
+    """A partition of a topic.
 
     Attributes:
         number: Its id.

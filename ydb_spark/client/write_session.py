@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One producer that writes to one partition, whatever happens to its streams.
+"""A producer that writes to a partition, across broken streams.
 
 ::
 
@@ -80,7 +80,7 @@ class SessionSettings:
 
     @property
     def is_deduplicated(self) -> bool:
-        """Return whether the server tells by their numbers what it has."""
+        """Return whether the server deduplicates by sequence numbers."""
         return bool(self.producer_id) and not self.is_group
 
 
@@ -284,7 +284,7 @@ class WriteSession:
                 self.partitions.add(begun.partition_id)
 
     def _require_known(self, last_seq_no: int) -> None:
-        """Check that the server still has what it said that it had."""
+        """Check that the server still has the rows that were acknowledged."""
         known = max(self._unacked.last_answered, self.last_seq_no)
         if last_seq_no >= known:
             return
@@ -314,7 +314,7 @@ class WriteSession:
             self._after(error)
 
     def _take(self, timeout_s: float) -> bool:
-        """Take one message of the server; return whether there was one."""
+        """Receive a message of the server; return whether there was any."""
         assert self._stream is not None
         response = self._stream.receive(timeout_s)
         if response is None:
@@ -352,7 +352,7 @@ class WriteSession:
         self._token.progressed()
 
     def _require_numbers(self, response: Any) -> None:
-        """Check that the numbers of a group were nobody else's.
+        """Check that no other writer used the numbers of a group.
 
         Raises:
             ServerError: They were, and nothing of the response is taken: another stream
@@ -377,7 +377,7 @@ class WriteSession:
             self._token.renew(self._stream)
 
     def _after(self, error: YdbError) -> None:
-        """End the stream, and pause before another one, or give up."""
+        """End the stream; pause before the next, or give up."""
         self.cancel()
         error = self._explain(error)
         error = self._token.after(error)

@@ -180,7 +180,7 @@ _PARTS = (
 
 
 def connection_options(given: Given) -> ConnectionOptions:
-    """Return how to reach the database; add what is wrong to ``given.problems``."""
+    """Parse the database's address; problems are added to ``given.problems``."""
     options = given.fill(ConnectionOptions)
     url, database = options.url, options.database
     if "url" not in given:
@@ -211,7 +211,7 @@ def connection_options(given: Given) -> ConnectionOptions:
 
 
 def _check_url(given: Given, url: str) -> str:
-    """Return the database in a URL, "" where it has none."""
+    """Return the database in a URL, "" if missing."""
     parts = urlsplit(url)
     if parts.scheme not in ("grpc", "grpcs"):
         given.problems.append(

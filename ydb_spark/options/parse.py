@@ -13,7 +13,7 @@ from ydb_spark.system import SYSTEM
 
 
 def _once() -> tuple[OptionSpec[object], ...]:
-    """Return all options; name those of both reads and writes once."""
+    """Return all options without duplicates of reads and writes."""
     specs = specs_of(ConnectionOptions, ReadOptions, WriteOptions)
     return (*{spec.name: spec for spec in specs}.values(), *OF_SPARK)
 

@@ -43,7 +43,7 @@ class Partitioning(enum.Enum):
 
     @property
     def required_column(self) -> str | None:
-        """Return the column that it goes by; None for none."""
+        """Return the column that decides the partition; None without such a column."""
         return None if self is Partitioning.SERVER else self.value
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A write: what the driver does before and after its tasks, and what a task does."""
+"""Writes: the driver's steps before and after the tasks, and a task's work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ydb_spark.system import SYSTEM
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task tells the driver when it has written its rows.
+    """A task's report to the driver after writing its rows.
 
     Attributes:
         task: Which one.
@@ -58,7 +58,7 @@ class _Write:
         require_fixed_size(topic, options)
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Write the rows of one task. On an executor.
+        """Write the rows of a task. On an executor.
 
         Raises:
             YdbError: As ``sink.task.TaskWriter.write``.
@@ -84,7 +84,7 @@ class _Write:
         return shared_channel(self._options.connection)
 
     def _end(self, what: str, results: Sequence[TaskResult]) -> None:
-        """Say what was written, and check that all of it is in one topic.
+        """Log the totals, and check that all rows are in the same topic.
 
         Raises:
             DataLossError: The topic was dropped and made anew between two tasks.
@@ -109,7 +109,7 @@ class _Write:
 
 
 class BatchWrite(_Write):
-    """The write of a batch query: its tasks may be repeated, it itself may not.
+    """The write of a batch query: tasks may be repeated, the write may not.
 
     Args:
         options: How to write.
@@ -130,7 +130,7 @@ class BatchWrite(_Write):
         self._end("write", results)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Say what was written of a write that failed: it is stored. On the driver."""
+        """Log the rows of a failed write, which stay stored. On the driver."""
         self._log("failed write", results)
 
     def _identity(self, task: Task) -> str:
@@ -146,7 +146,7 @@ class StreamWrite(_Write):
     """
 
     def begin_micro_batch(self) -> None:
-        """Do nothing: what is written is visible at once."""
+        """Do nothing: written rows are visible at once."""
 
     def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
         """Say what was written. On the driver.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where rows go: to a partition, to a group, or to where the server puts them."""
+"""Routing of rows: to a partition, to a group, or by the server's choice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Place: TypeAlias = int | str | None
 
 
 class Places:
-    """The places of a topic, as one task writes to them.
+    """The partitions of a topic, for a task that writes.
 
     Args:
         channel: Makes the channel.
@@ -56,7 +56,7 @@ class Places:
 
     @property
     def created(self) -> str:
-        """Return what tells the topic that was found first from others of its name."""
+        """Return the creation stamp of the topic that was found first."""
         return self._created or ""
 
     def of(self, row: Row) -> Place:
@@ -78,7 +78,7 @@ class Places:
         return active[partition_of(key, len(active))].number
 
     def topic(self) -> TopicInfo:
-        """Return the topic as it was found first, or after a partition's refusal.
+        """Return the topic as found first, or after a partition's refusal.
 
         Raises:
             OptionError: Keys would move.
@@ -106,7 +106,7 @@ class Places:
             raise problem
 
     def require_same_topic(self) -> None:
-        """Check that the topic is the one that was found first.
+        """Check that the topic is still the topic found first.
 
         Raises:
             DataLossError: It was dropped and made anew since then.
@@ -133,7 +133,7 @@ class Places:
         return describe_topic(self.channel, self._options.topic, with_offsets=False)
 
     def _inactive(self, partition: int) -> YdbError | None:
-        """Return what is wrong with a partition that rows name; None for nothing."""
+        """Return the problem of a partition that rows name; None without a problem."""
         partitions = self.topic().partitions
         found = partitions.get(partition)
         path = self._options.topic
@@ -167,7 +167,7 @@ def require_codec(codecs: tuple[int, ...], options: WriteOptions) -> None:
 
 
 def require_fixed_size(topic: TopicInfo, options: WriteOptions) -> None:
-    """Check that keys have a partition, if they are to choose one.
+    """Check that the number of partitions is fixed, for routing by key.
 
     Raises:
         OptionError: Partitions were split or merged, so that keys would move.
@@ -183,7 +183,7 @@ def require_fixed_size(topic: TopicInfo, options: WriteOptions) -> None:
 
 
 def require_one_topic(path: str, created: set[str]) -> None:
-    """Check that all rows of a write are in one topic.
+    """Check that all rows of a write are in the same topic.
 
     Args:
         path: Of the topic.
@@ -206,7 +206,7 @@ def require_one_topic(path: str, created: set[str]) -> None:
 
 
 def _told(value: _T | None, row: Row, column: str, how: Partitioning) -> _T:
-    """Return the value by which a row says where it goes.
+    """Return the routing value of a row.
 
     Raises:
         BadRowError: It has none.
@@ -240,7 +240,7 @@ def _group(row: Row) -> str:
 
 
 def _two_of_a_group(error: TakenOverError) -> TakenOverError:
-    """Return the error for a group that somebody else writes to."""
+    """Return the error for a group with another writer."""
     said = error.message.partition(" Another attempt of this task")[0]
     return error.saying(
         f"{said} Somebody else writes to this message group now. Let one task have all"

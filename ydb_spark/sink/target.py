@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where rows of a task go: a session, and the next request for it."""
+"""The destination of rows: a session, and the request under construction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_REQUEST_BYTES = MAX_REQUEST_BYTES // 2
 
 
 class Target:
-    """A session, and the request that is being filled for it.
+    """A session, and the request under construction.
 
     Args:
         session: Open.
@@ -40,12 +40,12 @@ class Target:
         self._bytes = 0
 
     def next_number(self) -> int:
-        """Return the next number where they only have to rise."""
+        """Return the next number, where numbers only have to rise."""
         self._number += 1
         return self._number
 
     def add(self, row: Row, number: int, body: bytes) -> int:
-        """Add a message to the request; return its size, about.
+        """Add a message to the request; return its approximate size.
 
         A large one begins a request of its own: with others it may be too large.
         """
@@ -65,7 +65,7 @@ class Target:
         return self._bytes
 
     def cut(self) -> None:
-        """Send the request, if there is something in it."""
+        """Send the request, unless empty."""
         if self._bytes:
             request, self._request = self._request, _WriteRequest(codec=self._codec)
             self._bytes = 0
@@ -89,7 +89,7 @@ class Done:
     reconnects: int = 0
 
     def add(self, target: Target) -> None:
-        """Count what one did."""
+        """Add the totals of a target."""
         session = target.session
         self.acked.add(session.acked)
         self.acked.skipped += target.skipped

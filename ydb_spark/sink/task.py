@@ -64,12 +64,12 @@ class WriteSummary:
 
     @property
     def rows(self) -> int:
-        """Return how many rows are in the topic, whoever stored them."""
+        """Return the number of rows in the topic, whichever attempt stored them."""
         return self.written + self.skipped + self.written_in_tx
 
 
 class TaskWriter:
-    """Writes the rows of one task, once. Opens nothing before there is a row.
+    """Writes the rows of a task, a single time. Opens nothing before there is a row.
 
     Args:
         channel: Makes the channel.
@@ -225,7 +225,7 @@ class TaskWriter:
         )
 
     def _require_same_topic(self) -> None:
-        """Check that all rows are in one topic.
+        """Check that all rows are in the same topic.
 
         What one stream was told is so of one topic; between two of them there may have
         been another.
@@ -253,7 +253,7 @@ class TaskWriter:
         )
 
     def _so_far(self) -> Done:
-        """Return what all sessions did, those that are open, too."""
+        """Return the totals of all sessions, including open sessions."""
         total = deepcopy(self._ended)
         for target in self._targets.values():
             total.add(target)

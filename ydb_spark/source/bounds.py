@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a query begins and ends in each partition, as its options say."""
+"""Start and end offsets of a query's partitions, from options."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _first(
     start: int,
     time_ms: int | None,
 ) -> tuple[int, int] | None:
-    """Return the offset of a partition's first message from there, and its time.
+    """Return the offset and time of the first message at or after a position.
 
     Args:
         channel: Where.

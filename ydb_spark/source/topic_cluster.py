@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic, as the planner of a stream sees it.
+"""A topic, seen by the planner of a stream.
 
 Positions are offsets of the message that was read last. A partition that was split or
 merged keeps its messages and has no more; its children are partitions of their own, and
@@ -46,13 +46,13 @@ class Offset(int):
     """The offset of the message that was read last; -1 for none."""
 
     def next(self) -> int:
-        """Return the offset of the next one."""
+        """Return the next offset."""
         return self + 1
 
 
 @dataclass(frozen=True)
 class TopicOffset(StreamOffset[Offset]):
-    """How far a stream has been read, as the checkpoint has it.
+    """The progress of a stream, in the checkpoint.
 
     Attributes:
         created: What tells a topic from one of the same name before, by the name of
@@ -64,7 +64,7 @@ class TopicOffset(StreamOffset[Offset]):
     created: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark keeps it."""
+        """Return the offset in the form that Spark stores."""
         tree = super().to_json()
         if self.created:
             tree["created"] = dict(sorted(self.created.items()))
@@ -72,7 +72,7 @@ class TopicOffset(StreamOffset[Offset]):
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an offset as JSON has them."""
+        """Return the fields of an offset in JSON."""
         fields, created = super().fields_of(tree), tree.get("created", {})
         if isinstance(created, str):  # of the one topic, as older offsets have it
             topics = {SLASHED.split(name)[0] for name in fields["last_read"]}
@@ -101,7 +101,7 @@ class Range:
 
 
 class TopicCluster:
-    """One topic of YDB, as the planner of a stream sees it.
+    """A topic of YDB, seen by the planner of a stream.
 
     Each method that asks the server describes the topic once.
 
@@ -171,19 +171,19 @@ class TopicCluster:
         return {self._name(n): Offset(start - 1) for n, start in starts.items()}
 
     def partitions(self, *, wait: bool = False) -> list[str]:
-        """Return the partitions that exist now, those that were split too."""
+        """Return the existing partitions, including split partitions."""
         return [self._name(number) for number in sorted(self._describe().partitions)]
 
     def is_wanted(self, name: str) -> bool:
-        """Return whether the options still include it."""
+        """Return whether the options include the partition."""
         return SLASHED.split(name)[0] == self._options.topic
 
     def topic_of(self, name: str) -> str:
-        """Return what its messages are alike in size with: the partition's own."""
+        """Return the key of average sizes: the partition's own name."""
         return name
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Offset]]:
-        """Return where these begin and end; those that are gone are left out."""
+        """Return the first and last offsets; deleted partitions are left out."""
         topic = self._describe()
         found = {}
         for name in names:
@@ -232,7 +232,7 @@ class TopicCluster:
         return {}
 
     def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
-        """Return the end of each share, no further than its last message."""
+        """Return the end of each share, at most the share's last message."""
         return {
             name: share.unread.last
             if share.entries is None
@@ -241,7 +241,7 @@ class TopicCluster:
         }
 
     def ranges(self, spans: Sequence[Span[Offset]]) -> Sequence[Range]:
-        """Return what tasks read of a micro-batch: the same rows each time.
+        """Return the ranges of a micro-batch's tasks; each call gives equal rows.
 
         Raises:
             DataLossError: This process plans its first one, and the topic is another
@@ -263,7 +263,7 @@ class TopicCluster:
     # -- The end
 
     def acknowledge(self, read: Mapping[str, Offset]) -> None:
-        """Commit what was read for the consumer, where options name one.
+        """Commit the read offsets for the consumer, if options name a consumer.
 
         What cannot be committed is logged: the checkpoint alone counts for the query.
         """
@@ -372,7 +372,7 @@ class TopicCluster:
         return PartitionStatus(after, Offset(info.end - 1) if is_due else None)
 
     def _unread(self, topic: TopicInfo, found: Mapping[str, Offset]) -> set[int]:
-        """Return the partitions that have messages to read, or come of one that has.
+        """Return the partitions with unread messages, and their descendants.
 
         One that was split before anybody wrote to it is read only when its parent is:
         what came before its children's messages is there.

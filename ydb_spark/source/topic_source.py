@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic to read, as the options of a query name it. Travels to executors."""
+"""The topic that a query's options name. Travels to executors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicSource:
 
     @property
     def must_stop(self) -> bool:
-        """Return whether a stream that ends by itself leaves traces: it does not."""
+        """Return whether a finished stream must clean up: never."""
         return False
 
     def plan(self) -> Sequence[Range]:
@@ -78,7 +78,7 @@ class TopicSource:
     def read(
         self, task: Range | None, schema: pa.Schema, *, streaming: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of what one task reads, in order. On an executor.
+        """Yield the rows of a task, in order. On an executor.
 
         Args:
             task: One of those planned; None for the task of an empty plan.
@@ -105,7 +105,7 @@ class TopicSource:
 
 
 class _Turn:
-    """A range, as it becomes RecordBatches."""
+    """A range that is being converted to RecordBatches."""
 
     def __init__(
         self, channel: Channel, options: ReadOptions, task: Range, schema: pa.Schema
@@ -147,7 +147,7 @@ class _Turn:
             yield made
 
     def close(self) -> None:
-        """End the stream, wherever it is."""
+        """End the stream at any point of the range."""
         self._messages.close()
 
 

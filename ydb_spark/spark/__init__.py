@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's side: what it calls."""
+"""Adapters to Spark's interfaces."""

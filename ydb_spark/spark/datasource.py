@@ -113,7 +113,7 @@ class YdbTopicDataSource(TopicDataSource):
 
 
 def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
-    """Return the columns that are written, as Arrow has them.
+    """Return the Arrow columns of the rows to write.
 
     Raises:
         SchemaError: There are others, or no body or two, or not what options need.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service's messages, and what they mean. Without a network."""
+"""Messages of the service, encoded and decoded. Without a network."""

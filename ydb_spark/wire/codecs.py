@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of messages, each encoded by itself. The server never opens one.
+"""Codecs of message bodies, which are encoded separately. The server never opens one.
 
 ::
 
@@ -42,7 +42,7 @@ def codec_name(number: int) -> str:
 
 
 def encoder(codec: int) -> Callable[[bytes], bytes] | None:
-    """Return what encodes a body; None where it stays as it is."""
+    """Return the encoder of bodies; None for raw bodies."""
     if codec == RAW:
         return None
     if codec == GZIP:

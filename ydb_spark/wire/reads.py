@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One range of one partition, read in a session. Without a network.
+"""A range of a partition, read in a session. Without a network.
 
 ::
 
@@ -26,7 +26,7 @@ _FromClient = pb.StreamReadMessage.FromClient
 
 @dataclass(frozen=True)
 class MessageBatch:
-    """Messages of one batch, none outside the range.
+    """Messages of a batch, all within the range.
 
     Attributes:
         batch: As it came.
@@ -45,7 +45,7 @@ class MessageBatch:
 
 
 class RangeSession:
-    """Reads ``[start, end)`` of one partition, once, in order, over any streams.
+    """Reads ``[start, end)`` of a partition in order, over any streams.
 
     Args:
         path: Of the topic.
@@ -145,7 +145,7 @@ class RangeSession:
         return _credit(size_bytes)
 
     def ask_how_far(self) -> list[_FromClient]:
-        """Return what asks the server for its position, where nothing comes.
+        """Return the request for the server's position, for silent partitions.
 
         A range may end in offsets that no message has: then the server is beyond its
         end, and sends nothing.
@@ -206,7 +206,7 @@ class RangeSession:
         return wanted, response.bytes_size
 
     def _part(self, batch: Any) -> MessageBatch:
-        """Return the messages of a batch within the range; move on behind them."""
+        """Return the messages of a batch within the range, and advance."""
         first = None
         stop = 0
         for index, message in enumerate(batch.message_data):

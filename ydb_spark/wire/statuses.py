@@ -36,7 +36,7 @@ class Reaction(enum.Enum):
 
 @dataclass(frozen=True)
 class Status:
-    """One status.
+    """A status code: name, cause and cure.
 
     Attributes:
         name: YDB's own.
@@ -82,7 +82,7 @@ _INACTIVE = "inactive partition"
 
 
 def issues_text(issues: Iterable[Any]) -> str:
-    """Return what a server's issues say, the nested ones too, on one line."""
+    """Return the text of a server's issues, nested issues included, on a line."""
     said = [text for issue in issues for text in _texts(issue, depth=5)]
     return foreign_text("; ".join(dict.fromkeys(said))) or "no reason given"
 

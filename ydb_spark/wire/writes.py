@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written in a session, and what has been answered of it. Without a network.
+"""The rows written in a session, and their acknowledgements. Without a network.
 
 Answers come in the order of the messages, one a message. Of how they are spread over
 responses nothing is promised, so they are paired by number::
@@ -64,12 +64,12 @@ def token_request(token: str) -> _FromClient:
 
 
 def write_message(request: _WriteRequest) -> _FromClient:
-    """Return messages as the stream takes them."""
+    """Return messages in the form of the stream."""
     return _FromClient(write_request=request)
 
 
 def number(messages: Iterable[Any], last: int) -> int:
-    """Give messages the numbers that follow; return the last one.
+    """Give the messages consecutive numbers; return the last number.
 
     Raises:
         BadRowError: There are no more: somebody has used the highest there can be.
@@ -102,7 +102,7 @@ class Acked:
     quota_wait_s: float = 0.0
 
     def add(self, other: Acked) -> None:
-        """Count those of another response."""
+        """Add the counts of another response."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
@@ -180,7 +180,7 @@ class Unacked:
         return acked
 
     def drop_stored(self, last_seq_no: int) -> int:
-        """Drop what a server says that it has, by its highest number.
+        """Drop the messages that the server has, by its highest number.
 
         Returns:
             How many messages that are.
@@ -192,7 +192,7 @@ class Unacked:
         return dropped
 
     def number(self, last: int) -> int:
-        """Give what is not answered the numbers that follow, in its order.
+        """Renumber the unanswered messages consecutively, in their order.
 
         Args:
             last: The highest number that is taken.

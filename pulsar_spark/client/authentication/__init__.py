@@ -29,7 +29,7 @@ _providers: dict[Hashable, OAuth2Credentials] = {}
 
 
 def credential_provider(options: AuthenticationOptions) -> CredentialProvider | None:
-    """Return what gives credentials by these options, None where there are none."""
+    """Return the provider of credentials for these options, None without any."""
     match options.credential:
         case Token():
             return TokenCredentials(options.credential)
@@ -47,5 +47,5 @@ def credential_provider(options: AuthenticationOptions) -> CredentialProvider | 
 
 
 def forget_parent() -> None:
-    """Forget, in a forked child, the parent's providers; threads may have held them."""
+    """Drop the parent's providers in a forked child; threads may have held locks."""
     _providers.clear()

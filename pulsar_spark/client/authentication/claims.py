@@ -13,7 +13,7 @@ from pulsar_spark.errors import foreign_text
 
 
 def claims(token: str) -> dict[str, Any]:
-    """Return what a token claims; nothing where it is of another kind."""
+    """Return the claims of a token, empty for other kinds of tokens."""
     try:
         _, payload, _ = token.split(".")
         padded = payload + "=" * (-len(payload) % 4)
@@ -24,13 +24,13 @@ def claims(token: str) -> dict[str, Any]:
 
 
 def subject(token: str) -> str:
-    """Return whom a token names, usually the role, as messages may show it."""
+    """Return the subject of a token, usually the role, in printable form."""
     named = claims(token).get("sub")
     return foreign_text(named, 100) if isinstance(named, str) else ""
 
 
 def lifetime_s(token: str) -> float | None:
-    """Return how long a token is to live, None where it does not say."""
+    """Return the life of a token in seconds, None if the token does not say."""
     found = claims(token)
     begin, end = found.get("iat"), found.get("exp")
     if not all(
@@ -46,7 +46,7 @@ def lifetime_s(token: str) -> float | None:
 
 
 def expired(token: str, now: float, place: str) -> str:
-    """Return that a token has expired, as a sentence; "" where it has not.
+    """Return the sentence that a token has expired, "" if not expired.
 
     Args:
         token: It; never shown.

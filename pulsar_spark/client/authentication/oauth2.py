@@ -35,7 +35,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class _Kept:
-    """A token and its times, by a clock that nobody sets.
+    """A token with its times, by a monotonic clock.
 
     Attributes:
         token: It; never shown.
@@ -49,12 +49,12 @@ class _Kept:
 
     @property
     def left_s(self) -> float:
-        """Return how much longer it lives."""
+        """Return the remaining life in seconds."""
         return self.got + self.life_s - time.monotonic()
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time to ask for the next token."""
+        """Return whether the next token should be requested."""
         return self.left_s <= min(_RENEWED_S, self.life_s * _RENEWED_SHARE)
 
     @property
@@ -82,7 +82,7 @@ class _Renewal(Future[_Kept]):
 
 
 class OAuth2Credentials:
-    """Tokens of an OAuth2 server; all connections share one until it is due.
+    """Tokens of an OAuth2 server; all connections share a token until renewal.
 
     Args:
         options: The server, and the client credentials to show to it.
@@ -111,7 +111,7 @@ class OAuth2Credentials:
         return self._token(lambda kept: kept.is_due)
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return a token that was got after the one a broker takes for too old."""
+        """Return a token that is newer than the token a broker considers too old."""
         return self._token(lambda kept: not kept.is_fresh)
 
     def refused(self, data: bytes) -> None:
@@ -159,11 +159,11 @@ class OAuth2Credentials:
 
     @property
     def _limit_s(self) -> float:
-        """Return how long the server may take, for its metadata and for a token."""
+        """Return the longest wait for metadata and a token, in seconds."""
         return 2 * (self._options.connect_timeout_s + self._options.read_timeout_s)
 
     def _renew(self, renewal: _Renewal) -> None:
-        """Ask for a token, in a thread of its own: a server may do so slowly."""
+        """Request a token in a separate thread, since servers may be slow."""
         try:
             asked = time.monotonic()
             token, life_s = self._ask()
@@ -200,7 +200,7 @@ class OAuth2Credentials:
 
 
 def _client(options: ClientCredentials) -> tuple[str, str, str]:
-    """Return the client's id, its secret, and the URL of the server."""
+    """Return the client's id and secret, and the server's URL."""
     text = options.secret.read()
     if options.client_id:
         return options.client_id, text, options.issuer_url

@@ -20,7 +20,7 @@ from spark_topics.client.settling import settled
 
 
 class _Read:
-    """What is read anew each time, from a file or a variable.
+    """A credential that is read again for each use, from a file or a variable.
 
     A file that is just being written is waited for: it may have no text yet, or half of
     it, which a broker refuses.
@@ -31,7 +31,7 @@ class _Read:
         self._refused: bytes | None = None
 
     def data(self) -> bytes:
-        """Return the credential as it is now."""
+        """Return the current credential."""
         paths = () if self._place.path is None else (self._place.path,)
         try:
             return settled(paths, self._not_refused)
@@ -39,11 +39,11 @@ class _Read:
             return self._read()
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the credential as it is now."""
+        """Return the current credential."""
         return self.data()
 
     def refused(self, data: bytes) -> None:
-        """Wait, the next time, for another one, if it may be on its way."""
+        """Expect a new credential; the next read waits for a change under way."""
         self._refused = data
 
     def _not_refused(self) -> bytes:
@@ -57,7 +57,7 @@ class _Read:
 
 
 class _SameAgainError(AuthError):
-    """What is read is what a broker has refused."""
+    """The credential read is the credential that a broker refused."""
 
 
 class TokenCredentials(_Read):
@@ -133,7 +133,7 @@ class LoginCredentials(_Read):
         return text.encode()
 
     def role(self) -> str:
-        """Return the user, "" before it was read for the first time."""
+        """Return the user, "" before the first read."""
         return self._role
 
 
@@ -151,12 +151,12 @@ class CertificateCredentials:
         return b""
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the same."""
+        """Return the current credential."""
         return b""
 
     def refused(self, data: bytes) -> None:
         """Do nothing: nothing is kept."""
 
     def role(self) -> str:
-        """Return "": brokers make it of the certificate's name."""
+        """Return "": brokers derive the role from the certificate's name."""
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OAuth2 token server, over HTTP: its metadata, and its token endpoint.
+"""An OAuth2 token server over HTTP: metadata and token endpoint.
 
 Client credentials are sent to that endpoint alone, over TLS unless the options allow
 http://, and no redirect is followed.
@@ -73,7 +73,7 @@ class TokenServer:
     def token(
         self, client_id: str, secret: str, *, audience: str = "", scope: str = ""
     ) -> tuple[str, float | None]:
-        """Return a new token, and for how many seconds it lives, if the server says so.
+        """Return a new token, and its life in seconds if the server says so.
 
         Raises:
             AuthError: There is none; names the endpoint, and nothing of the secret.
@@ -111,7 +111,7 @@ class TokenServer:
         return token, float(max(0, min(life_s, _MOST_LIFE_S)))
 
     def _metadata(self) -> dict[str, Any]:
-        """Return the server's metadata, whose token endpoint is one we may speak to."""
+        """Return the server's metadata, with an allowed token endpoint."""
         first, second = _metadata_urls(self._issuer_url)
         try:
             metadata = self._ask(first)
@@ -156,7 +156,7 @@ class TokenServer:
         headers: dict[str, str] | None = None,
         hidden: Iterable[str] = (),
     ) -> dict[str, Any]:
-        """GET a JSON object, or POST a form for one; errors show nothing ``hidden``."""
+        """GET a JSON object, or POST a form; errors show nothing ``hidden``."""
         self._check_tls(url)
         request = urllib.request.Request(
             url, form, {"Accept": "application/json", **(headers or {})}
@@ -177,7 +177,7 @@ class TokenServer:
         return _json_object(url, reply.body)
 
     def _refused(self, url: str, reply: HttpReply, hidden: Iterable[str]) -> NoReturn:
-        """Raise what an answer other than 200 means."""
+        """Raise the error for a status other than 2xx."""
         refusal = proxy_refusal(url, reply.status)
         if refusal is not None:
             _fail(url, *refusal)
@@ -299,5 +299,5 @@ def _said(url: str, what: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without what may be secret in it."""
+    """Return a URL without parts that may be secret."""
     return foreign_text(urlunsplit(urlsplit(url)._replace(query="", fragment="")))

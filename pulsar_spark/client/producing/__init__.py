@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producers: their states, what brokers refuse, and what is sent again."""
+"""Producers: states, refusals by brokers, and resending."""

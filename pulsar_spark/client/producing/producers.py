@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producers of the topic partitions that one task writes to.
+"""Producers of a task's topic partitions.
 
-What was sent is kept until its receipt comes. When a connection breaks, or a topic
-moves, its producer attaches again and sends what is left, the same bytes in the same
-order, a little at first: see ``resending``. That may be at another cluster: where a
-topic was migrated, or its cluster is out of reach, see ``failover``. All of that
-happens in the task's own thread, inside of the calls below; reading threads only note
-what became of an entry. The states of a producer are drawn in ``states``.
+Every entry is kept until its receipt comes. When a connection breaks, or a topic moves,
+the producer attaches again and sends the entries without a receipt: the same bytes in
+the same order, a little at first, see ``resending``. A topic that an administrator
+migrated is attached at its new cluster. All of this happens in the task's own thread,
+inside the calls below. Reading threads only note the receipts and refusals of entries.
+The states of a producer are drawn in ``states``.
 
 Bytes in flight are bounded for all producers of a task together, by
 ``pulsar.client.memoryLimitBytes``.
@@ -32,7 +32,6 @@ from types import TracebackType
 from typing import Any
 
 from pulsar_spark.client.connection import Connection, Pending
-from pulsar_spark.client.failover import Clusters
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import WRITE_PATIENCE_S, BrokerAddress, ConnectionPool
 from pulsar_spark.client.producing.refusals import TERMINATED, explained
@@ -40,9 +39,7 @@ from pulsar_spark.client.producing.resending import Resending
 from pulsar_spark.client.producing.states import (
     Attachment,
     Shared,
-    State,
     TopicProducer,
-    Trouble,
 )
 from pulsar_spark.client.requests import fan_out, gather, send_all
 from pulsar_spark.client.schemas import schema_message
@@ -88,10 +85,6 @@ _TURN_S = 600.0
 #: (4.0.7) say nothing to those in the old one.
 _PLACE_S = 60.0
 
-
-#: How old the last answer of a cluster may be where producers attach again and again,
-#: in seconds.
-_FRESH_S = 1.0
 
 #: Some entries of one producer, in order.
 _Entries = tuple[TopicProducer, Sequence[SendFrame]]
@@ -146,7 +139,7 @@ class ProducerSettings:
 
 
 class Producers:
-    """The producers of one task, by topic partition. For one thread only.
+    """The producers of a task, by topic partition. For one thread only.
 
     A context manager: they are closed at its end.
 
@@ -154,26 +147,19 @@ class Producers:
         pool: The cluster's connections. Producers with exclusive access need a pool of
             their own: a broker that fences one cuts the whole connection.
         settings: How to attach and send.
-        clusters: The cluster of these connections, and those to go to where it is out
-            of reach; by default none.
 
     Attributes:
         reconnects: How often a producer had to attach again.
         waited_s: How long it waited for receipts, or to attach again, in seconds.
     """
 
-    def __init__(
-        self,
-        pool: ConnectionPool,
-        settings: ProducerSettings,
-        clusters: Clusters | None = None,
-    ) -> None:
-        self._clusters = Clusters.of(pool) if clusters is None else clusters
+    def __init__(self, pool: ConnectionPool, settings: ProducerSettings) -> None:
+        self._pool = pool
         self._options = pool.options
         self._settings = settings
         self._shared = Shared()
         self._producers: dict[str, TopicProducer] = {}
-        # Hosts of another cluster, by topic; wherever the others are.
+        # Hosts of the new cluster, by topic that was migrated.
         self._migrated: dict[str, tuple[str, ...]] = {}
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
@@ -196,16 +182,12 @@ class Producers:
         self.close()
 
     @property
-    def _pool(self) -> ConnectionPool:
-        return self._clusters.pool
-
-    @property
     def all(self) -> Iterable[TopicProducer]:
         """All producers that were opened."""
         return self._producers.values()
 
     def open(self, topics: Iterable[str], schema: SchemaInfo | None = None) -> None:
-        """Attach to topic partitions, all at once; those that are open stay so.
+        """Attach to topic partitions together; open producers stay open.
 
         Args:
             topics: Full names of topic partitions.
@@ -262,7 +244,7 @@ class Producers:
         self.send_all([(producer, [frame])])
 
     def send_all(self, entries: Iterable[_Entries]) -> None:
-        """Send entries of any producers, each of them as ``send`` does.
+        """Send entries of any producers, as ``send`` does.
 
         Raises:
             PulsarSparkError: As ``send``.
@@ -307,7 +289,7 @@ class Producers:
             left.popleft()
 
     def _fitting(self, frames: Sequence[SendFrame]) -> tuple[int, int]:
-        """Return how many have room, and how many bytes are in flight with them."""
+        """Return how many frames fit, and the bytes in flight including these."""
         most_bytes = self._options.memory_limit_bytes
         in_flight_bytes = self._shared.in_flight_bytes
         for count, frame in enumerate(frames):
@@ -423,7 +405,7 @@ class Producers:
         }
 
     def _mend(self, wanted: Collection[TopicProducer]) -> None:
-        """Attach broken producers again and resend what is in flight."""
+        """Attach broken producers again, and resend the entries in flight."""
         shared = self._shared
         while True:
             with shared.changed:
@@ -491,7 +473,7 @@ class Producers:
                 producer.resend(resending)
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
-        timeout_s = self._clusters.longest_wait_s
+        timeout_s = self._options.operation_timeout_s
         for connection, answer in self._ask_to_close(producers, timeout_s):
             if isinstance(answer, TransportError):
                 # Then nothing of what was sent there may come true unnoticed.
@@ -500,7 +482,7 @@ class Producers:
     def _ask_to_close(
         self, producers: Iterable[TopicProducer], timeout_s: float
     ) -> list[tuple[Connection, Any]]:
-        """Send CLOSE_PRODUCER for those attached; return each reply or error."""
+        """Send CLOSE_PRODUCER for attached producers; return replies and errors."""
         connections = {}
         requests = {}
         for producer in producers:
@@ -514,7 +496,7 @@ class Producers:
     def _check_move(
         self, producer: TopicProducer, success: pb.CommandProducerSuccess
     ) -> None:
-        """Raise where what is left to send to a topic partition cannot go elsewhere.
+        """Raise if the unsent entries of a topic partition cannot go elsewhere.
 
         What is dropped anyway may be anything; what follows it may not.
         """
@@ -640,7 +622,7 @@ class Producers:
         meanwhile, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
-        connections = self._pool.get_all(self._brokers(by_topic, retry))
+        connections = self._pool.get_all(self._brokers(by_topic))
         requests = {
             topic: self._request(by_topic[topic], connection)
             for topic, connection in connections.items()
@@ -672,52 +654,23 @@ class Producers:
         return answers
 
     def _brokers(
-        self, by_topic: Mapping[str, TopicProducer], retry: Retry
+        self, topics: Collection[str]
     ) -> Mapping[str, BrokerAddress | PulsarSparkError]:
-        """Return who serves each topic partition now, or why nobody is found."""
+        """Return the broker of each topic partition, or the reason for none."""
         migrated = {
             topic: self._pool.any_of(self._migrated[topic])
-            for topic in by_topic
+            for topic in topics
             if topic in self._migrated
         }
-        found: dict[str, BrokerAddress | PulsarSparkError] = {}
-        others = [topic for topic in by_topic if topic not in migrated]
-        if others:
-            try:
-                self._settle([by_topic[topic] for topic in others], retry)
-            except PulsarSparkError as error:
-                if not error.retriable:
-                    raise
-                found = dict.fromkeys(others, error)
-        asked = [topic for topic in by_topic if topic not in found]
-        return found | TopicLookup(self._pool).brokers(asked, migrated)
-
-    def _settle(self, producers: Iterable[TopicProducer], retry: Retry) -> None:
-        """Go to the next cluster where this one is out of reach, and begin anew there.
-
-        Those that others are attached to are within reach.
-        """
-        if self._clusters.is_alone:
-            return
-        attached = [
-            self._pool.last_broker(topic)
-            for topic, producer in self._producers.items()
-            if producer.state is State.ATTACHED and topic not in self._migrated
-        ]
-        hosts = sorted({one.physical for one in attached if one is not None})
-        if self._clusters.settle(hosts, max_age_s=_FRESH_S):
-            with self._shared.changed:
-                for producer in producers:
-                    producer.trouble = Trouble()
-            retry.restart()
+        return TopicLookup(self._pool).brokers(topics, migrated)
 
     def _cluster(self, topic: str) -> tuple[str, ...]:
         """Return the hosts of the cluster where a topic partition is now."""
-        here = self._clusters.options.service_url.hosts
+        here = self._options.service_url.hosts
         return self._migrated.get(topic, here)
 
     def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
-        """Return how long all of these may still wait for their turn, in seconds."""
+        """Return the remaining wait of queued producers, in seconds."""
         now = time.monotonic()
         since = []
         for producer in queued:
@@ -827,5 +780,5 @@ def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
 
 
 def _is_queued(pending: Pending[Any] | PulsarSparkError) -> bool:
-    """Return whether the broker has said that it will answer when it is our turn."""
+    """Return whether the broker queued the request and will answer later."""
     return isinstance(pending, Pending) and pending.running()

@@ -60,7 +60,7 @@ _CURES = {
 
 
 def explained(error: BrokerError, name: str) -> BrokerError:
-    """Return the error with what to do about it, where that is known.
+    """Return the error with its cure, if known.
 
     Args:
         error: A broker's refusal.

@@ -22,7 +22,7 @@ _FIRST_BYTES = 64 * 1024
 
 
 class Resending:
-    """What is sent again on one connection.
+    """The entries to resend on a connection.
 
     Args:
         tries: How often it was tried since the last receipt, from 1.
@@ -33,7 +33,7 @@ class Resending:
         self._under_way_bytes = 0
 
     def admits(self, size_bytes: int) -> bool:
-        """Return whether an entry may go out now; it is under way from then on.
+        """Return whether an entry may be sent now; if so, the entry is in flight.
 
         One alone always may.
         """
@@ -52,5 +52,5 @@ class Resending:
         self._window_bytes += size_bytes
 
     def given_up(self, size_bytes: int) -> None:
-        """Take in that these bytes get no receipt here: their producer has broken."""
+        """Note bytes without a receipt on this connection: the producer broke."""
         self._under_way_bytes = max(0, self._under_way_bytes - size_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer of one topic partition: its state, and what reading threads tell it.
+"""The producer of a topic partition: its state, and events of reading threads.
 
 Nothing is sent here: ``client.producers`` does that, in the task's own thread. The two
 meet under one lock, ``Shared.changed``::
@@ -76,7 +76,7 @@ class State(enum.Enum):
 
 @dataclass
 class Trouble:
-    """What went wrong since the last receipt, which replaces it by a new one.
+    """Problems since the last receipt; a receipt replaces the object.
 
     Attributes:
         waited_s: Seconds that ended attachments waited for receipts in vain.
@@ -96,7 +96,7 @@ class Trouble:
 
 
 class Chunks:
-    """Whether a broker that says it had a chunk can be believed, and if more follow.
+    """The chunks of a message in flight: what receipts for chunks may be believed.
 
     The chunks of a row have one number. A broker (4.0.7) that finds duplicates goes by
     the last of them; but one that loads the topic between two counts those that it
@@ -132,7 +132,7 @@ class Chunks:
         self._resent_up_to = pending[-1].sequence_id
 
     def leave(self) -> None:
-        """Take in that it will go to another cluster, whose ledgers are others."""
+        """Note a move to another cluster, which has other ledgers."""
         self._ledger_before = -1
 
     def take(self, frame: SendFrame, receipt: Receipt) -> None:
@@ -158,7 +158,7 @@ class Chunks:
 
 
 class Shared:
-    """What a task's thread and reading threads share, under one lock.
+    """State shared by a task's thread and reading threads, under a lock.
 
     Attributes:
         changed: The lock. It is notified of every change that somebody waits for.
@@ -179,7 +179,7 @@ class Shared:
 
 
 class TopicProducer:
-    """The producer of one topic partition. Made by ``client.producers.Producers``.
+    """The producer of a topic partition. Made by ``client.producers.Producers``.
 
     Args:
         topic: Full name of the topic partition.
@@ -252,17 +252,17 @@ class TopicProducer:
 
     @cached_property
     def _encryption(self) -> Encryption | None:
-        """What has its data key: made when the first entry is."""
+        """The encryption of entries, created with the first entry."""
         return None if self._new_encryption is None else self._new_encryption()
 
     @property
     def connection(self) -> Connection | None:
-        """Where it is attached, or was to be; None where NEW."""
+        """The connection of the producer, current or intended; None while NEW."""
         return None if self.attachment is None else self.attachment.connection
 
     @property
     def last_stored(self) -> MessageId | None:
-        """Message id of the last entry whose receipt named one."""
+        """The message id in the last receipt that had a message id."""
         receipt = self.last_receipt
         return receipt and MessageId(receipt.ledger_id, receipt.entry_id)
 
@@ -273,7 +273,7 @@ class TopicProducer:
 
     @property
     def sent_ids(self) -> tuple[int, int]:
-        """The first sequence id without a receipt, and the last one that was sent."""
+        """The first sequence id without a receipt, and the last id sent."""
         frames = list(self._in_flight)
         if not frames:
             return self.last_stored_id + 1, self.last_stored_id
@@ -320,7 +320,7 @@ class TopicProducer:
         metadata: pb.MessageMetadata | None = None,
         txn: TxnId | None = None,
     ) -> SendFrame:
-        """Make an entry of one message, not compressed, and in no chunks.
+        """Make an entry of a message, uncompressed and unchunked.
 
         Args:
             message: The bytes.
@@ -393,7 +393,7 @@ class TopicProducer:
             self.state = State.NEW
 
     def broke(self, reason: PulsarSparkError) -> None:
-        """Have the task's thread attach it again: any state -> BROKEN."""
+        """Have the task's thread attach the producer again: any state -> BROKEN."""
         with self._shared.changed:
             attachment = self.attachment
             if attachment is not None and attachment.resending is not None:
@@ -407,7 +407,7 @@ class TopicProducer:
             self._shared.changed.notify_all()
 
     def count_try(self) -> bool:
-        """Count a try to attach again; return whether its reason is a new problem."""
+        """Count a try to attach; return whether the reason is a new problem."""
         lasted_s = 0.0
         if self.attachment is not None and self.attachment.heard_at is not None:
             lasted_s = time.monotonic() - self.attachment.heard_at
@@ -436,7 +436,7 @@ class TopicProducer:
                 self._shared.resending[self] = None
 
     def sent_again(self) -> list[SendFrame]:
-        """Take what may be sent again now; it is pending from now on."""
+        """Take the entries that may be resent now; they become pending."""
         attachment = self.attachment
         assert attachment is not None
         assert attachment.resending is not None
@@ -451,7 +451,7 @@ class TopicProducer:
         return taken
 
     def drop_pending(self) -> int:
-        """Give up the entries without a receipt; return how many rows they hold."""
+        """Give up entries without a receipt; return their number of rows."""
         with self._shared.changed:
             rows = self.pending_rows
             self._shared.in_flight_bytes -= sum(len(f.data) for f in self._in_flight)
@@ -462,7 +462,7 @@ class TopicProducer:
 
 
 class Attachment:
-    """A producer's time on one connection: what its reading thread calls.
+    """A producer's time on a connection: the callbacks of its reading thread.
 
     Attributes:
         connection: The connection.
@@ -544,7 +544,7 @@ class Attachment:
         )
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
-        """Take in that an entry is not stored; those after it may not be either."""
+        """Note a refused entry; the entries behind may be refused, too."""
         producer, shared = self._producer, self._shared
         with shared.changed:
             if producer.attachment is not self:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why rows do not come, and whether they are lost."""
+"""Why rows do not come, and whether rows are lost."""

@@ -21,7 +21,7 @@ def reaches(
     end: MessageId,
     settings: ReaderSettings,
 ) -> bool:
-    """Return whether the topic has reached ``end``, and is the one that did.
+    """Return whether the topic has reached ``end`` and was not created again since.
 
     Numbers of ledgers only grow, so a topic that was created again has none up to
     ``end``: neither stored as it is, nor in what compaction has kept.

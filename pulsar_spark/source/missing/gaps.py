@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notice rows that a broker skips before a read has come to them.
+"""Notice rows that a broker skips before a read reaches their position.
 
 The TTL of a namespace applies to readers, too. Every few minutes the broker moves each
 reader past the messages that are older, and delivers from there on. All of them may
@@ -78,7 +78,7 @@ class Gaps:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time to look again."""
+        """Return whether the next look is due."""
         return self.is_open and time.monotonic() - self._looked_at >= _PAUSE_S
 
     def note(self, wanted: _Position, arrived: StoredEntry | EntryRun) -> None:
@@ -123,7 +123,7 @@ class Gaps:
             return self._read_again(pool, unsure)
 
     def _passed_over(self) -> list[Gap]:
-        """Return those that the reader was moved behind, as far as anybody knows."""
+        """Return the gaps that a move of the reader may have made."""
         at = self._reader.positions()
         self._see()
         if at is None or self._sent is None:
@@ -134,7 +134,7 @@ class Gaps:
         return [gap for gap in self._behind if gap.first <= place]
 
     def _see(self) -> None:
-        """See whether the reader came back: its place says nothing of before."""
+        """Note whether the reader came back: a new cursor says nothing of the past."""
         if self._reconnects != self._reader.reconnects:
             self._reconnects = self._reader.reconnects
             self._sent = None
@@ -174,7 +174,7 @@ def _stored(
 
 
 def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]:
-    """Yield what is missing in front of what arrived, and in it, in order.
+    """Yield the gaps in front of an arrived entry or run, and inside a run, in order.
 
     Args:
         wanted: The first position that should have come.
@@ -187,7 +187,7 @@ def gaps_in(wanted: _Position, arrived: StoredEntry | EntryRun) -> Iterator[Gap]
 
 
 def _between(known: Deliveries, first: int, last: int) -> Iterator[Gap]:
-    """Yield what is missing between two of some entries, whose positions only grow."""
+    """Yield the gaps between two entries of a run, whose positions only grow."""
     before, after = known.position(first), known.position(last)
     if after == (before[0], before[1] + last - first):
         return

@@ -46,7 +46,7 @@ def hides_all(
         pool: The cluster's connections.
         topic_partition: Full name.
         start: The first entry that was not delivered; need not exist.
-        end: The last one wanted.
+        end: The last entry wanted.
         subscription_prefix: Beginning of the names under which is asked.
     """
     with Probe(pool, topic_partition, subscription_prefix) as probe:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notice ledgers that retention removes before a read has come to them.
+"""Notice ledgers that retention removes before a read reaches their entries.
 
 A reader keeps nothing from retention. If a ledger is removed that it has not read to
 its end, the broker goes on with the first ledger left, and does not say so::
@@ -64,7 +64,7 @@ class Trail:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time to look again."""
+        """Return whether the next look is due."""
         return self.is_open and time.monotonic() - self._looked_at >= _PAUSE_S
 
     def leave(self, position: tuple[int, int]) -> None:
@@ -73,7 +73,7 @@ class Trail:
             self._left = position
 
     def look(self, *, is_alone: bool) -> Gap | None:
-        """Look whether the first ledger that was left is stored; forget it if it is.
+        """Look whether the first ledger left behind is stored; forget a ledger that is.
 
         It stays open where that cannot be told now.
 

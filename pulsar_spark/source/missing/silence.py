@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out why a reader waits: nothing comes though its range has not ended.
+"""Find out why a reader waits although its range has not ended.
 
 The broker may be slow. The end of the range may be gone, or hidden. Or only this reader
 gets nothing, and a new one would get the rest: the topic has moved, and the broker did
@@ -159,7 +159,7 @@ class Silence:
         self._reader.come_back(why)
 
     def _check_time(self) -> None:
-        """Give up after ``poll_timeout_s``; give another broker half of it."""
+        """Raise after ``poll_timeout_s`` without an entry; change brokers at half."""
         patience_s = self._settings.poll_timeout_s
         waited_s = time.monotonic() - self._began
         if waited_s > patience_s:

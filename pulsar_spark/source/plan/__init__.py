@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a read is: topics, ranges, schemas, and the tasks that they become."""
+"""A read on the driver: topics, ranges, schemas, and the tasks made of them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan a batch read: ask the cluster what there is, and fix what to read of it."""
+"""Plan a batch read: ask the cluster for positions, and fix the ranges to read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pulsar_spark.topics import TopicName
 def plan_batch(
     pool: ConnectionPool, options: ReadOptions, pruning: Pruning | None = None
 ) -> list[ReadTask]:
-    """Return one task for each topic partition that has rows, in order of topics.
+    """Return a task for each topic partition that has rows, in the order of the topics.
 
     Options may ask for more or fewer, see ``source.survey``. Both ends are fixed here,
     once; rows that arrive later are not included.
@@ -129,7 +129,7 @@ class _BatchPlanner:
         return narrowed
 
     def _ends(self, topics: list[TopicName]) -> dict[str, End]:
-        """Return where each topic partition ends that is not read to its last row."""
+        """Return the end of each topic partition that is not read to its last row."""
         options = self._options
         times = times_for(options.ending_times, topics, "endingTime")
         # What was published at that very time belongs to the read: the end is before

@@ -47,7 +47,7 @@ def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[Top
 def existing_topic_partitions(
     lookup: TopicLookup, options: ReadOptions
 ) -> list[TopicName]:
-    """Return the topic partitions to read that exist now; no error for the others.
+    """Return the topic partitions to read that exist now; missing ones are no error.
 
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
@@ -58,7 +58,7 @@ def existing_topic_partitions(
 def _find(
     lookup: TopicLookup, options: ReadOptions
 ) -> tuple[list[TopicName], TopicNotFoundError | None]:
-    """Return the topic partitions found, and the error for those missing."""
+    """Return the existing topic partitions, and the error for the missing ones."""
     if options.topics_pattern is not None:
         return _match(lookup, options.topics_pattern, options.client.lookup_timeout_s)
     return _expand(lookup, options.topics)
@@ -129,7 +129,7 @@ def _check_total(counts: Mapping[str, int | None]) -> None:
 
 @contextlib.contextmanager
 def _no_longer_than(seconds: float, pattern: TopicsPattern) -> Iterator[None]:
-    """End a match that would run for ever: others choose the names.
+    """End a match of a regular expression that would take too long.
 
     A regular expression with repetitions inside of repetitions may try every way to
     divide a name among them. Only the alarm signal of the process can interrupt that,
@@ -163,5 +163,5 @@ def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _partitions(topic: TopicName, count: int) -> list[TopicName]:
-    """Return the topic's partitions, or the topic itself if it has none."""
+    """Return the partitions of a topic; the topic itself if not partitioned."""
     return [topic.partition(i) for i in range(count)] or [topic]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See to it that a batch read comes to the end that was asked for.
+"""Make sure that a batch read reaches the end that the options ask for.
 
 Brokers deliver nothing behind the first open transaction of a topic. The last message
 that they name is the one before it::
@@ -65,7 +65,7 @@ def reach_ends(
     Args:
         pool: The cluster's connections.
         options: What to read, and how long to wait.
-        starts: Where the read begins in each topic partition that it wants.
+        starts: Where the read begins in each topic partition.
         ends: Where it is to end, in those that have an end.
 
     Raises:
@@ -109,7 +109,7 @@ class _Waiting:
         self._lasts: dict[str, MessageId | None] = {}
 
     def lasts(self) -> dict[str, MessageId | None]:
-        """Return their last messages, once these reach the ends."""
+        """Return the last message of each topic, once every end is reached."""
         stored = self._positions.from_message_ids(dict.fromkeys(self._ends, LATEST))
         beyond = [
             name
@@ -132,7 +132,7 @@ class _Waiting:
         return {name: at.last for name, at in compacted.items()}
 
     def _targets(self, names: Iterable[str]) -> dict[str, MessageId]:
-        """Return the last entry that is stored up to each end, where there is one."""
+        """Return the last stored entry up to each end, by topic with entries."""
         ends = {name: self._ends[name].last for name in sorted(names)}
         following = {
             name: MessageId(end.ledger_id, end.entry_id + 1)
@@ -146,7 +146,7 @@ class _Waiting:
         }
 
     def _wait(self, targets: Mapping[str, MessageId]) -> list[str]:
-        """Wait until brokers deliver up to these; return those that they do not."""
+        """Wait until brokers deliver up to the targets; return unfinished topics."""
         patience_s = self._options.poll_timeout_s
         if not self._options.fail_on_unreached_end:
             patience_s = 0.0
@@ -170,7 +170,7 @@ class _Waiting:
         return held
 
     def _held(self, names: list[str], targets: Mapping[str, MessageId]) -> list[str]:
-        """Return those whose rows up to the target are not all delivered now."""
+        """Return the topics whose rows up to the target are not all delivered now."""
         self._look(names)
         behind = {
             name: delivered

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out whether an open transaction holds back what is stored.
+"""Find out whether an open transaction holds back stored rows.
 
 Brokers deliver nothing behind the first open transaction of a topic. They also deliver
 neither rows of aborted transactions nor the marks of ended ones, but these they pass

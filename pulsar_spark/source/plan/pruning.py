@@ -49,7 +49,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a query does not want, so that it need not be read.
+    """The rows that a query does not need, so that no task reads them.
 
     Attributes:
         tests: Tests that the topic partition of each wanted row passes.

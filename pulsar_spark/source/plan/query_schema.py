@@ -86,7 +86,7 @@ class QuerySchema:
         return text
 
     def by_topic(self) -> Iterator[tuple[str, SchemaInfo | None]]:
-        """Yield topics with their schemas: ``topic`` first, then those of others."""
+        """Yield each topic and its schema: ``topic`` first, then ``others``."""
         yield self.topic, self.info
         yield from self.others.items()
 
@@ -151,7 +151,7 @@ def topic_schemas(
 def differing_schemas(
     info: SchemaInfo, schemas: Mapping[str, SchemaInfo | None]
 ) -> dict[str, SchemaInfo | None]:
-    """Return those schemas that do not say the same as ``info``, by topic."""
+    """Return the schemas that differ from ``info``, by topic."""
     same = {_text(info): True}
     differing = {}
     for topic, other in sorted(schemas.items()):
@@ -166,7 +166,7 @@ def differing_schemas(
 
 
 def _text(info: SchemaInfo) -> tuple[int, bytes, tuple[tuple[str, str], ...]]:
-    """Return all of a schema but its version."""
+    """Return a schema without its version, for comparison."""
     return int(info.type), info.data, tuple(sorted(info.properties.items()))
 
 
@@ -217,7 +217,7 @@ def _list(names: Iterable[str], separator: str = ", ") -> str:
 
 
 def value_columns_of(schema: QuerySchema) -> pa.Schema | None:
-    """Return the columns of the values; None where these are bytes as they are.
+    """Return the columns of the values; None for values without a schema.
 
     Raises:
         SchemaError: There are no columns for a topic, or the topics' columns do not go
@@ -238,7 +238,7 @@ def value_columns_of(schema: QuerySchema) -> pa.Schema | None:
 
 @dataclass(frozen=True)
 class _TopicColumns:
-    """The columns of one schema, and a topic that has it."""
+    """The columns of a schema, and a topic that has this schema."""
 
     topic: str
     info: SchemaInfo
@@ -257,7 +257,7 @@ class _TopicColumns:
 
 
 def _columns_of(topic: str, info: SchemaInfo) -> pa.Schema:
-    """Return the columns of one topic.
+    """Return the columns of a single topic.
 
     Raises:
         SchemaError: There are none.
@@ -283,7 +283,7 @@ def _columns_of(topic: str, info: SchemaInfo) -> pa.Schema:
 
 
 def _union(topics: list[_TopicColumns]) -> pa.Schema:
-    """Return the columns of all topics: those of the first, then what others add.
+    """Return the columns of all topics: first topic's columns, then further columns.
 
     Raises:
         SchemaError: Topics have nothing in common, or a column that differs.
@@ -311,7 +311,7 @@ def _union(topics: list[_TopicColumns]) -> pa.Schema:
 
 
 def _common(name: str, topics: list[_TopicColumns]) -> pa.DataType:
-    """Return the first type as which all of these topics can be read.
+    """Return the first type as which every topic's column can be read.
 
     Raises:
         SchemaError: There is none.
@@ -336,7 +336,7 @@ def _common(name: str, topics: list[_TopicColumns]) -> pa.DataType:
 
 
 def _nullable(type_: pa.DataType) -> pa.DataType:
-    """Return a type that allows NULL at any depth, as one of the topics may."""
+    """Return a type that allows NULL at any depth, as some topic may have NULL."""
     if pa.types.is_struct(type_):
         return pa.struct([(field.name, _nullable(field.type)) for field in type_])
     if pa.types.is_map(type_):
@@ -347,7 +347,7 @@ def _nullable(type_: pa.DataType) -> pa.DataType:
 
 
 def _require_schemas(schema: QuerySchema) -> None:
-    """Raise for topics without a schema beside others."""
+    """Raise if some topics have a schema and some have no schema."""
     without = [topic for topic, info in schema.others.items() if info is None]
     if without:
         raise SchemaError(
@@ -405,7 +405,7 @@ def reader_schema(
 def _check_columns(
     own: QuerySchema, columns: pa.Schema, wanted: pa.Schema, options: ReadOptions
 ) -> set[str]:
-    """Check that one topic can give the columns that it has; return their names.
+    """Check that a topic can give its columns of the query; return their names.
 
     Raises:
         SchemaError: It cannot.
@@ -459,7 +459,7 @@ def _no_such_columns(wanted: pa.Schema) -> SchemaError:
 
 
 def _all_columns(schema: QuerySchema) -> pa.Schema:
-    """Return the columns of values; none where they cannot be told."""
+    """Return the columns of values; no columns where the schema cannot be read."""
     try:
         columns = value_columns_of(schema)
     except SchemaError:

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class TopicRange:
-    """The rows to read of one topic partition, both ends inclusive.
+    """The rows to read from a topic partition, both ends inclusive.
 
     Attributes:
         topic_partition: Full name.
@@ -50,7 +50,7 @@ class TopicRange:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no message can be in it."""
+        """Return whether no message can be in the range."""
         return is_after(self.start, self.end)
 
 
@@ -85,7 +85,7 @@ def assign_times(
     *,
     option: str,
 ) -> dict[str, int]:
-    """Return the time of each topic partition that has one, by full name.
+    """Return the time of each topic partition that has a time, by full name.
 
     Raises:
         OptionError: ``times_ms`` names a topic that is not read.
@@ -100,7 +100,7 @@ def _assign(
     topic_partitions: Sequence[TopicName],
     option: str,
 ) -> dict[str, _T]:
-    """Assign what is named to it and its partitions; the longer name wins."""
+    """Assign the values of named topics to their partitions; the longer name wins."""
     assigned = {topic.full_name: default for topic in topic_partitions}
     partitions: dict[str, list[str]] = {}
     for topic in topic_partitions:
@@ -133,7 +133,7 @@ def _unknown_topic(option: str, name: str, known: list[str]) -> str:
 
 
 def start_of(position: Position) -> MessageId:
-    """Return where to place a reader to learn what is stored at this start.
+    """Return the position at which to place a reader to find the first stored row.
 
     "12:-1", the beginning of a ledger, is the place of its first entry.
     """
@@ -202,7 +202,7 @@ def range_between(
     end: MessageId | None,
     last: MessageId | None,
 ) -> TopicRange | None:
-    """Return the range to read, or None if it is empty.
+    """Return the range to read; None for an empty range.
 
     Args:
         topic_partition: Full name.
@@ -219,6 +219,6 @@ def range_between(
 
 
 def _end_key(end: MessageId) -> tuple[int, int, float]:
-    """Return a sort key: a whole entry reaches further than any message in it."""
+    """Return a sort key: a whole entry sorts behind every message inside that entry."""
     batch_index = end.batch_index if end.batch_index >= 0 else math.inf
     return (*end.position, batch_index)

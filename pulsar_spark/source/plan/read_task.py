@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one task reads, as it travels from the driver to an executor."""
+"""The work of a read task, as sent from the driver to an executor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Some ranges, and where to read them.
+    """Ranges of topic partitions, and where to read them.
 
     Attributes:
         ranges: What to read, in this order; none where a micro-batch that runs again

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut ranges into several, so that more than one task reads a topic partition: pure.
+"""Cut ranges into parts, so that several tasks read a topic partition: pure.
 
 What is stored is dense: a ledger that ends with entry n has the entries 0 to n. So a
 range is a few runs of entries, and a cut is arithmetic once the ledgers are known::
@@ -30,7 +30,7 @@ Place = tuple[int, int]
 
 
 class Run(NamedTuple):
-    """Entries of one ledger, both ends inclusive."""
+    """Entries of a ledger, both ends inclusive."""
 
     ledger_id: int
     first: int
@@ -71,7 +71,7 @@ class LedgerSurvey:
         return len(self._open)
 
     def questions(self, extra: int) -> list[Place]:
-        """Return positions to ask about; ``learn`` needs the answers to all of them.
+        """Return positions to ask about; ``learn`` needs the answer to each position.
 
         Args:
             extra: How many more than necessary may be asked for each gap.
@@ -112,7 +112,7 @@ class LedgerSurvey:
 
 
 def places_of(runs: Sequence[Run], indexes: Iterable[int]) -> list[Place]:
-    """Return the positions of the entries with these indexes in the runs."""
+    """Return the positions of the entries with the given indexes in the runs."""
     ends = list(accumulate(run.entries for run in runs))
     places = []
     for index in indexes:
@@ -122,7 +122,7 @@ def places_of(runs: Sequence[Run], indexes: Iterable[int]) -> list[Place]:
 
 
 def cut(range_: TopicRange, runs: Sequence[Run], parts: int) -> list[TopicRange]:
-    """Cut a range into parts whose numbers of entries differ by one at most.
+    """Cut a range into parts whose numbers of entries differ by at most 1.
 
     The first and the last keep the exact start and end of the range.
 

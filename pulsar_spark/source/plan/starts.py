@@ -22,7 +22,7 @@ from spark_topics.text import list_names
 
 
 class Start(NamedTuple):
-    """Where to begin in one topic partition.
+    """Where to begin in a topic partition.
 
     Attributes:
         first: The first message, inclusive.
@@ -86,7 +86,7 @@ def were_empty(
     begins: Mapping[str, MessageId],
     found: Mapping[str, TopicPositions],
 ) -> set[str]:
-    """Return those whose ledger is gone and had no row, as far as brokers know.
+    """Return the topic partitions whose ledger is gone and had no row, as brokers say.
 
     A position such as 12:-1 is of a ledger without a row. A broker removes an empty
     ledger when it opens the topic anew. If rows came into the ledger and were removed
@@ -121,7 +121,7 @@ def were_empty(
 def times_for(
     spec: TimesSpec | None, topics: Sequence[TopicName], option: str
 ) -> dict[str, int]:
-    """Return an option's time for each topic partition that has one, in ms since 1970.
+    """Return the time of each topic partition that the option names, in ms since 1970.
 
     Raises:
         OptionError: It names a topic that is not read.

@@ -127,7 +127,7 @@ class _Prober:
         self._patience_s = options.patience_s
 
     def runs(self, ranges: Iterable[TopicRange]) -> dict[TopicRange, list[Run]]:
-        """Return the entries of each range; none if its topic partition is gone."""
+        """Return the entries of each range; none if the topic partition is gone."""
         surveys = {range_: LedgerSurvey(range_) for range_ in ranges}
         gone: set[TopicRange] = set()
         while gaps := sum(s.gaps for r, s in surveys.items() if r not in gone):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a query that are made of values, and how to decode these."""
+"""The columns of a query that come from values, and how to decode values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def value_settings(options: ReadOptions) -> ValueSettings:
 
 
 def value_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
-    """Return those columns of a query that are made of values."""
+    """Return the columns of a query that come from values."""
     others = {*COLUMN_SOURCES, options.corrupt_record_column}
     return pa.schema([field for field in schema if field.name not in others])

@@ -34,7 +34,7 @@ class Found:
     Attributes:
         begin: The first position at which an entry could be.
         whole: The message, where it was put together.
-        was_whole: Whether one with its uuid was, with an earlier last chunk, and no
+        was_whole: Whether a message of its uuid was, with an earlier last chunk, and no
             other has begun since.
         has_first: Whether there was a first chunk.
         has_others: Whether there was anything else of the same producer.
@@ -85,7 +85,7 @@ class ChunkSearch:
         self._open_one = open_one
 
     def find(self, last: StoredEntry) -> Found:
-        """Look for a chunked message; return what was found of it.
+        """Look for a chunked message; return the chunks that are stored.
 
         Args:
             last: Its last chunk.
@@ -161,7 +161,7 @@ class ChunkSearch:
         chunks: ChunkAssembler,
         found: Found,
     ) -> None:
-        """Note what an entry tells of the message that ends with ``last``."""
+        """Note what an entry says about the message that ends with ``last``."""
         if not stored.is_chunk or stored.metadata.uuid != last.metadata.uuid:
             producer = stored.metadata.producer_name
             found.has_others |= producer == last.metadata.producer_name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decrypt entries; handle those that no key opens as the options say."""
+"""Decrypt entries; treat entries without a usable key as the options say."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Opener:
         return stored.decrypted(payload)
 
     def discard(self, stored: StoredEntry) -> None:
-        """Count an entry that is left out; of a message in chunks the last one."""
+        """Count an entry that is left out; of chunks, count the last chunk only."""
         metadata = stored.metadata
         if not stored.is_chunk:
             self.discarded += int(stored.likely_rows)

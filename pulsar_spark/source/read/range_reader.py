@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of one range of a topic partition: decoded, cut to the range, complete.
+"""The messages of a range: decoded, cut to the range, complete.
 
 A read ends at the end of the range, or when the broker says that nothing before that
 end is left to deliver. Silence alone never ends a read.
@@ -71,7 +71,7 @@ class RangeSettings:
 
 
 class RangeReader:
-    """Reads one range.
+    """Reads a range.
 
     Args:
         pool: The cluster's connections.
@@ -131,11 +131,11 @@ class RangeReader:
         self.reader.begin()
 
     def close(self) -> None:
-        """End the read, wherever it is."""
+        """End the read at any point."""
         self.reader.close()
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries of the range in order, cut to it; none of them is empty.
+        """Yield the entries in order, cut to the range, without empty entries.
 
         An entry that is too large for a table comes in pieces.
 
@@ -156,7 +156,7 @@ class RangeReader:
                     yield entry
 
     def runs(self) -> Generator[Entry | EntryRun, None, None]:
-        """Yield what `entries` does, those that were unpacked together in one."""
+        """Yield the same as `entries`; entries unpacked together are a run."""
         start, end = self._range.start, self._range.end
         try:
             for stored in self._stored_entries():
@@ -178,7 +178,7 @@ class RangeReader:
     def _unpack(
         self, arrived: Deliveries, first: int, after: tuple[int, int] | None
     ) -> EntryRun | None:
-        """Unpack entries of which all rows are in the range; None if this one is not.
+        """Unpack entries whose rows are all in the range; None if there is none.
 
         Nor if it has to be looked at for another reason.
         """
@@ -190,7 +190,7 @@ class RangeReader:
         return self._decoder.take(arrived, first, last) if last > first else None
 
     def _stored_entries(self) -> Iterator[StoredEntry | EntryRun]:
-        """Yield what is stored from the start up to and including the end's entry."""
+        """Yield the stored entries from the start to the end, both inclusive."""
         end = self._range.end.position
         silence = Silence(self._pool, self._range, self.reader)
         while self.reader.position is None or self.reader.position < end:
@@ -225,7 +225,7 @@ class RangeReader:
     def _follow(
         self, before: tuple[int, int] | None, stored: StoredEntry | EntryRun
     ) -> None:
-        """See to it that nothing is gone between a place and what came next.
+        """Check that no entry is missing between a position and the next arrived entry.
 
         Compaction takes entries and ledgers, too, of which the compacted topic has what
         is wanted.
@@ -260,7 +260,7 @@ class RangeReader:
             )
 
     def _settle(self) -> None:
-        """Find out about gaps, and ledgers that were left, what is not known yet."""
+        """Find the unknown reasons of gaps and of ledgers left behind."""
         if self._gaps.is_open:
             self._look_at_gaps(is_alone=True)
         if not self._trail.is_open:
@@ -294,7 +294,7 @@ class RangeReader:
         return not self._trail.is_open
 
     def _has_no_end(self) -> bool:
-        """Report the range's end as lost where what came next is not what followed it.
+        """Report the end as lost if the entry that came next did not follow the end.
 
         Return whether it is. That entry may be another topic's, or the first that
         retention has left.
@@ -386,13 +386,13 @@ class RangeReader:
         return self._decoder.pieces(stored)
 
     def _opened(self, stored: StoredEntry) -> StoredEntry | None:
-        """Return an entry that can be read on; None for one that is left out."""
+        """Return a decrypted entry; None for an entry that is left out."""
         if stored.is_marker:
             return stored
         return self._opener.open(stored, self._range.topic_partition)
 
     def _leave_room(self, size_bytes: int) -> None:
-        """Keep what is put together, and one large message, within the memory limit."""
+        """Keep the chunks in memory, and a large message, within the memory limit."""
         if size_bytes > DEFAULT_MAX_MESSAGE_SIZE_BYTES:
             self._chunks.put_aside(size_bytes)
             if size_bytes > self._max_bytes // _LARGE_SHARE:

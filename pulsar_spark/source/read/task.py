@@ -102,7 +102,7 @@ _READING = Kind(
 
 
 class _Turn(NamedTuple):
-    """One range of a task."""
+    """The reader of a range, and the builder of its RecordBatches."""
 
     builder: RecordBatchBuilder
     reader: RangeReader

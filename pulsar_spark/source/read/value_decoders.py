@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoders of the values that one task reads, and where they find schemas."""
+"""The decoders of a task's values, and where the decoders find schemas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsar_spark.topics import topic_of
 
 
 class ValueDecoders:
-    """One decoder for each topic of a task: each counts its versions by itself.
+    """A decoder for each topic of a task: each topic numbers its own schema versions.
 
     What is known of a topic's schemas ends with the task: a topic that is created again
     counts from 0.

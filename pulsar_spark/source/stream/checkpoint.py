@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of a stream, as they stand in the checkpoint of its query.
+"""Offsets of a stream, in the form in which the checkpoint stores them.
 
 ::
 
@@ -90,7 +90,7 @@ class SchemaPin:
     others: tuple[SchemaPin, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the pin as Spark keeps it."""
+        """Return the pin as JSON for Spark's checkpoint."""
         if not self.hash:
             return {"type": self.type}
         tree: dict[str, Any] = {
@@ -131,7 +131,7 @@ class StreamOffset(Offset[P]):
     left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark keeps it."""
+        """Return the offset as JSON for Spark's checkpoint."""
         tree: dict[str, Any] = {
             "v": VERSION,
             "subscription": self.subscription,

@@ -119,7 +119,7 @@ class ChunkGuard:
         return limits
 
     def _chosen(self, names: Iterable[str]) -> list[str]:
-        """Choose what to look at: all of topics with chunks, others in turn."""
+        """Choose topics to look at: all topics with chunks, other topics in turn."""
         chosen: list[str] = []
         others: list[str] = []
         for name in names:
@@ -167,7 +167,7 @@ class ChunkGuard:
     def _round(
         self, asked: Mapping[str, _Section]
     ) -> dict[str, _Reader | PulsarSparkError]:
-        """Return readers that have read these sections, all at once."""
+        """Return a reader for each section, after all have read concurrently."""
         arrived = threading.Condition()
         with ConsumerSet(
             self._pool, lambda topic, to: _Reader(topic, to, asked[topic], arrived)
@@ -185,7 +185,7 @@ class ChunkGuard:
 
 
 class _Section(NamedTuple):
-    """Entries of one ledger, both ends inclusive."""
+    """Entries of a ledger, both ends inclusive."""
 
     ledger_id: int
     first: int
@@ -193,14 +193,14 @@ class _Section(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A chunk: its message, and whether it is the last one of that."""
+    """A chunk: its message, and whether the chunk is the last of the message."""
 
     uuid: str
     is_last: bool
 
 
 class _Window:
-    """The entries before an end that are looked at, the last ones first."""
+    """The last entries before an end, in reverse order."""
 
     def __init__(self, end: MessageId, done: MessageId, size: int) -> None:
         self.size = size
@@ -211,7 +211,7 @@ class _Window:
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether there was a chunk among them."""
+        """Return whether an entry of the window is a chunk."""
         return bool(self._pieces)
 
     def next_section(self) -> _Section | None:
@@ -234,7 +234,7 @@ class _Window:
         self._next = before if is_earlier and in_another else None
 
     def open_messages(self) -> frozenset[str]:
-        """Return the messages with chunks in the window, but not their last one."""
+        """Return the messages with chunks in the window that lack their last chunk."""
         still_open = {}
         for piece in self._pieces:
             still_open[piece.uuid] = not piece.is_last
@@ -243,7 +243,7 @@ class _Window:
 
 @dataclass
 class _History:
-    """The ends of a topic partition, since the last one without an open message.
+    """The ends of a topic partition, since the last end without an open message.
 
     Attributes:
         looks: Each end with the messages that were open there, in order.
@@ -308,12 +308,12 @@ class _Reader(Peeker):
 
     @property
     def reached(self) -> tuple[int, int]:
-        """Return the last position that has come, or the one before the section."""
+        """Return the last arrived position, or the position before the section."""
         return self._reached
 
     @property
     def is_done(self) -> bool:
-        """Return whether all of the section has come, as far as it is stored."""
+        """Return whether every stored entry of the section has arrived."""
         last = self.positions.last
         end = self._section.ledger_id, self._section.last
         return last is None or self._reached >= min(last.position, end)
@@ -325,11 +325,11 @@ class _Reader(Peeker):
 
     @property
     def has_news(self) -> bool:
-        """Return whether there is something to do, other than to wait."""
+        """Return whether there is anything to do but to wait."""
         return self._permits <= 0 or not self.is_waiting
 
     def ask_for_entries(self) -> None:
-        """Let the broker send what is missing, as if no entry were a batch."""
+        """Let the broker send the missing entries, as if no entry were a batch."""
         with self._arrived:
             if self._permits > 0:
                 return

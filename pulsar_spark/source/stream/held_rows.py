@@ -62,7 +62,7 @@ class HeldRows:
         statuses: Mapping[str, PartitionStatus[LastRead] | None],
         waiting: Callable[[Sequence[str]], Mapping[str, int]],
     ) -> None:
-        """Ask about those in which nothing has been new for a while; warn once.
+        """Ask about topics without news for a while; warn once if rows are held back.
 
         Args:
             statuses: What a visit has found.
@@ -88,7 +88,7 @@ class HeldRows:
     def _due(
         self, statuses: Mapping[str, PartitionStatus[LastRead] | None]
     ) -> dict[str, MessageId]:
-        """Return where the query stands in those that are to be asked about now."""
+        """Return the query's position in each topic that is due for a question."""
         for name in self._quiet.keys() - statuses.keys():
             self._forget(name)
         due = {}
@@ -114,7 +114,7 @@ class HeldRows:
     def _held(
         self, afters: Mapping[str, MessageId], waiting: Mapping[str, int]
     ) -> dict[str, MessageId]:
-        """Return the last stored entry of those that neither deliver nor pass it."""
+        """Return the last stored entry of each topic whose rows are held back."""
         doubtful = [name for name in afters if waiting.get(name, 0) > 0]
         latest = self._positions.from_message_ids(
             dict.fromkeys(doubtful, LATEST), absent_ok=True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a stream is behind its topics, by what Spark shows of a micro-batch.
+"""How far a stream is behind its topics, from Spark's progress of a micro-batch.
 
 The figures are of the moment when the micro-batch was planned. All of this is pure.
 """
@@ -22,7 +22,7 @@ _WORST_SHOWN = 3
 
 @dataclass(frozen=True)
 class PartitionLag:
-    """How far a query is behind one topic partition.
+    """How far a query is behind a topic partition.
 
     Attributes:
         topic_partition: Full name.
@@ -57,7 +57,9 @@ class PartitionLag:
 
 @dataclass(frozen=True)
 class StreamLag:
-    """How far one source of a query is behind its topics. ``str()`` makes it one line.
+    """How far a source of a query is behind its topics.
+
+    ``str()`` gives a single line.
 
     Attributes:
         query_id: Id of the query, the same after restarts from its checkpoint.
@@ -86,7 +88,7 @@ class StreamLag:
 
     @property
     def backlog_bytes(self) -> int | None:
-        """Return what these take as stored, about; None where that was not reported."""
+        """Return the approximate stored size of the backlog; None where unknown."""
         sizes = [one.backlog_bytes for one in self.partitions]
         known = [size_bytes for size_bytes in sizes if size_bytes is not None]
         return sum(known) if known and len(known) == len(sizes) else None
@@ -132,7 +134,7 @@ class StreamLag:
         }
 
     def labels(self) -> dict[str, str]:
-        """Return what tells this source's metrics apart: always the same keys."""
+        """Return the labels of this source's metrics: always the same keys."""
         # Not the run's id: each restart would begin a new series.
         return {
             "query_id": self.query_id,
@@ -177,7 +179,7 @@ class StreamLag:
 def partition_lags(
     latest_offset: str | None, end_offset: str | None
 ) -> tuple[PartitionLag, ...] | None:
-    """Return the lag of a source's topic partitions; None if it is not ours.
+    """Return the lag of each topic partition; None for a source of another format.
 
     Ours are known by the form of what they report: Spark describes all sources that are
     written in Python alike.
@@ -225,7 +227,7 @@ def _place(places: Mapping[str, str], topic_partition: str) -> str:
 
 
 def _object(text: str | None) -> Mapping[str, Any]:
-    """Read a JSON object; return an empty one where the text is something else."""
+    """Read a JSON object; return an empty mapping for other text."""
     # Where there is no offset, Spark gives None, "None" or "null".
     try:
         found = json.loads(text or "null")

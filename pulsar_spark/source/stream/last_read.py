@@ -65,7 +65,7 @@ class LastRead:
 
     @property
     def message_id(self) -> MessageId:
-        """Return it as the last message of a range, inclusive."""
+        """Return the position as the last message of a range, inclusive."""
         return MessageId(self.ledger_id, self.entry_id, self.batch_index)
 
     def next(self) -> MessageId:

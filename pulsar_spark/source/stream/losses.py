@@ -29,7 +29,7 @@ logger = logging.getLogger("pulsar_spark.source")
 
 
 class LossCheck:
-    """Compares positions of a query with what its topic partitions still have.
+    """Compares the positions of a query with the rows that are still stored.
 
     Args:
         positions: Asks brokers where topic partitions begin and end.
@@ -65,7 +65,7 @@ class LossCheck:
     def _passed(
         self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
     ) -> dict[str, LastRead]:
-        """Return where to go on in those whose rows are gone at the query's position.
+        """Return where to go on in topics whose rows at the query's position are gone.
 
         We never acknowledge what was not read, so a cursor that is further than the
         query was moved by others: retention, expiry, a person, or it was created
@@ -128,7 +128,7 @@ class LossCheck:
     def _unreached(
         self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
     ) -> dict[str, LastRead]:
-        """Return where to go on in those that have never reached the query's position.
+        """Return where to go on in topics that never reached the query's position.
 
         The query would wait there for ever, silently, and skip every row. It is also
         ahead of what can be read where all that it read has been removed since. So

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar, as the planner of a stream sees it.
+"""A Pulsar cluster, as the planner of a stream sees the cluster.
 
 The query's subscription keeps what was not read, and its consumers say where the topics
 end. It is created once its name is in Spark's checkpoint. Until then, and where
@@ -118,7 +118,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
     _cluster: PulsarCluster
 
     def fix_target(self) -> None:
-        """Limit the stream to what is stored now, see `StreamPlanner`."""
+        """Limit the stream to the rows stored now, see `StreamPlanner`."""
         self._cluster.held_rows.is_last_run = True
         super().fix_target()
 
@@ -143,7 +143,7 @@ def stream_limits(options: ReadOptions) -> StreamLimits:
 
 
 class PulsarCluster:
-    """What one streaming query asks of a Pulsar cluster, see ``cluster.Cluster``.
+    """The requests of a streaming query to a Pulsar cluster, see ``cluster.Cluster``.
 
     Args:
         pool: The cluster's connections.
@@ -210,7 +210,7 @@ class PulsarCluster:
         start_after: Mapping[str, LastRead],
         kept: Mapping[str, LastRead],
     ) -> StreamOffset[LastRead]:
-        """Add the subscription's name, topics with chunks, and where it all began."""
+        """Add the subscription's name, topics with chunks, and first positions."""
         if start is None:
             self._made_up = self._new_name()
             if self._schema is not None:
@@ -259,7 +259,7 @@ class PulsarCluster:
     # -- starts ------------------------------------------------------------------------
 
     def starts(self) -> dict[str, LastRead]:
-        """Return where a new query starts: by its options, or its subscription."""
+        """Return where a new query starts: by the options, or by the subscription."""
         # Less patient than a query that has begun: a wrong address is to show soon.
         topics = find_topic_partitions(TopicLookup(self._pool), self._options)
         if self._options.start_at_subscription:
@@ -279,7 +279,7 @@ class PulsarCluster:
         }
 
     def _subscription_starts(self, topics: list[TopicName]) -> dict[str, LastRead]:
-        """Return where the predefined subscription stands, exact to the message."""
+        """Return the position of the predefined subscription, exact to the message."""
         consumers = self._subscription(self._new_name(), durable=True, must_exist=True)
         try:
             return ask_all(
@@ -307,7 +307,7 @@ class PulsarCluster:
         return names
 
     def is_wanted(self, name: str) -> bool:
-        """Return whether the options name the topic, or it matches the pattern."""
+        """Return whether the options name the topic, or their pattern matches."""
         if self._options.topics_pattern is not None:
             return self._options.topics_pattern.matches(name)
         topic = TopicName.parse(name)
@@ -360,7 +360,7 @@ class PulsarCluster:
     def _lasts(
         self, found: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
     ) -> dict[str, MessageId | None]:
-        """Return the last message of each; ask again where there was one to be read.
+        """Return the last message of each topic; ask again if messages vanished.
 
         Brokers say that there is none while a topic moves, and a query that is to read
         what is stored would end.
@@ -387,7 +387,7 @@ class PulsarCluster:
                 self._ends[name] = LastRead.of(last)
 
     def _watch(self) -> Subscription:
-        """Return the query's consumers: at first ones that leave no trace."""
+        """Return the query's consumers; non-durable before the first commit."""
         if self._consumers is None:
             # The query's own name is for the durable ones: the two kinds cannot share.
             name = f"{self._options.reader_subscription_prefix}-{uuid.uuid4()}"
@@ -415,7 +415,7 @@ class PulsarCluster:
     # -- how far a micro-batch goes ----------------------------------------------------
 
     def backlog(self, news: Mapping[str, Unread[LastRead]]) -> dict[str, Waiting]:
-        """Count in one ledger; across ledgers ask brokers, or guess."""
+        """Count rows within a ledger; across ledgers ask brokers, or estimate."""
         elsewhere = [name for name, unread in news.items() if _crosses(unread)]
         counted = self._watch().waiting(elsewhere) if elsewhere else {}
         waiting = {}
@@ -457,7 +457,7 @@ class PulsarCluster:
         return {name: _next_entries(entries) for name, entries in found.items()}
 
     def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
-        """Compute ends; ask for those that may be after the last entry of a ledger.
+        """Compute ends; ask brokers where an end may be behind its ledger's last.
 
         A cursor that is set to such an id counts the backlog wrong. Where the ledger
         has fewer entries than the share, look what comes after it, ledger by ledger.
@@ -482,7 +482,7 @@ class PulsarCluster:
     def _up_to_ledgers(
         self, shares: Mapping[str, Share[LastRead]], ends: dict[str, LastRead]
     ) -> dict[str, int]:
-        """Write down the ends of shares, none of them beyond the end of its ledger.
+        """Write down the ends of shares, each at most the end of its ledger.
 
         Returns:
             How many entries a few of those that a ledger has cut short may have yet.
@@ -507,7 +507,7 @@ class PulsarCluster:
         return short
 
     def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
-        """Return ranges of message ids, divided as the options want it."""
+        """Return ranges of message ids, divided as the options say."""
         ranges = self._with_known_starts(topic_ranges(spans))
         parts = divide(self._pool, self._options, ranges)
         left_out = {span.topic_partition for span in spans if span.is_left_out}
@@ -523,7 +523,7 @@ class PulsarCluster:
     def _require_stored(
         self, ranges: Iterable[TopicRange], left_out: Collection[str]
     ) -> None:
-        """Return if what is left out counts as it did when it was divided first.
+        """Check that left-out rows still count as at the first division.
 
         Raises:
             CheckpointError: Some of it is no longer stored.
@@ -571,12 +571,12 @@ class PulsarCluster:
     # -- the end -----------------------------------------------------------------------
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
-        """Acknowledge on the subscription, if there is one already."""
+        """Acknowledge on the subscription, if the query has subscribed."""
         if self._name is not None and self._consumers is not None:
             self._consumers.acknowledge(read)
 
     def close(self) -> None:
-        """Let go of the subscription; delete it where that is wanted."""
+        """Close the consumers; delete the subscription if the options say so."""
         consumers, self._consumers = self._consumers, None
         if consumers is None:
             return
@@ -589,7 +589,7 @@ class PulsarCluster:
 def _cursors(
     consumers: Subscription, names: list[str]
 ) -> dict[str, LastRead | PulsarSparkError]:
-    """Return where a subscription stands, as far as it can be told now."""
+    """Return the position of the subscription in each topic, where known now."""
     found = consumers.visit(dict.fromkeys(names, NOTHING_READ))
     there = {name: at for name, at in found.items() if at is not None}
     cursors: dict[str, LastRead | PulsarSparkError] = {
@@ -629,12 +629,12 @@ def _next_entries(peeked: Iterable[PeekedEntry]) -> list[NextEntry[LastRead]]:
 
 
 def _crosses(unread: Unread[LastRead]) -> bool:
-    """Return whether it begins in another ledger than it ends."""
+    """Return whether the unread rows begin and end in different ledgers."""
     return unread.after.ledger_id != unread.last.ledger_id
 
 
 def _end(share: Share[LastRead]) -> LastRead:
-    """Return the last entry of a share, as far as it can be computed.
+    """Return the last entry of a share, as far as entry ids alone tell.
 
     Entry ids may have gaps, and a ledger may end before that many entries.
     """

@@ -76,7 +76,7 @@ def without(
 
 
 def not_divided_alike(why: str) -> CheckpointError:
-    """Return the error where rows of a micro-batch would get other numbers.
+    """Return the error for a micro-batch whose rows would get other numbers.
 
     Args:
         why: Why they would.
@@ -97,7 +97,7 @@ def still_where_it_began(
     last_read: Mapping[str, LastRead],
     start_after: Mapping[str, LastRead],
 ) -> dict[str, LastRead]:
-    """Return ``began`` for the end of the batch from ``start`` with these positions."""
+    """Return ``began`` for the end of the micro-batch that begins at ``start``."""
     began = {}
     for name, last in last_read.items():
         at = (start_after if start.is_new(name) else start.began).get(name)

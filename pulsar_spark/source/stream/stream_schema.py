@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schemas of a stream: those that the stream began with, across restarts.
+"""The schemas of a stream: the schemas of the query's first start, across restarts.
 
 The columns of a query are fixed when it is loaded, before Spark shows its checkpoint.
 So they are compared with the columns of the schemas that the checkpoint names::
@@ -97,7 +97,7 @@ class StreamSchema:
         self._use(settled_schema(self._pool, self._options, self._loaded))
 
     def go_on(self, pin: SchemaPin | None) -> None:
-        """Take the schema that a recorded offset names; without one as ``begin`` does.
+        """Take the schema that a recorded offset names; as ``begin`` without a pin.
 
         Raises:
             SchemaError: The topics have moved on to other columns, or the schema is no
@@ -152,7 +152,7 @@ class StreamSchema:
     def _began(self, pin: SchemaPin) -> tuple[QuerySchema, SchemaPin | None]:
         """Return the pinned schemas, and the first pin that the registry lacks, if any.
 
-        Beside them are the schemas of topics that the checkpoint does not know.
+        Topics that the checkpoint does not know keep their loaded schemas.
         """
         if not pin.hash:
             return QuerySchema(), None
@@ -187,7 +187,7 @@ class StreamSchema:
         return infos
 
     def _keeps_columns(self, began: QuerySchema, loaded: QuerySchema) -> bool:
-        """Return whether a stream keeps its columns; False where it takes more.
+        """Return whether a stream keeps its columns; False for a stream that gets more.
 
         Raises:
             SchemaError: Neither: the columns are others.
@@ -283,7 +283,7 @@ def pin_of(schema: QuerySchema) -> SchemaPin:
 
 
 def hash_of(info: SchemaInfo) -> str:
-    """Return digits that two schemas share only if they are the same."""
+    """Return a hash that only equal schemas share."""
     parts = [str(int(info.type)).encode(), info.data]
     parts += [
         f"{key}={value}".encode() for key, value in sorted(info.properties.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subscription of a streaming query, as its driver holds it.
+"""The subscription of a streaming query, on the driver.
 
 One consumer for each topic partition, kept for as long as the query runs. They carry
 the query's acknowledgements, say where the topics end, and now and then let the driver
@@ -116,7 +116,7 @@ class PeekedEntry:
 
 
 class Subscription:
-    """The consumers of one subscription, by topic partition.
+    """The consumers of a subscription, by topic partition.
 
     Args:
         pool: The cluster's connections.
@@ -235,7 +235,7 @@ class Subscription:
         *,
         is_one_enough: bool = False,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return the next few entries after these positions; none if none come in time.
+        """Return the next few entries after the given positions, until a time-out.
 
         Args:
             read: The position of each topic partition.
@@ -294,7 +294,7 @@ class Subscription:
         on_seen: Callable[[str, EntrySize], None],
         permits: int = _LOOK_PERMITS,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return what comes after these positions through these consumers."""
+        """Return the entries after the given positions, through the given consumers."""
         members = {
             topic: (group.members[topic], after)
             for topic, after in read.items()
@@ -325,7 +325,7 @@ class Subscription:
         return found
 
     def may_be_on(self, topics: Iterable[str]) -> None:
-        """Note where an earlier run may have left it, for `delete`."""
+        """Remember topics on which an earlier run may have left the subscription."""
         self._subscribed.update(topics)
 
     def close(self) -> None:
@@ -333,7 +333,7 @@ class Subscription:
         self._group.close()
 
     def confirm(self) -> None:
-        """Record that no row was lost before the subscription was there to keep it."""
+        """Record that no row was lost before the subscription existed."""
         self._unchecked.clear()
 
     def take_back(self) -> None:
@@ -344,7 +344,7 @@ class Subscription:
         self._delete(self._unchecked)
 
     def delete(self) -> None:
-        """Delete the subscription wherever it may be, and close all consumers."""
+        """Delete the subscription wherever an earlier run may have left one; close."""
         self._delete(self._subscribed)
         self.close()
 
@@ -367,7 +367,7 @@ class Subscription:
             )
 
     def _delete_round(self, topics: list[str]) -> dict[str, PulsarSparkError | None]:
-        """Try it once. A consumer that was lost, as its topic moved, is made again."""
+        """Try once to delete; subscribe again where the topic has moved."""
         lost = self._take_lost(topics)
         self._group.connect(lost)
         self._subscribe_durable(lost)
@@ -424,7 +424,7 @@ class Subscription:
         return answers | self._absent(answers)
 
     def _take_lost(self, topics: Iterable[str]) -> list[str]:
-        """Return those of these that have no consumer, or one that is closed."""
+        """Drop closed consumers; return the topics that have no open consumer."""
         members = self._group.members
         for topic in topics:
             if topic in members and not members[topic].is_open:
@@ -432,7 +432,7 @@ class Subscription:
         return [topic for topic in topics if topic not in members]
 
     def _open(self, topics: list[str], read: Mapping[str, LastRead]) -> None:
-        """Subscribe to these topic partitions."""
+        """Subscribe to the given topic partitions."""
         if not topics:
             return
         self._group.connect(topics)
@@ -615,7 +615,7 @@ class Subscription:
     def _absent(
         self, answers: Mapping[str, CursorStatus | None | PulsarSparkError]
     ) -> dict[str, CursorStatus | None]:
-        """Return the status of those that do not exist, yet or any more."""
+        """Return the status of topic partitions that do not exist, yet or any more."""
         absent = [t for t, a in answers.items() if isinstance(a, TopicNotFoundError)]
         if not absent:
             return {}
@@ -635,7 +635,7 @@ def _is_done(status: CursorStatus | None, read: LastRead) -> bool:
 
 
 class _Member(TopicConsumer):
-    """One of the consumers.
+    """A consumer of the subscription.
 
     Attributes:
         acknowledged: The last position that was acknowledged through it.
@@ -665,7 +665,7 @@ class _Member(TopicConsumer):
         return commands.unsubscribe(self.consumer_id)
 
     def ask_for_entries(self, permits: int) -> None:
-        """Let the broker send a few entries, unless it may already."""
+        """Grant permits for a few entries, unless permits are left."""
         with self._arrived:
             if self._permits > 0:
                 return
@@ -710,7 +710,7 @@ class _Member(TopicConsumer):
                 )
 
     def closed(self, error: PulsarSparkError | None) -> None:
-        """Wake those who wait for entries; the next visit makes a new consumer."""
+        """Wake threads that wait for entries; the next visit makes a new consumer."""
         super().closed(error)
         with self._arrived:
             self._arrived.notify_all()
@@ -721,7 +721,7 @@ def _have_come(members: Iterable[_Member]) -> bool:
 
 
 def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
-    """Return an entry's position and size, and the permits that it used up."""
+    """Return an entry's position and size, and the number of permits used up."""
     size_bytes = len(delivery.headers_and_payload)
     rows: float = 1
     charge = 1
@@ -752,7 +752,7 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
 
 
 def _whole_entry(read: LastRead) -> MessageId:
-    """Return what can be acknowledged: the last entry that was read to its end."""
+    """Return the last entry that was read to its end, which can be acknowledged."""
     entry_id = read.entry_id - (1 if read.batch_index >= 0 else 0)
     return MessageId(read.ledger_id, entry_id)
 

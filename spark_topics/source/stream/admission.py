@@ -43,7 +43,7 @@ _ROUNDING = 1e-6
 
 
 class EntrySize(NamedTuple):
-    """What a limit counts of one entry.
+    """The cost of an entry against the limits.
 
     Attributes:
         rows: Its messages; one chunk of a message of n chunks counts 1/n.
@@ -56,7 +56,7 @@ class EntrySize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in one topic partition.
+    """The unread entries of a topic partition.
 
     Attributes:
         topic: Its average counts for the entries that were not looked at.
@@ -90,7 +90,7 @@ class Admission:
         self._credits: dict[str, float] = {}  # entries, by partition
 
     def observe(self, topic: str, size: EntrySize) -> None:
-        """Learn from one more entry, of whatever partition of the topic."""
+        """Update the topic's average by a further entry."""
         self._overall.add(size)
         self._averages.setdefault(topic, _Average()).add(size)
 
@@ -109,7 +109,7 @@ class Admission:
         return sum(lane.rows for lane in self._lanes(backlogs).values())
 
     def admit(self, backlogs: Mapping[str, Backlog]) -> dict[str, int]:
-        """Decide on a micro-batch, and count it as taken.
+        """Decide the size of a micro-batch, and charge the entries.
 
         The charge exceeds a limit only if the first entry alone does; and no
         partition's next entry would still fit.
@@ -157,7 +157,7 @@ class Admission:
 
 
 class _Average:
-    """Rows and bytes of an entry, the recent ones weighing more."""
+    """Averages of rows and bytes per entry, weighted towards recent entries."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -173,7 +173,7 @@ class _Average:
 
 
 class _Room:
-    """What is left of the limits in one micro-batch."""
+    """The unused part of the limits in a micro-batch."""
 
     def __init__(self, max_rows: float, max_bytes: float) -> None:
         self._rows = max_rows + _ROUNDING
@@ -191,7 +191,7 @@ class _Room:
         return min(by_rows, by_bytes)
 
     def take(self, rows: float, size_bytes: float, wanted: int) -> int:
-        """Charge entries of one size; return how many fit, the very first always."""
+        """Charge entries of equal size; return how many fit, at least the first."""
         count = wanted
         for left, each in (self._rows, rows), (self._bytes, size_bytes):
             if count * each > left:
@@ -205,7 +205,7 @@ class _Room:
 
 
 class _Lane:
-    """One partition in a micro-batch; ``rows`` and ``size_bytes`` are left to take."""
+    """A partition in a micro-batch; ``rows`` and ``size_bytes`` remain to be taken."""
 
     def __init__(self, backlog: Backlog, average: _Average, credit: float) -> None:
         self.entries = backlog.entries
@@ -227,11 +227,11 @@ class _Lane:
         return self.entries - self.taken
 
     def turn(self) -> tuple[bool, float]:
-        """Return its sort key: by deadline, those owed nothing last."""
+        """Return the sort key: by deadline, partitions without debt last."""
         return self.due <= 0, (1 - self.due) / self.entries
 
     def take(self, wanted: int, room: _Room) -> None:
-        """Take up to ``wanted`` entries, as far as they fit."""
+        """Take up to ``wanted`` entries, within the room."""
         wanted = min(wanted, self.left)
         while wanted > 0 and self.waits:
             known = self.taken < len(self._ahead)

@@ -36,7 +36,7 @@ class StreamLimits:
 
 
 class BatchEnds(Generic[P]):
-    """Shares the limits among topic partitions, one micro-batch after the other.
+    """Divides the limits of each micro-batch among topic partitions.
 
     Args:
         cluster: Has the topic partitions.
@@ -78,7 +78,7 @@ class BatchEnds(Generic[P]):
         unlimited: bool,
         may_wait: bool,
     ) -> dict[str, P]:
-        """Return the end of the micro-batch in each topic partition that is part of it.
+        """Return the end of the micro-batch for each topic partition in the batch.
 
         Args:
             news: What there is to read, of the topic partitions that have something.
@@ -118,7 +118,7 @@ class BatchEnds(Generic[P]):
         return self._ends(news, entries, ahead)
 
     def bytes_of(self, name: str, entries: int) -> int | None:
-        """Return what so many entries of a topic partition take as stored, about.
+        """Return the estimated stored bytes of a topic partition's entries.
 
         Returns:
             None where none was looked at, so that nothing can be said.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of a stream, as they stand in the checkpoint of its query.
+"""Offsets of a stream in the checkpoint of a query.
 
 ::
 
@@ -55,7 +55,7 @@ VERSION = 1
 
 
 class Offset(Generic[P]):
-    """How far a stream has been read: what planning knows of it.
+    """The progress of a stream, as far as planning needs it.
 
     Attributes:
         last_read: Position of each topic partition, by its name.
@@ -77,7 +77,7 @@ class Offset(Generic[P]):
     left_out: Mapping[str, tuple[P, P]] = MappingProxyType({})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark keeps it."""
+        """Return the offset in the form that Spark stores."""
         raise NotImplementedError
 
     # Found once: each topic partition asks, and the answer is about all of them.
@@ -91,7 +91,7 @@ class Offset(Generic[P]):
         return self.is_start_of_query or self.position(topic_partition) is None
 
     def position(self, topic_partition: str) -> P | None:
-        """Return how far a topic partition was read, None where it is not known."""
+        """Return the last position of a topic partition, None if unknown."""
         position = self.last_read.get(topic_partition)
         return self.kept.get(topic_partition) if position is None else position
 
@@ -112,7 +112,7 @@ class Offset(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Span(Generic[P]):
-    """What a micro-batch reads of one topic partition.
+    """The part of a topic partition in a micro-batch.
 
     Attributes:
         topic_partition: Its name.
@@ -132,7 +132,7 @@ class Span(Generic[P]):
 
 
 def batch_spans(start: Offset[P], end: Offset[P], earliest: P) -> list[Span[P]]:
-    """Return what a micro-batch reads; depends on nothing but its two offsets."""
+    """Return the spans of a micro-batch; depends on its two offsets alone."""
     spans = []
     for name, last in end.last_read.items():
         if name in end.left_out:
@@ -246,7 +246,7 @@ class StreamOffset(Offset[P]):
     kept: Mapping[str, P] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark keeps it."""
+        """Return the offset in the form that Spark stores."""
         tree: dict[str, Any] = {"v": VERSION, "lastRead": self._tree(self.last_read)}
         if self.start_after:
             tree["startAfter"] = self._tree(self.start_after)
@@ -278,7 +278,7 @@ class StreamOffset(Offset[P]):
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an offset as JSON has them.
+        """Return the fields of an offset in JSON.
 
         Raises:
             KeyError: Something is missing.

@@ -37,7 +37,7 @@ class PartitionStatus(Generic[P]):
 
     @property
     def unread(self) -> Unread[P] | None:
-        """Return what is new, None where nothing is."""
+        """Return the unread part, None if everything is read."""
         if self.last is None or not self.after < self.last:
             return None
         return Unread(self.after, self.last)
@@ -58,7 +58,7 @@ class Unread(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class NextEntry(Generic[P]):
-    """An entry that is to be read soon, and what a limit counts of it.
+    """An upcoming entry with its cost against the limits.
 
     Attributes:
         position: The position of a query that has read it.
@@ -100,7 +100,7 @@ class Share(Generic[P]):
 
 
 class Cluster(Protocol[P, OffsetT, R_co]):
-    """A messaging system, as the driver of one streaming query sees it.
+    """A messaging system, seen by the driver of a streaming query.
 
     Topic partitions have names, whatever these are. Every method that asks raises a
     TopicsError where the system does not answer, or refuses.
@@ -133,7 +133,7 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         start_after: Mapping[str, P],
         kept: Mapping[str, P],
     ) -> OffsetT:
-        """Return the end of a micro-batch, with what a restart has to find in it.
+        """Return the end of a micro-batch, with all facts that a restart needs.
 
         Args:
             start: Start of the micro-batch; None for the start of the query.
@@ -156,7 +156,7 @@ class Cluster(Protocol[P, OffsetT, R_co]):
     # -- topic partitions --------------------------------------------------------------
 
     def starts(self) -> dict[str, P]:
-        """Return the positions after which a new query starts, as its options say.
+        """Return the positions after which a new query starts, by the options.
 
         Raises:
             OptionError: Options do not fit the topics.
@@ -172,17 +172,17 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         """
 
     def is_wanted(self, name: str) -> bool:
-        """Return whether the options, which may have changed, still name it.
+        """Return whether the options, which may have changed, name the partition.
 
         Args:
             name: Of a topic partition that the query has read, now or in another run.
         """
 
     def topic_of(self, name: str) -> str:
-        """Return the topic of a topic partition: its entries are of similar size."""
+        """Return the topic of a partition; entries of a topic have similar sizes."""
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
-        """Return where these begin and end; those that are gone are left out."""
+        """Return the first and last positions; deleted partitions are left out."""
 
     def visit(
         self, begins: Mapping[str, P]
@@ -225,10 +225,10 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         """
 
     def ends(self, shares: Mapping[str, Share[P]]) -> dict[str, P]:
-        """Return the end of each share, no further than its last message."""
+        """Return the end of each share, at most the share's last message."""
 
     def ranges(self, spans: Sequence[Span[P]]) -> Sequence[R_co]:
-        """Return what tasks read of a micro-batch: the same rows each time."""
+        """Return the ranges of a micro-batch's tasks; each call gives equal rows."""
 
     # -- the end -----------------------------------------------------------------------
 
@@ -236,4 +236,4 @@ class Cluster(Protocol[P, OffsetT, R_co]):
         """Acknowledge what Spark has committed, where that can be done at once."""
 
     def close(self) -> None:
-        """Let go of what is held for the query."""
+        """Release everything held for the query."""

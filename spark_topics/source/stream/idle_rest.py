@@ -14,7 +14,7 @@ _LONGEST_REST_S = 1.0
 
 
 class IdleRest:
-    """Says when planning again would find nothing, as it just has."""
+    """Decides when planning may be skipped because nothing has changed."""
 
     def __init__(self) -> None:
         self._offset: object = None

@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 class StreamPlanner(Generic[P, OffsetT, R]):
-    """Says where a query starts, how far its micro-batches go and what they read.
+    """Plans a stream: its start, the ends of micro-batches, and their ranges.
 
     Args:
         cluster: Has the topics.
@@ -81,7 +81,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         return self._cluster.read_offset(tree)
 
     def initial(self) -> OffsetT:
-        """Return where a new query starts: looked up once, however often it is asked.
+        """Return the start of a new query, looked up once and then kept.
 
         Raises:
             OptionError: Offsets or times do not fit the topics.
@@ -95,7 +95,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         return self._initial
 
     def fix_target(self) -> None:
-        """Limit the stream to what is stored now.
+        """Limit the stream to the entries stored now.
 
         Raises:
             TopicsError: The cluster does not answer, or refuses.
@@ -195,7 +195,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         self._cluster.acknowledge(end.last_read)
 
     def progress(self) -> dict[str, Any] | None:
-        """Return where the topics end, and what the last plan leaves of them.
+        """Return the topics' ends, and the backlog that the last plan left.
 
         Returns:
             ``latest`` (positions), ``backlogEntries`` (numbers of stored entries),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the planning of a stream knows of a position: its order, and a text for it."""
+"""Positions as the planner sees them: ordered, with a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Position(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...
 
     def next(self) -> object:
-        """Return what is to be read next, in the words of error messages."""
+        """Return the next position to read, for error messages."""
 
 
 P = TypeVar("P", bound=Position)

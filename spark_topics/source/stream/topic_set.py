@@ -26,7 +26,7 @@ _NAMES = 5
 
 
 class TopicSet(Generic[P, OffsetT]):
-    """Finds topic partitions that are new, and drops those that are gone or leave.
+    """Discovers new topic partitions, and drops deleted and leaving partitions.
 
     Args:
         cluster: Has them.
@@ -61,7 +61,7 @@ class TopicSet(Generic[P, OffsetT]):
         return self._target is not None
 
     def fix(self) -> None:
-        """Limit the stream to what is stored now.
+        """Limit the stream to the entries stored now.
 
         Raises:
             DataLossError: A topic partition went meanwhile, and that is an error.
@@ -92,7 +92,7 @@ class TopicSet(Generic[P, OffsetT]):
         return kept | leaving
 
     def leaving(self, offset: OffsetT) -> dict[str, P]:
-        """Return what an offset goes on in though the options no longer name it.
+        """Return positions of topic partitions that the options no longer name.
 
         Raises:
             DataLossError: There are such topic partitions, and that is an error.
@@ -153,7 +153,7 @@ class TopicSet(Generic[P, OffsetT]):
         return {name: self._begin(start, name) for name in names if name not in gone}
 
     def visit(self, begins: Mapping[str, P]) -> dict[str, PartitionStatus[P]]:
-        """Return the status of those that exist, no further than the target.
+        """Return the status of existing partitions, at most up to the target.
 
         Args:
             begins: The position that each was read up to.
@@ -181,7 +181,7 @@ class TopicSet(Generic[P, OffsetT]):
             self._next_discovery_s = time.monotonic() + self._interval_s
 
     def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
-        """Return where these begin and end; drop those deleted since discovery."""
+        """Return first and last positions; drop partitions deleted since discovery."""
         found = self._cluster.edges(names)
         for name in names:
             if name not in found:
