@@ -75,9 +75,10 @@ check-proto: $(STAMP) ## Compare the committed classes with what proto/ generate
 		{ echo "$$file is not what proto/ generates: make proto"; exit 1; }; \
 	done
 
-lint: $(STAMP) ## Style and formatting
+lint: $(STAMP) ## Style, formatting, and how plain the language is
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/python -m tests.support.english
 
 format: $(STAMP) ## Repair style and formatting where that is automatic
 	$(BIN)/ruff check --fix $(CODE)

@@ -3,26 +3,25 @@
 
 Reading order of the package, along the path of a row::
 
-    spark/datasource.py      options in, a reader out
-    spark/batch.py           driver: one input partition for each task
-    source/batch_plan.py     asks the cluster where topics begin and end
-    source/ranges.py         what to read of each
-    source/task.py           executor: what a task reads, range by range
-    source/range_reader.py   the messages of one range
-    client/entry_reader.py   its entries, across broken connections
-    client/connection.py     a socket and a thread
-    wire/protocol.py         bytes in, events out
-    wire/entries.py          one entry -> its messages
-    loops/messages.py        the loop over them, compiled where a C compiler was at hand
-    arrow/decode.py          messages -> RecordBatches for Spark
+    spark/datasource.py          options in, a reader out
+    spark/batch.py               driver: an input partition for each task
+    source/plan/batch_plan.py    asks the cluster where topics begin and end
+    source/plan/ranges.py        the rows to read of each topic partition
+    source/read/task.py          executor: the ranges of a task, in turn
+    source/read/range_reader.py  the messages of a range
+    client/entry_reader.py       entries, across broken connections
+    client/connection.py         a socket and a thread
+    wire/protocol.py             bytes in, events out
+    wire/entries.py              an entry -> its messages
+    loops/messages.py            the loop over messages, compiled if possible
+    arrow/decode.py              messages -> RecordBatches for Spark
 
-docs/architecture.md has the path of a write, and who may import whom.
+docs/architecture.md has the path of a write, and the rules of imports.
 
-``kernel`` says which form of that loop runs, and of the one in loops/sends.py, which
-writes: "compiled" or "python".
+``kernel`` says which form of the loops runs: "compiled" or "python".
 """
 
-import pulsar_spark._platform  # noqa: F401 - what it is for, it does at once
+import spark_topics.requirements  # noqa: F401 - for its effect
 from pulsar_spark._version import __version__
 from pulsar_spark.errors import (
     AuthError,

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of this package, alone, so that everything may import it."""
+"""The version of this package, in a module that everything may import."""
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of columns: what a read can give and what a write can take.
+"""The table of columns: all columns of reads and of writes.
 
 Schemas, checks, options and the documentation follow from it. To add a column, add its
 row to ``COLUMNS``, and say how it is made: for a read in ``arrow.message_columns``, for
@@ -194,7 +194,7 @@ _SPELT = {column.name.lower(): column.name for column in COLUMNS}
 
 
 def spelling(name: str) -> str:
-    """Return how a column of ours is spelt that a name means, "" for none or the same.
+    """Return the spelling of our column that a name means; "" for no other spelling.
 
     Spark does not tell cases of letters apart unless it is told to.
     """

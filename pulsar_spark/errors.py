@@ -111,7 +111,7 @@ class PulsarSparkError(kinds.TopicsError):
 
 
 class OptionError(PulsarSparkError, kinds.OptionError):
-    """One or more options are unknown, malformed, or contradict each other.
+    """Options are unknown, malformed, or contradict each other.
 
     All problems are reported at once.
 
@@ -125,7 +125,7 @@ class OptionError(PulsarSparkError, kinds.OptionError):
 
 
 class TransportError(PulsarSparkError, kinds.TransportError):
-    """A broker could not be reached, or the connection to it broke or fell silent.
+    """A broker is unreachable, or the connection broke or fell silent.
 
     Cure: Check the host, the port (the binary one, usually 6650) and the firewall, and
     that the broker is up.
@@ -139,7 +139,7 @@ class TransportError(PulsarSparkError, kinds.TransportError):
 
 
 class TlsError(TransportError, kinds.TlsError):
-    """A connection could not be made safe: nothing was sent on it.
+    """A connection could not be made safe: nothing was sent.
 
     A certificate is not trusted, not valid, or for another host; the broker does not
     take ours; a file with one of them is missing on a node or of no use; or one side
@@ -173,7 +173,7 @@ class ProtocolError(PulsarSparkError, kinds.ProtocolError):
 
 
 class CorruptEntryError(ProtocolError):
-    """One entry of a topic cannot be decoded.
+    """An entry of a topic cannot be decoded.
 
     Its checksum, codec or layout is wrong, or it is too large.
 
@@ -181,8 +181,8 @@ class CorruptEntryError(ProtocolError):
     checkpoint), or raise ``pulsar.client.memoryLimitBytes``.
 
     Attributes:
-        topic_partition: Full name of the topic partition, "" where it is not known yet.
-        message_id: ``ledger:entry`` of the entry, "" where it is not known yet.
+        topic_partition: Full name of the topic partition, "" if it is not known yet.
+        message_id: ``ledger:entry`` of the entry, "" if it is not known yet.
         reason: What is wrong with its bytes.
     """
 
@@ -203,7 +203,7 @@ class CorruptEntryError(ProtocolError):
 
 
 class EncryptionError(PulsarSparkError):
-    """No key of the read opens a message, or it is not encrypted and must be.
+    """No key of the read opens a message, or an unencrypted message must be encrypted.
 
     Cure: Give the private key of one of the names that the message has, by
     ``encryption.privateKeys``; or let ``pulsar.reader.cryptoFailureAction`` be
@@ -211,8 +211,8 @@ class EncryptionError(PulsarSparkError):
     encrypt.
 
     Attributes:
-        topic_partition: Full name of the topic partition, "" where it is not known yet.
-        message_id: ``ledger:entry`` of the entry, "" where it is not known yet.
+        topic_partition: Full name of the topic partition, "" if it is not known yet.
+        message_id: ``ledger:entry`` of the entry, "" if it is not known yet.
         reason: Why it cannot be opened.
     """
 
@@ -265,7 +265,7 @@ class BrokerError(PulsarSparkError):
 
 
 class TopicNotFoundError(BrokerError):
-    """A topic, or a partition of it, does not exist, or no topic matches.
+    """A topic or a partition does not exist, or no topic matches.
 
     Reading never creates one.
 
@@ -289,7 +289,7 @@ class AuthError(BrokerError):
 
 
 class TopicMigratedError(BrokerError):
-    """The topic was migrated to another cluster, where its positions mean nothing.
+    """The topic was migrated to another cluster, where old positions mean nothing.
 
     Nor do transactions, or what a broker knows of duplicates. Writes of the guarantees
     ``none`` and ``at-least-once`` follow by themselves.
@@ -298,8 +298,8 @@ class TopicMigratedError(BrokerError):
     begin with a new checkpoint, a stream at ``earliest``.
 
     Attributes:
-        service_url: URL of the new cluster, "" where it was not said.
-        service_url_tls: Its URL for TLS, likewise.
+        service_url: URL of the new cluster, "" if it was not said.
+        service_url_tls: Its URL for TLS, in the same way.
     """
 
     condition = "PULSAR_TOPIC_MIGRATED"
@@ -340,7 +340,7 @@ class ScalableTopicError(PulsarSparkError):
 
 
 class TransactionsOffError(PulsarSparkError):
-    """Transactions are wanted, and the cluster does not have them.
+    """Transactions are wanted, and the cluster has transactions switched off.
 
     Cure: The message has the broker setting and the command.
     """
@@ -349,7 +349,7 @@ class TransactionsOffError(PulsarSparkError):
 
 
 class TransactionLostError(BrokerError):
-    """Transactions were over before they were committed: most often they had expired.
+    """Transactions ended before their commit: most often they had expired.
 
     A micro-batch, a batch write or a task took longer than its transactions live.
 
@@ -357,7 +357,7 @@ class TransactionLostError(BrokerError):
     the message says that some rows are visible. Raise ``transactionTimeoutMs``.
 
     Attributes:
-        batch_id: The micro-batch, -1 where it is about none.
+        batch_id: The micro-batch, -1 if it is about none.
         partitions: Input partitions whose rows are not visible, as far as known.
     """
 
@@ -379,7 +379,7 @@ class TransactionLostError(BrokerError):
 
 
 class CommitInDoubtError(PulsarSparkError):
-    """It is not known whether all rows of a batch write became visible.
+    """Whether all rows of a batch write became visible is not known.
 
     Cure: Look at the rows in the topic before repeating the write; the message names
     the tasks.
@@ -407,13 +407,13 @@ class CommitInDoubtError(PulsarSparkError):
 
 
 class MessageTooLargeError(PulsarSparkError, ValueError):
-    """A row does not fit into one entry, and may not be cut into several.
+    """A row does not fit into an entry, and may not be cut into chunks.
 
     Cure: Set ``pulsar.producer.chunkingEnabled``, compress, or raise
     ``maxMessageSize``.
 
     Attributes:
-        size_bytes: What it takes, metadata included, compressed if it would be.
+        size_bytes: The size of the row's entry, metadata included, after compression.
         limit_bytes: What an entry may take.
         chunk_bytes: Most bytes of a chunk, where rows are cut into chunks; else 0.
         topic_partition: Full name of the topic partition, "" where not known yet.
@@ -471,10 +471,10 @@ class SendTimeoutError(PulsarSparkError, TimeoutError):
 
 
 class InDoubtError(PulsarSparkError):
-    """A connection broke, and it is not known whether the rows in flight are stored.
+    """A connection broke, and whether the rows in flight are stored is not known.
 
     Only where sending them again could store them twice, in a transaction without
-    deduplication; or where it may not help, of a row in chunks with deduplication.
+    deduplication; or if it may not help, of a row in chunks with deduplication.
 
     Cure: Let Spark repeat the task, by ``spark.task.maxFailures``.
 
@@ -534,7 +534,7 @@ class IdempotenceError(PulsarSparkError):
 
     Attributes:
         idempotence_id: The id.
-        topic_partition: Where it has.
+        topic_partition: If it has.
         batch_ids: The micro-batch to be written, and the last one that is there; the
             same where a task had other rows.
     """
@@ -587,11 +587,12 @@ class CheckpointError(PulsarSparkError, kinds.CheckpointError):
 
 
 class CommitLogError(PulsarSparkError):
-    """An ``exactly-once`` stream's log of commits holds what is none of its messages.
+    """An ``exactly-once`` stream's log of commits has a message of another origin.
 
-    Somebody else writes to the topic, or a later version did.
+    Another client writes to the topic, or a later version did.
 
-    Cure: Give every such stream a ``commitTopic`` of its own, or use the later version.
+    Cure: Give every such stream a ``commitTopic`` that it owns, or use the later
+        version.
     """
 
     condition = "PULSAR_COMMIT_LOG"
@@ -611,7 +612,7 @@ class QueryConflictError(PulsarSparkError):
 
 
 class AskAgainError(PulsarSparkError):
-    """An answer of the cluster was of no use, each time that it was asked for.
+    """An answer of the cluster was of no use, at every try.
 
     A topic moves while it is asked about, or no broker can be named for it.
 
@@ -653,7 +654,7 @@ class DataLossError(PulsarSparkError, kinds.DataLossError):
 
 
 class EndNotReachedError(PulsarSparkError):
-    """A batch read should end at a position that it cannot read up to.
+    """A batch read cannot read up to the end that the options ask for.
 
     An open transaction holds back what is before that, or the topic ends earlier.
 

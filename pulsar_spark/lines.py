@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines that a user sees without setting up logging: of the logger for all of them."""
+"""Lines that a user sees without setting up logging, and their logger."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def log_summary(text: str, interval_s: float) -> None:
 
 
 def warn_once(text: str) -> None:
-    """Log a warning unless this process has logged the same one."""
+    """Log a warning, once in each process."""
     statistics.warn_once(logger, text)

@@ -34,8 +34,8 @@ class MessageId:
         ledger_id: Ledger of the entry, -1 before the first one.
         entry_id: Entry in the ledger, -1 before its first one.
         batch_index: Message in the entry, -1 for the whole entry.
-        partition: Partition of the topic, -1 where it has none or it is not known.
-        batch_size: Number of messages in the entry, 0 where it is not known.
+        partition: Partition of the topic, -1 if it has none or it is not known.
+        batch_size: Number of messages in the entry, 0 if it is not known.
         first_chunk: Id of the first chunk of a chunked message, whose last chunk is
             this id.
     """
@@ -88,14 +88,14 @@ LATEST = MessageId(_MAX_INT64, _MAX_INT64)
 
 @dataclass(frozen=True, slots=True)
 class TopicPositions:
-    """Where a reader of a topic partition stands, as its broker reports it.
+    """First and last position of a topic partition, as reported by its broker.
 
     Attributes:
         before: The entry right before the first one that the reader would get. It need
-            not exist; ``ledger:-1`` is the beginning of a ledger, and EARLIEST stands
+            not exist; ``ledger:-1`` is the beginning of a ledger, and EARLIEST is
             for a topic partition that does not exist yet.
         last: The last message that can be delivered now, None where there is none. A
-            batch index of -1 stands for the whole entry.
+            batch index of -1 means the whole entry.
     """
 
     before: MessageId
@@ -119,10 +119,10 @@ class TopicPositions:
 
 
 def encode_message_id(message_id: MessageId, *, java: bool = False) -> bytes:
-    """Write a message id as every official client can read it.
+    """Write a message id in a form that every official client can read.
 
     The official clients agree on all fields but one: where the batch size is not known
-    or the message stands alone, C++ (and so Python) leaves ``batch_size`` out, while
+    or the message is alone, C++ (and so Python) leaves ``batch_size`` out, while
     Java writes a zero.
 
     Args:
@@ -200,40 +200,40 @@ _NUMBER_FIELDS = {
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Walk over the fields of a protobuf message: number and raw value."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if not 0 < number < 2**29:
             raise ValueError(f"a message id cannot have a field {number}")
         if wire_type == 0:
-            value, at = _read_varint(data, at)
+            value, position = _read_varint(data, position)
             yield number, value
             continue
         if wire_type == 2:
-            size, at = _read_varint(data, at)
+            size, position = _read_varint(data, position)
         elif wire_type in (1, 5):
             size = 8 if wire_type == 1 else 4
         else:
             raise ValueError(f"a message id cannot have wire type {wire_type}")
-        if size > len(data) - at:
+        if size > len(data) - position:
             raise ValueError(f"a message id is cut short in field {number}")
-        yield number, data[at : at + size]
-        at += size
+        yield number, data[position : position + size]
+        position += size
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
+        if offset >= len(data):
             raise ValueError("a message id is cut short in a number")
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >= 2**64:
                 break
-            return value, at
+            return value, offset
     raise ValueError("a number of a message id is longer than 64 bits")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
-    """Return which Pythons Spark starts, and why these.
+    """Return which Pythons Spark starts, and the reason for each.
 
     It looks for sources by the one of ``PYSPARK_DRIVER_PYTHON``, if that is set, and
     runs tasks by that of ``PYSPARK_PYTHON``; settings of Spark change neither.
@@ -15,9 +15,9 @@ def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
     driver, worker = (
         given.get(name, "") for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
     )
-    found = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
+    pythons = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
     if worker:
-        found.setdefault(worker, "PYSPARK_PYTHON")
+        pythons.setdefault(worker, "PYSPARK_PYTHON")
     else:
-        found.setdefault("python3", "PYSPARK_PYTHON is not set")
-    return found
+        pythons.setdefault("python3", "PYSPARK_PYTHON is not set")
+    return pythons

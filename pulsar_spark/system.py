@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar, as what is shared with other messaging systems speaks of it."""
+"""Pulsar, as described to the packages shared with other messaging systems."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _FORMS = (
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """The name of a persistent topic, or of one of its partitions.
+    """The name of a persistent topic, or of a partition.
 
     Names sort naturally: partition 2 comes before partition 10.
 
@@ -71,7 +71,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Read a name in any of its forms.
+        """Read a name in any form.
 
         Args:
             text: ``t``, ``tenant/ns/t`` or ``persistent://tenant/ns/t``. Legacy names
@@ -97,7 +97,7 @@ class TopicName:
 
     @property
     def full_name(self) -> str:
-        """Return ``persistent://tenant/namespace/local_name``, as brokers print it."""
+        """Return ``persistent://tenant/namespace/local_name``, as brokers print."""
         return f"{_SCHEME}{self.tenant}/{self.namespace}/{self.local_name}"
 
     @property
@@ -112,20 +112,20 @@ class TopicName:
 
     @property
     def base(self) -> TopicName:
-        """Return the partitioned topic that this is a partition of, or else itself."""
+        """Return the partitioned topic of a partition; else the topic itself."""
         base, index = _split_partition(self.local_name)
         return self if index is None else TopicName(self.tenant, self.namespace, base)
 
     @property
     def is_system_topic(self) -> bool:
-        """Return whether Pulsar keeps its own records here, and no users' messages."""
+        """Return whether the topic is for Pulsar's own records, not for users."""
         local_name = self.base.local_name
         return local_name.startswith("__") or local_name.endswith(
             "__transaction_pending_ack"
         )
 
     def partition(self, index: int) -> TopicName:
-        """Name one partition of this topic.
+        """Name a partition of this topic.
 
         Raises:
             ValueError: The index is negative or too large for Pulsar.
@@ -151,7 +151,7 @@ class TopicName:
 
 @dataclass(frozen=True, slots=True)
 class TopicsPattern:
-    """A regular expression over the topics of one namespace.
+    """A regular expression over the topics of a namespace.
 
     Attributes:
         text: The pattern as the user wrote it.
@@ -253,8 +253,8 @@ def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except re.error as error:
-        at = len(text.rstrip()) - len(expression) + (error.pos or 0)
-        reason = f"{error.msg} at position {at}"
+        column = len(text.rstrip()) - len(expression) + (error.pos or 0)
+        reason = f"{error.msg} at position {column}"
     except (OverflowError, RecursionError) as error:
         reason = str(error)
     raise OptionError(
@@ -264,7 +264,7 @@ def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
 
 
 def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
-    """Return whether a name has the scheme ``persistent://``, and what follows it."""
+    """Return whether a name has the scheme ``persistent://``, and the rest."""
     where = f"{option}: " if option else ""
     if name.startswith(_NON_PERSISTENT_SCHEME):
         raise OptionError(

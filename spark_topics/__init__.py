@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What any messaging system needs to be tables and streams of Spark, in Python.
 
-Nothing here knows a messaging system. A package for one stands on this one, beside
+Nothing here knows a messaging system. A package for one is on this one, next to
 ``pulsar_spark``, and plugs in, in the order in which one is written:
 
-1. Errors: classes below a root of its own, each one of the kinds in ``errors``. A
+1. Errors: classes below its own root, each one of the kinds in ``errors``. A
    ``system.System`` names them, and what messages and loggers call the system.
 2. Options: dataclasses whose fields are made by ``options.spec.option``, all of them
    in ``options.given.KnownOptions``, read by ``Given``; secrets as a subclass of

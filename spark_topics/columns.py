@@ -35,7 +35,7 @@ class Read:
 
     Attributes:
         type: Type of the column.
-        doc: What it holds, in Markdown.
+        doc: The content, in Markdown.
         default: Whether a read gives it unless options say otherwise.
         never_null: Whether every message has a value for it.
     """
@@ -51,7 +51,7 @@ class Write:
     """What a write takes.
 
     Attributes:
-        order: Where the column stands in lists of what can be written.
+        order: Where the column is in lists of what can be written.
         types: Types that it may have. INT and BIGINT stand for all types of integers.
         doc: What becomes of it, in Markdown.
     """
@@ -67,8 +67,8 @@ class Column:
 
     Attributes:
         name: Its name.
-        read: What a read gives; None where it can only be written.
-        write: What a write takes; None where it can only be read.
+        read: What a read gives; None if it can only be written.
+        write: What a write takes; None if it can only be read.
     """
 
     name: str

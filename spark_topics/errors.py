@@ -9,12 +9,12 @@
     ├── BadRowError        values that cannot be written
     ├── TransportError     unreachable, cut or silent
     │   └── TlsError       no connection that is safe
-    ├── ProtocolError      bytes that nobody would send
+    ├── ProtocolError      bytes that no one would send
     ├── CheckpointError    offsets that are not ours
     ├── ReadTimeoutError   nothing came for too long
     └── DataLossError      wanted rows are not there
 
-The package of a messaging system has a root of its own below `TopicsError`, and classes
+The package of a messaging system has its own root below `TopicsError`, and classes
 that are both that and one of the kinds above, so that its users can catch either::
 
     class QueueError(TopicsError):
@@ -108,7 +108,7 @@ class TopicsError(Exception):
         """Return a copy with another message; all facts stay.
 
         Args:
-            message: What it says.
+            message: The text.
             retriable: Whether the operation may succeed later; None: as before.
         """
         state = {**self.__dict__, "message": foreign_text(message, _MESSAGE_CHARACTERS)}

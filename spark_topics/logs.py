@@ -29,9 +29,9 @@ def protect_loggers(names: Iterable[str]) -> None:
     """Escape what would end a log line or control a terminal.
 
     Args:
-        names: The loggers of a package, beside those of what is shared.
+        names: The loggers of a package, next to those of what is shared.
     """
     for name in (*LOGGERS, *names):
         logger = logging.getLogger(name)
-        if not any(isinstance(one, _OneLine) for one in logger.filters):
+        if not any(isinstance(filter_, _OneLine) for filter_ in logger.filters):
             logger.addFilter(_OneLine())

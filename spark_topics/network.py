@@ -54,7 +54,7 @@ class Network:
 
     Attributes:
         system: Which one.
-        server: What it calls its servers, such as ``broker``.
+        server: The system's word for its servers, such as ``broker``.
         connect_timeout: The option for the longest wait for a connection.
         unreachable: What to check where one cannot be reached, as sentences.
         tls_port: A question whether this is the port for TLS.

@@ -38,7 +38,7 @@ def is_spark_worker() -> bool:
 def only_ends_micro_batches() -> bool:
     """Return whether Spark runs this process to commit or abort, and for nothing else.
 
-    It makes a writer of its own for that.
+    It makes its own writer for that.
     """
     # Spark's daemon, which such processes come from, is told what they are to run.
     return _SINK_RUNNER in (_program(), *sys.argv[1:2])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tasks did, in lines that a user sees without setting up logging.
 
-Nobody has set up logging in the Python processes that Spark starts. There, and only
+No one has set up logging in the Python processes that Spark starts. There, and only
 there, these lines go to the standard error, which Spark passes on: to the executor's
 ``stderr``, or to the console with ``local[*]``.
 
@@ -92,7 +92,7 @@ class TaskStatistics:
     """The log lines of a task.
 
     Args:
-        kind: What it does.
+        kind: The action.
         name: What the task is called.
         interval_s: Time between two lines; 0 for none.
         refresh: Called before a line, to bring the totals up to date.
@@ -182,7 +182,7 @@ def log_summary(logger: logging.Logger, text: str, interval_s: float) -> None:
     """Log a line about a whole write. On the driver.
 
     Args:
-        logger: Where it goes.
+        logger: The destination.
         text: The line.
         interval_s: As for tasks: 0 for no line.
     """
@@ -194,7 +194,7 @@ def warn_once(logger: logging.Logger, text: str) -> None:
     """Log a warning once a process.
 
     Args:
-        logger: Where it goes.
+        logger: The destination.
         text: The line.
     """
     if text not in _warnings:

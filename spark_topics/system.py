@@ -25,7 +25,7 @@ class System:
         distribution: What users install, and upgrade.
         package: The package, by which names of its loggers begin.
         option_error: Its class of each kind of error that shared modules raise.
-        schema_error: Likewise, as for the others.
+        schema_error: In the same way, as for the others.
         checkpoint_error: Of offsets that cannot be read.
         data_loss_error: Of rows that are gone.
         transport_error: Of connections.

@@ -28,10 +28,10 @@ def load_pairs(text: str) -> Any:
 def load_object(text: str) -> Pairs | None:
     """Parse a JSON object as ``load_pairs`` does; return None for other JSON."""
     try:
-        found = load_pairs(text)
+        pairs = load_pairs(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Pairs) else None
+    return pairs if isinstance(pairs, Pairs) else None
 
 
 def is_unicode(text: str) -> bool:

@@ -48,6 +48,7 @@ _SOURCE = (
 SHARED = {
     "text": Layer((), (), _NETWORK + _CLOCK),
     "releases": Layer((), (), _NETWORK + _CLOCK),
+    "requirements": Layer(("releases",), ("pyspark",), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
     "system": Layer(("errors",), (), _NETWORK + _CLOCK),
     "network": Layer(("options.secrets", "system"), (), _NETWORK + _CLOCK),
@@ -169,7 +170,6 @@ SHARED = {
 
 #: Pulsar's package, likewise. The longest name that fits a module is its row.
 LAYERS = {
-    "_platform": Layer((), (), _NETWORK + _CLOCK),
     "_version": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
     "system": Layer(("errors",), (), _NETWORK + _CLOCK),
@@ -716,11 +716,10 @@ def violations(source: str, module: str, package: str = PACKAGE) -> list[str]:
 def _reason(package: str, name: str, target: str) -> str:
     layer = PACKAGES[package][name]
     top = target.split(".")[0]
-    if package == PACKAGE and target in (
-        f"{PACKAGE}._version.__version__",
-        f"{PACKAGE}._platform",
-    ):
+    if package == PACKAGE and target == f"{PACKAGE}._version.__version__":
         return ""  # facts, not parts
+    if name == "__init__" and target == f"{TOPICS}.requirements":
+        return ""  # for its effect, which comes first
     if top in (package, TOPICS):
         inside = target.partition(".")[2]
         part = row(inside, top) or "__init__"

@@ -16,6 +16,7 @@ Reading order of the package, along the path of a row::
 What is not TubeMQ's own is in ``spark_topics``.
 """
 
+import spark_topics.requirements  # noqa: F401 - for its effect
 from tubemq_spark.spark.datasource import TubeMQDataSource
 
 __all__ = ["TubeMQDataSource"]

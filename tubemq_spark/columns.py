@@ -80,10 +80,12 @@ COLUMNS = (
     ),
 )
 
-READ = {one.name: one.read for one in COLUMNS if one.read is not None}
-WRITE = {one.name: one.write for one in COLUMNS if one.write is not None}
+READ = {column.name: column.read for column in COLUMNS if column.read is not None}
+WRITE = {column.name: column.write for column in COLUMNS if column.write is not None}
 
 #: What a read gives and a write makes anew.
-READ_ONLY = {one.name: one.read for one in COLUMNS if one.read and not one.write}
+READ_ONLY = {
+    column.name: column.read for column in COLUMNS if column.read and not column.write
+}
 
 DEFAULT = [name for name, read in READ.items() if read.default]

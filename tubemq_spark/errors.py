@@ -17,7 +17,7 @@
     │   ├── TopicNotFoundError [TUBEMQ_TOPIC_NOT_FOUND]
     │   ├── TopicNotPublishableError [TUBEMQ_TOPIC_NOT_PUBLISHABLE]
     │   ├── GroupForbiddenError [TUBEMQ_GROUP_FORBIDDEN]  the group may not read it
-    │   ├── PartitionOccupiedError [TUBEMQ_PARTITION_OCCUPIED] somebody else reads it
+    │   ├── PartitionOccupiedError [TUBEMQ_PARTITION_OCCUPIED] another client reads it
     │   └── AuthError          [TUBEMQ_AUTH]
     ├── MessageTooLargeError   [TUBEMQ_MESSAGE_TOO_LARGE] a row no message can hold
     ├── CheckpointError        [TUBEMQ_CHECKPOINT]        offsets that are not ours
@@ -127,7 +127,7 @@ class CallTimeoutError(TransportError):
 
 
 class NoMasterError(TransportError):
-    """None of the masters serves: each stands by, refuses, or is silent.
+    """None of the masters serves: each waits, refuses, or is silent.
 
     Cure: The message has what each of them said. Check ``master.rpc``.
     """
@@ -225,8 +225,8 @@ class GroupForbiddenError(ServerError):
 class PartitionOccupiedError(ServerError):
     """Another consumer of the group holds a partition.
 
-    Cure: Give each query a ``consume.group`` of its own. That of a process that was
-    killed becomes free by itself after the broker's time-out, 30 seconds.
+    Cure: Give each query a ``consume.group`` that it owns. That of a process that was
+    killed becomes free on its own after the broker's time-out, 30 seconds.
     """
 
     condition = "TUBEMQ_PARTITION_OCCUPIED"
@@ -285,7 +285,7 @@ class DataLossError(TubeMQError, errors.DataLossError):
     """Rows that were asked for are no longer in the topic, or never were.
 
     They were deleted by retention, or lost with a broker's memory, or the topic was
-    made anew.
+    made again.
 
     Cure: Start later, or set ``failOnDataLoss`` to ``false`` to go on with what there
     is.

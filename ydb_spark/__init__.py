@@ -2,11 +2,12 @@
 """Topics of YDB as Spark tables and streams.
 
 ``spark.dataSource.register(YdbTopicDataSource)`` makes ``format("ydb_topic")`` known
-where Spark has not found it by itself. It needs the extra: ``pulsar-spark[ydb]``.
+where Spark has not found the format. The extra ``pulsar-spark[ydb]`` has the SDK.
 """
 
 from __future__ import annotations
 
+import spark_topics.requirements  # noqa: F401 - for its effect
 from ydb_spark.spark.datasource import YdbTopicDataSource
 
 __all__ = ["YdbTopicDataSource"]

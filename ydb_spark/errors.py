@@ -61,7 +61,7 @@ class SchemaError(YdbError, errors.SchemaError):
 class BadRowError(YdbError, errors.BadRowError):
     """A row to be written holds a value that no message can hold.
 
-    Cure: Mend or leave out the row that the message names.
+    Cure: Fix or leave out the row that the message names.
     """
 
     condition = "YDB_BAD_ROW"

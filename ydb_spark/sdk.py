@@ -2,10 +2,11 @@
 """The official SDK, an extra: only this module imports the SDK, gRPC and stubs.
 
 The names of the stubs are private to the SDK, and which of them fits depends on the
-protobuf that is installed. Another set of the same messages cannot be loaded beside it.
+protobuf that is installed. Another set of the same messages cannot be loaded next to
+it.
 
 Each node needs it. What Spark sends to a node brings the modules that import this one:
-so where it is missing, this error is what the query ends with.
+so if it is missing, this error is what the query ends with.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Entries -> RecordBatches, a column at a time and an entry at a time.
 
 A builder collects entries, and each column turns what they hold into one Arrow array: a
-value for all messages of an entry is repeated; what each message has of its own lies in
-a :class:`MessageTable` as Arrow wants it, and is not copied where all entries of a
-RecordBatch share one table. A column that nobody asked for costs nothing.
+value for all messages of an entry is repeated; what each message has that it owns lies
+in a :class:`MessageTable` as Arrow wants it, and is not copied where all entries of a
+RecordBatch share one table. A column that no one asked for costs nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ logger = logging.getLogger("pulsar_spark.arrow")
 
 
 class Mode(enum.Enum):
-    """What becomes of a row whose value is not what its schema says.
+    """The treatment of a row whose value does not fit its schema.
 
     Attributes:
         FAILFAST: An error, which names the message.
@@ -60,7 +60,7 @@ class Mode(enum.Enum):
 
 
 class RecordBatchBuilder:
-    """Collects entries of one topic partition and gives them back as RecordBatches.
+    """Collects entries of a topic partition and makes RecordBatches from them.
 
     Args:
         schema: The columns wanted, in order; see ``arrow_schema``.
@@ -99,15 +99,15 @@ class RecordBatchBuilder:
         origin = Origin(topic_partition, partition)
         decoder = RawDecoder() if values is None else values
         made = {*decoder.columns, corrupt_record}
-        wanted = [name for name in schema.names if name not in made]
-        sources = [columns[name] for name in wanted]
+        from_source = [name for name in schema.names if name not in made]
+        sources = [columns[name] for name in from_source]
         self._columns = {
             name: source.collector(schema.field(name).type, origin)
-            for name, source in zip(wanted, sources, strict=True)
+            for name, source in zip(from_source, sources, strict=True)
         }
         self._decoder = decoder
         self._values = (
-            _ValueColumns(decoder) if len(wanted) < len(schema.names) else None
+            _ValueColumns(decoder) if len(from_source) < len(schema.names) else None
         )
         self._collecting: list[Collector | _ValueColumns] = [
             column for column in self._columns.values() if column.collects
@@ -147,7 +147,7 @@ class RecordBatchBuilder:
         return self._rows
 
     def add(self, entry: Entry | EntryRun) -> Iterator[pa.RecordBatch]:
-        """Add an entry, or some; yield the RecordBatches that are full because of it.
+        """Add an entry or a run; yield the RecordBatches that the entry fills.
 
         Raises:
             CorruptEntryError: A value does not fit its column.
@@ -194,7 +194,7 @@ class RecordBatchBuilder:
         return bisect_left(range(run.last), True, first, key=is_too_much)
 
     def finish(self) -> pa.RecordBatch:
-        """Return all that was collected as one RecordBatch; the builder is empty then.
+        """Return the collected rows as a RecordBatch, and empty the builder.
 
         Raises:
             CorruptEntryError: A value does not fit its column.
@@ -211,8 +211,8 @@ class RecordBatchBuilder:
                 ) from None
         bad: Sequence[int] = ()
         if self._values is not None:
-            found, bad = self._value_arrays(self._values)
-            arrays |= found
+            value_arrays, bad = self._value_arrays(self._values)
+            arrays |= value_arrays
         self._clear()
         record_batch = pa.RecordBatch.from_arrays(
             [arrays[name] for name in self.schema.names], schema=self.schema
@@ -273,11 +273,11 @@ class RecordBatchBuilder:
             column.append(entry)
 
     def _append_run(self, run: EntryRun) -> None:
-        known, first, last = run.deliveries, run.first, run.last
+        deliveries, first, last = run.deliveries, run.first, run.last
         before = self._rows - run.first_row
-        self._ends.frombytes(known.column(LAST_ROW, first, last, before))
-        self._ledger_ids.frombytes(known.column(LEDGER_ID, first, last))
-        self._entry_ids.frombytes(known.column(ENTRY_ID, first, last))
+        self._ends.frombytes(deliveries.column(LAST_ROW, first, last, before))
+        self._ledger_ids.frombytes(deliveries.column(LEDGER_ID, first, last))
+        self._entry_ids.frombytes(deliveries.column(ENTRY_ID, first, last))
         self._count(run, run.size_bytes + self._added_bytes(len(run), run.size_bytes))
         for column in self._collecting:
             column.append_run(run)
@@ -299,20 +299,20 @@ class RecordBatchBuilder:
         return size_bytes + repeated * rows + self._added_bytes(rows, size_bytes)
 
     def _added_bytes(self, rows: int, size_bytes: int) -> int:
-        """Return what the schema may add to these rows; 0 if no value is wanted."""
+        """Return the bytes that defaults may add; 0 without a value column."""
         if self._values is None:
             return 0
         return self._decoder.added_bytes(rows, size_bytes)
 
     def _repeated_bytes(self, entry: Entry) -> int:
-        """Return the bytes of an entry that each row repeats, if they are many."""
+        """Return the bytes of an entry that each row repeats; 0 if they are few."""
         if not self._repeated:
             return 0
         size_bytes = sum(len(read(entry) or "") for read in self._repeated)
         return max(0, size_bytes - _SHORT_TEXTS_BYTES)
 
     def _pieces(self, entry: Entry, repeated: int) -> Iterator[Entry]:
-        """Yield the entry, or its parts where it is too large for a RecordBatch."""
+        """Yield the entry, or parts of an entry too large for a RecordBatch."""
         size_bytes = self._weight(entry, repeated)
         if len(entry) <= 1 or (
             len(entry) <= self._max_rows and size_bytes <= self._max_bytes
@@ -325,16 +325,16 @@ class RecordBatchBuilder:
         yield from self._pieces(entry.cut(middle, len(entry)), repeated)
 
     def _misfit(self, row: int, text: str) -> CorruptEntryError:
-        at = bisect_right(self._ends, row)
+        index = bisect_right(self._ends, row)
         return CorruptEntryError(
             text,
             topic_partition=self._topic_partition,
-            message_id=str(MessageId(self._ledger_ids[at], self._entry_ids[at])),
+            message_id=str(MessageId(self._ledger_ids[index], self._entry_ids[index])),
         )
 
 
 class _ValueColumns:
-    """The columns of the value, by runs of entries with one version of the schema."""
+    """The columns of the value, by runs of entries with the same schema version."""
 
     def __init__(self, decoder: ValueDecoder) -> None:
         self._decoder = decoder
@@ -347,16 +347,16 @@ class _ValueColumns:
         self._append(len(entry), entry.schema_version)
 
     def append_run(self, run: EntryRun) -> None:
-        known, first, last = run.deliveries, run.first, run.last
+        deliveries, first, last = run.deliveries, run.first, run.last
         rows, starts, ends = (
-            known.column(which, first, last).cast("q")
+            deliveries.column(which, first, last).cast("q")
             for which in (LAST_ROW, SCHEMA_VERSION, SCHEMA_VERSION_END)
         )
         row = run.first_row
         for end_row, start, end in zip(rows, starts, ends, strict=True):
             if end_row > row:
                 self._append(
-                    end_row - row, known.data[start:end] if start >= 0 else b""
+                    end_row - row, deliveries.data[start:end] if start >= 0 else b""
                 )
             row = end_row
 
@@ -368,7 +368,7 @@ class _ValueColumns:
     def arrays(
         self, rows: int, messages: Messages
     ) -> tuple[dict[str, pa.Array], Sequence[int], str]:
-        """Return the columns, the rows that are bad, and why the first of them is."""
+        """Return the columns, the bad rows, and the reason of the first bad row."""
         keys: pa.BinaryArray | None = None
         bad_keys: list[int] = []
         if self._decoder.needs_keys:
@@ -382,12 +382,12 @@ class _ValueColumns:
             its_values, its_keys = _at(values, places), _at(keys, places)
             decoded = self._decoder.decode(ValueRun(its_values, version, its_keys))
             if len(decoded.bad):
-                found = [places[row] for row in decoded.bad]
-                if not bad or found[0] < bad[0]:
+                bad_rows = [places[row] for row in decoded.bad]
+                if not bad or bad_rows[0] < bad[0]:
                     reason = decoded.reason
-                    bad = found + bad
+                    bad = bad_rows + bad
                 else:
-                    bad += found
+                    bad += bad_rows
             parts.append(decoded.columns)
         bad.sort()
         columns = [joined(list(part)) for part in zip(*parts, strict=True)]
@@ -408,12 +408,12 @@ class _ValueColumns:
 
     @staticmethod
     def records(bad: Sequence[int], messages: Messages, type_: pa.DataType) -> pa.Array:
-        """Return the values of these rows as they came, NULL for all others."""
+        """Return the raw values of the bad rows, NULL for all other rows."""
         values = messages.binary("values")
-        found = values.take(pa.array(bad, pa.int64())).to_pylist()
+        raw_values = values.take(pa.array(bad, pa.int64())).to_pylist()
         records: list[bytes | str | None] = [None] * len(values)
         is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
-        for row, value in zip(bad, found, strict=True):
+        for row, value in zip(bad, raw_values, strict=True):
             records[row] = value.decode("utf-8", "replace") if is_text else value
         return pa.array(records, type_)
 
@@ -443,7 +443,7 @@ class _ValueColumns:
 
 
 def _at(values: pa.Array | None, places: Sequence[int]) -> pa.Array | None:
-    """Return the values of these rows."""
+    """Return the values of the given rows."""
     if values is None:
         return None
     if isinstance(places, range):
@@ -456,7 +456,7 @@ def _indices(places: Sequence[int]) -> pa.Int64Array:
 
 
 def _mask(rows: Sequence[int], length: int) -> pa.BooleanArray:
-    """Return true for these rows."""
+    """Return true for the given rows, false for all other rows."""
     return pc.is_in(
         pa.array(range(length), pa.int64()), value_set=pa.array(rows, pa.int64())
     )

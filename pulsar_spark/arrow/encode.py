@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """RecordBatches -> messages, a column at a time.
 
-A message stands in a batch as :mod:`pulsar_spark.wire.entries` says, its metadata as
+A message is in a batch as :mod:`pulsar_spark.wire.entries` says, its metadata as
 protobuf writes it, fields in ascending order::
 
     size(4) [0A n pair]* [12 n key] 18 n [28 time] [30 01] [3A n key] [48 01] payload
 
-What stands between the columns' own bytes follows from their sizes, so it comes out of
+What is between the columns' own bytes follows from their sizes, so it comes out of
 tables. One join of all the parts then lays message after message into a single buffer,
 so that the payload of any batch is a slice of it.
 
@@ -110,7 +110,7 @@ class EncodedRows:
 
     @property
     def offsets(self) -> memoryview:
-        """Return where each message begins in ``data``, and where the last one ends."""
+        """Return the offset of each message in ``data``, and the end of ``data``."""
         return _offsets(self.messages)
 
     @property
@@ -124,14 +124,14 @@ class EncodedRows:
 
     @cached_property
     def packed(self) -> Messages:
-        """Return the rows as entries take them, ``deliver_at_ms`` included."""
+        """Return the rows as input for entries, ``deliver_at_ms`` included."""
         times = self.deliver_at_ms
         if times is None or times.null_count == len(times):
             return Messages(self.data, self.offsets)
         return Messages(self.data, self.offsets, _int64s(times.fill_null(_AT_ONCE)))
 
     def take(self, rows: pa.Array) -> EncodedRows:
-        """Return the rows with these numbers, in this order."""
+        """Return the rows with the given numbers, in the given order."""
         columns = {
             name: column.take(rows)
             for name, column in vars(self).items()
@@ -141,7 +141,7 @@ class EncodedRows:
 
 
 def _int64s(numbers: pa.Int64Array) -> memoryview:
-    """Return the numbers, none of them NULL, without an object for each."""
+    """Return numbers without NULL as a view, without a Python object for each."""
     view = memoryview(numbers.buffers()[1]).cast("q")
     return view[numbers.offset : numbers.offset + len(numbers)]
 
@@ -154,7 +154,7 @@ def _offsets(array: pa.LargeBinaryArray) -> memoryview:
 
 
 class RowEncoder:
-    """Turns RecordBatches of one schema into messages.
+    """Turns RecordBatches of a schema into messages.
 
     Args:
         schema: The columns that make the value, and any others of ``columns.WRITE`` in
@@ -173,7 +173,7 @@ class RowEncoder:
             if field.name not in self._values.columns:
                 assert field.name not in (VALUE, TOMBSTONE), "not of this encoder"
                 types = WRITE[field.name].types
-                assert any(_TYPE_CHECKS[one](field.type) for one in types), field
+                assert any(_TYPE_CHECKS[check](field.type) for check in types), field
         self.schema = schema
 
     def encode(self, batch: pa.RecordBatch, first_row: int = 0) -> EncodedRows:
@@ -253,7 +253,7 @@ def _cast(column: pa.Array | None, type_: pa.DataType) -> pa.Array | None:
 def _partition_keys(
     column: pa.Array | None,
 ) -> tuple[pa.LargeStringArray | None, bool]:
-    """Return the text of each key, and whether it is base64."""
+    """Return the text of each key, and whether the texts are base64."""
     if column is not None and _is_binary(column.type):
         texts = [
             None if key is None else binascii.b2a_base64(key, newline=False)
@@ -455,7 +455,7 @@ def _payload_size_end(size: int) -> int:
 
 
 def _field(prefix: Callable[[int], bytes], data: pa.LargeBinaryArray) -> list[pa.Array]:
-    """Encode a field of bytes or text; empty where it is NULL."""
+    """Encode a field of bytes or text; a NULL gets no bytes."""
     return [_made(_checked(pc.binary_length(data)), prefix), data]
 
 
@@ -480,10 +480,10 @@ def _payload_size_and_event_time(
     words = _words(_made(sizes, _payload_size_end, pa.int64()), event_ms)
     if not fits.false_count:
         return [begun, words]
-    others = pc.if_else(fits, _NO_INT, event_ms)
+    otherwise = pc.if_else(fits, _NO_INT, event_ms)
     return [
         pc.if_else(fits, begun, _made(sizes, _payload_size)),
-        pc.if_else(fits, words, _made(others, _event_time)),
+        pc.if_else(fits, words, _made(otherwise, _event_time)),
     ]
 
 
@@ -528,7 +528,7 @@ def _total(parts: list[pa.LargeBinaryArray]) -> pa.Int64Array:
 
 
 def _sizes(data: pa.LargeBinaryArray) -> pa.Int64Array:
-    """Return the size of each row in bytes, 0 where it is NULL."""
+    """Return the size of each row in bytes, 0 for NULL."""
     sizes = pc.binary_length(data)
     return sizes.fill_null(_ZERO) if sizes.null_count else sizes
 

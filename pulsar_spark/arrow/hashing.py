@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hashes of keys as clients have them: of one key, and of a column by Arrow."""
+"""Hashes of keys as Pulsar's clients compute them: of a key, and of a column."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _rotate(number: int, bits: int) -> int:
 
 
 def boost_hash(data: bytes) -> int:
-    """``BoostHash`` of the C++ client, and of those around it: Python's, Node's.
+    """``BoostHash`` of the C++ client and of the clients built on C++: Python, Node.
 
     That is ``boost::hash<std::string>`` of Boost 1.82 and later on 64 bits, which C++
     clients have since version 3.5, without the sign of an ``int32_t``. Earlier ones
@@ -137,12 +137,12 @@ def _halved(keys: pa.LargeStringArray) -> pa.UInt32Array:
 
 @cache
 def _powers() -> tuple[pa.UInt32Array, pa.UInt32Array]:
-    """31 and its inverse to the powers from 0, modulo 2^32."""
-    one = pa.array([1], _UINT32)
+    """Return the powers of 31 and of its inverse, from power 0, modulo 2^32."""
+    first_power = pa.array([1], _UINT32)
 
     def powers(base: int) -> pa.UInt32Array:
         bases = pa.repeat(_uint32(base), _UNITS)
-        return pc.cumulative_prod(pa.concat_arrays([one, bases]))
+        return pc.cumulative_prod(pa.concat_arrays([first_power, bases]))
 
     return powers(31), powers(pow(31, -1, 2**32))
 
@@ -159,8 +159,8 @@ def murmur3_32_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
     largest = pc.max(sizes).as_py() or 0
     for start in range(0, min(largest - 3, 4 * _WORDS), 4):
         is_there = pc.greater_equal(sizes, _int64(start + 4))
-        at = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
-        mixed = pc.bit_wise_xor(hashes, _murmur_words(words.take(at)))
+        position = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
+        mixed = pc.bit_wise_xor(hashes, _murmur_words(words.take(position)))
         mixed = pc.multiply(_rotated(mixed, 13), _uint32(5))
         hashes = pc.coalesce(pc.add(mixed, _uint32(0xE6546B64)), hashes)
     rest = pc.bit_wise_and(sizes, _int64(3))
@@ -219,8 +219,8 @@ def boost_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
     for start in range(0, min(largest - 7, 8 * _LONG_WORDS), 8):
         step = step + _BOOST_Q & _MASK_64
         is_there = pc.greater_equal(sizes, _int64(start + 8))
-        at = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
-        mixed = _mulx_all(pc.add(words.take(at), _uint64(step)))
+        position = pc.if_else(is_there, pc.add(places, _int64(start)), _NO_PLACE)
+        mixed = _mulx_all(pc.add(words.take(position), _uint64(step)))
         hashes = pc.coalesce(pc.bit_wise_xor(hashes, mixed), hashes)
         steps = pc.if_else(is_there, _uint64(step), steps)
     steps = pc.add(steps, _uint64(_BOOST_Q))
@@ -282,7 +282,7 @@ def _with_long(
     least: int,
     hash_one: Callable[[bytes], int],
 ) -> pa.UInt32Array:
-    """Replace the hashes of keys of so many bytes or more, each made by itself."""
+    """Replace the hashes of keys of at least ``least`` bytes by ``hash_one``."""
     is_long = pc.greater_equal(pc.binary_length(keys), _int64(least))
     if not is_long.true_count:
         return hashes
@@ -292,7 +292,7 @@ def _with_long(
 
 
 def _data(keys: pa.LargeStringArray) -> memoryview:
-    """Return the bytes of all keys, one after the other."""
+    """Return the bytes of all keys, concatenated."""
     _, offsets, data = keys.buffers()
     if not len(keys) or data is None:
         return memoryview(b"")

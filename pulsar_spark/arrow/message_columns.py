@@ -44,7 +44,7 @@ _ZERO = pa.scalar(0, pa.int32())
 
 
 def _keys(messages: Messages) -> pa.BinaryArray:
-    """Return keys as bytes; those that were sent as base64 are decoded."""
+    """Return keys as bytes; base64 keys are decoded."""
     keys = messages.binary("keys")
     if messages.any_has(KEY_IS_BASE64):
         is_base64 = messages.have(KEY_IS_BASE64).to_pylist()
@@ -59,7 +59,7 @@ def _keys(messages: Messages) -> pa.BinaryArray:
 
 
 def decoded_keys(messages: Messages) -> tuple[pa.BinaryArray, list[int]]:
-    """Return keys as the column has them, and the rows whose base64 is none: NULL."""
+    """Return keys as bytes, and the rows with invalid base64, whose key is NULL."""
     try:
         return _keys(messages), []
     except binascii.Error:
@@ -100,7 +100,7 @@ def _sequence_ids(messages: Messages) -> pa.Int64Array:
 
 
 def _properties(messages: Messages) -> pa.MapArray:
-    """Return a map for each message, empty where it has no properties."""
+    """Return a map for each message, empty for a message without properties."""
     return joined([_properties_of(run) for run in messages.runs])
 
 
@@ -139,7 +139,7 @@ def _indexes(entry: Entry) -> Sequence[int | None]:
 
 
 class _PublishTimeCollector(Collector):
-    """One value an entry, faster: every entry has one, and nearly every reader asks."""
+    """Collects a publish time for each entry, faster than ``_EntryCollector``."""
 
     def clear(self) -> None:
         self._values = array("Q")
@@ -148,8 +148,8 @@ class _PublishTimeCollector(Collector):
         self._values += array("Q", (entry.metadata.publish_time,)) * len(entry)
 
     def append_run(self, run: EntryRun) -> None:
-        known = run.deliveries
-        times = known.repeated(PUBLISH_TIME, run.first, run.last, run.first_row)
+        deliveries = run.deliveries
+        times = deliveries.repeated(PUBLISH_TIME, run.first, run.last, run.first_row)
         self._values.frombytes(times)
 
     def array(self, rows: int, messages: Messages) -> pa.Array:

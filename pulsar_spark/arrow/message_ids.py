@@ -68,7 +68,7 @@ def append_message_ids(
     Args:
         ids: The column.
         rows: How many there are in it.
-        partition: Of the topic, -1 where it is not partitioned.
+        partition: Of the topic, -1 if it is not partitioned.
         entry: The entry.
     """
     head = _head(partition, entry)
@@ -104,6 +104,6 @@ def _encoded_ledger(ledger_id: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encoded_part(**field: Any) -> bytes:
-    """Encode one field of a message id, to be appended to those before it."""
+    """Encode a field of a message id, to be appended to the fields before."""
     with_field = encode_message_id(MessageId(0, 0, **field), java="batch_size" in field)
     return with_field[len(encode_message_id(MessageId(0, 0))) :]

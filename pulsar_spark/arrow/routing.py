@@ -17,7 +17,7 @@ from pulsar_spark.errors import BadRowError
 
 
 class Router:
-    """Says to which partition of one topic rows go.
+    """Chooses the partition of each row of a topic.
 
     Args:
         partitions: How many there are; 1 for a topic that is not partitioned.
@@ -53,19 +53,19 @@ class Router:
         Raises:
             BadRowError: ``__partition`` is a partition that the topic does not have.
         """
-        given = rows.partitions
-        if given is not None:
-            self._check(given)
+        chosen = rows.partitions
+        if chosen is not None:
+            self._check(chosen)
         if self._partitions == 1:
             return pa.repeat(pa.scalar(0, pa.int32()), len(rows))
-        if given is not None and not given.null_count:
-            return given
-        wanted = [] if given is None else [given]
+        if chosen is not None and not chosen.null_count:
+            return chosen
+        candidates = [] if chosen is None else [chosen]
         if rows.keys is not None:
-            wanted.append(self._by_key(rows.keys))
-        if not wanted or wanted[-1].null_count:
-            wanted.append(self._in_turn(len(rows), first_row))
-        return pc.coalesce(*wanted) if len(wanted) > 1 else wanted[0]
+            candidates.append(self._by_key(rows.keys))
+        if not candidates or candidates[-1].null_count:
+            candidates.append(self._in_turn(len(rows), first_row))
+        return pc.coalesce(*candidates) if len(candidates) > 1 else candidates[0]
 
     def _check(self, given: pa.Int32Array) -> None:
         ends = pc.min_max(given)
@@ -81,8 +81,12 @@ class Router:
         """Return the partition of each row with a key; NULL where there is none."""
         texts = keys.fill_null("") if keys.null_count else keys
         hashes = pc.bit_wise_and(self._hashes(texts), _SIGNLESS)
-        found = self._modulo(hashes)
-        return pc.if_else(keys.is_valid(), found, _NONE) if keys.null_count else found
+        partitions = self._modulo(hashes)
+        return (
+            pc.if_else(keys.is_valid(), partitions, _NONE)
+            if keys.null_count
+            else partitions
+        )
 
     def _in_turn(self, count: int, first_row: int) -> pa.Int32Array:
         first_run = first_row // self._run_length
@@ -114,7 +118,7 @@ _LONG_RUN = 100
 def partition_runs(
     partitions: pa.Array,
 ) -> tuple[pa.Int64Array | None, list[tuple[int, int, int]]]:
-    """Group rows by partition, or by any other number that each of them has.
+    """Group rows by partition, or by any other number of each row.
 
     Where partitions change seldom, rows stay where they are, and a partition may have
     several runs. Else each has one. In both cases the rows of a partition keep their

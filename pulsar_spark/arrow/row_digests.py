@@ -31,11 +31,11 @@ def digest_of(columns: Sequence[pa.Array], rows: int) -> int:
 
 
 def _digests(columns: Sequence[pa.Array], rows: int) -> memoryview:
-    found = memoryview(bytearray(8 * rows)).cast("Q") if rows else _NOTHING.cast("Q")
+    digests = memoryview(bytearray(8 * rows)).cast("Q") if rows else _NOTHING.cast("Q")
     if rows:
         for column in columns:
-            _add(found, column)
-    return found
+            _add(digests, column)
+    return digests
 
 
 def _add(found: memoryview, column: pa.Array) -> None:

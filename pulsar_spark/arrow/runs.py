@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of tables of messages, as Arrow arrays that view the same memory."""
+"""Rows of message tables, as Arrow arrays that view the same memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def allocate(size: int) -> memoryview:
 
 
 class Run(NamedTuple):
-    """Rows of a table, the last one exclusive."""
+    """Rows of a table; ``last`` is exclusive."""
 
     table: MessageTable
     first: int
@@ -40,7 +40,7 @@ class Messages:
         self._flags: pa.UInt8Array | None = None
 
     def append(self, run: Run) -> None:
-        """Add messages after those that are there."""
+        """Append the messages of a run."""
         if self.runs:
             table, first, last = self.runs[-1]
             if table is run.table and last == run.first:
@@ -72,11 +72,11 @@ class Messages:
         )
 
     def have(self, flag: int) -> pa.BooleanArray:
-        """Return for each message whether it has the flag."""
+        """Return for each message whether the flag is set."""
         if self._flags is None:
             self._flags = self.numbers("flags", pa.uint8())
-        found = pc.bit_wise_and(self._flags, pa.scalar(flag, pa.uint8()))
-        return pc.not_equal(found, _NO_FLAG)
+        bits = pc.bit_wise_and(self._flags, pa.scalar(flag, pa.uint8()))
+        return pc.not_equal(bits, _NO_FLAG)
 
     def any_has(self, flag: int) -> bool:
         """Return whether any message may have the flag.
@@ -103,7 +103,7 @@ class Messages:
 
 
 def binary_array(column: BinaryColumn | None, first: int, last: int) -> pa.BinaryArray:
-    """Return the rows ``first`` to ``last`` of a column, the last one exclusive."""
+    """Return the rows ``first`` to ``last`` of a column; ``last`` is exclusive."""
     assert column is not None, "the table was made for other columns"
     offsets = buffer_of(column.offsets, last + 1)
     data = buffer_of(column.data, column.offsets[last])
@@ -118,7 +118,7 @@ def buffer_of(column: Sequence[int], length: int) -> pa.Buffer:
 
 
 def joined(arrays: list[pa.Array]) -> pa.Array:
-    """Return the arrays one after the other; a single one is not copied."""
+    """Concatenate arrays; a single array is not copied."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 

@@ -19,5 +19,5 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of a RecordBatch with these columns, all of them nullable."""
+    """Return the schema of a RecordBatch of the given columns, all nullable."""
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the values of a column come from, and what collects them.
+"""The sources of columns, and the collectors of their values.
 
 A :class:`Collector` is told of each entry and makes one array of a whole RecordBatch. A
 :class:`ColumnSource` makes the collector of a column; the functions below make sources
@@ -48,7 +48,7 @@ class Origin(NamedTuple):
 
 
 class Collector:
-    """Collects plain Python values; one conversion to Arrow at the end.
+    """Collects plain Python values; converts all of them to Arrow at the end.
 
     Args:
         type_: Type of the column.
@@ -97,7 +97,7 @@ class Collector:
 
 
 class _MessageCollector(Collector):
-    """A value of its own for each message, made for all messages in one go."""
+    """Collects message tables; makes the values of all messages in a single call."""
 
     collects = False
 
@@ -121,7 +121,7 @@ class _MessageCollector(Collector):
 
 
 class _EntryCollector(Collector):
-    """One value an entry, the same for each of its messages."""
+    """Collects a value for each entry, repeated for each of its messages."""
 
     def __init__(self, type_: pa.DataType, read: Callable[[Entry], Any]):
         super().__init__(type_, read)
@@ -149,7 +149,7 @@ class _EntryCollector(Collector):
 
 
 class _ConstantCollector(Collector):
-    """The same value in each row of the reader."""
+    """Repeats a value for each row of the reader."""
 
     collects = False
 
@@ -179,12 +179,12 @@ class ColumnSource:
 
 
 def of_origin(value: Callable[[Origin], Any]) -> ColumnSource:
-    """Return the source of a column that has the same value in each row."""
+    """Return the source of a column with a constant value for each reader."""
     return ColumnSource(lambda type_, origin: _ConstantCollector(type_, value(origin)))
 
 
 def of_entry(read: Callable[[Entry], Any]) -> ColumnSource:
-    """Return the source of a column with one value for all messages of an entry."""
+    """Return the source of a column with a value for each entry."""
     return ColumnSource(lambda type_, _: _EntryCollector(type_, read))
 
 
@@ -205,7 +205,7 @@ def of_messages(
 
     Args:
         make: Makes the array of all messages, of which there is at least one.
-        *table_columns: What it needs, see ``ColumnSource``.
+        *table_columns: The needed columns, see ``ColumnSource``.
     """
     return ColumnSource(
         lambda type_, _: _MessageCollector(type_, make), table_columns=table_columns
@@ -213,7 +213,7 @@ def of_messages(
 
 
 def _arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return values as Arrow; times are in milliseconds, as Pulsar keeps them."""
+    """Return values as Arrow; times are milliseconds since 1970, as in Pulsar."""
     if type_ == TIMESTAMP:
         return pa.array(values, PULSAR_TIME).cast(TIMESTAMP)
     return pa.array(values, type_)

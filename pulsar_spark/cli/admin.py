@@ -106,7 +106,7 @@ class LedgerSize:
 
 
 class Admin:
-    """Asks brokers by HTTP. Each call is a connection of its own.
+    """Asks brokers by HTTP. Each call is its own connection.
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
@@ -160,7 +160,7 @@ class Admin:
     ) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
         """Return the subscriptions of each topic partition, or an error.
 
-        One that its topic counts but that nobody has used yet does not exist: it has
+        One that its topic counts but that no one has used yet does not exist: it has
         none.
         """
         return self._of_each(topic_partitions, self._subscriptions)
@@ -200,7 +200,7 @@ class Admin:
         """Return a broker's statistics of a topic partition.
 
         Raises:
-            TransportError: Nobody answers there.
+            TransportError: No one answers there.
             AuthError: We may not ask.
             TopicNotFoundError: It does not exist.
             BrokerError: The broker refuses.
@@ -216,12 +216,12 @@ class Admin:
             SubscriptionStats(
                 topic_partition,
                 foreign_text(str(name)),
-                _count(one, "msgBacklog"),
-                len(_list(one, "consumers")),
-                bool(one.get("isDurable", one.get("durable", True))),
+                _count(subscription, "msgBacklog"),
+                len(_list(subscription, "consumers")),
+                bool(subscription.get("isDurable", subscription.get("durable", True))),
             )
-            for name, one in _object(stats.get("subscriptions", {})).items()
-            if isinstance(one, dict)
+            for name, subscription in _object(stats.get("subscriptions", {})).items()
+            if isinstance(subscription, dict)
         ]
 
     def _ledgers(self, topic_partition: str) -> list[LedgerSize]:
@@ -229,10 +229,12 @@ class Admin:
         stats = _object(self._get(f"{_path(topic)}/internalStats"))
         ledgers = [
             LedgerSize(
-                _count(one, "ledgerId"), _count(one, "entries"), _count(one, "size")
+                _count(ledger, "ledgerId"),
+                _count(ledger, "entries"),
+                _count(ledger, "size"),
             )
-            for one in _list(stats, "ledgers")
-            if isinstance(one, dict)
+            for ledger in _list(stats, "ledgers")
+            if isinstance(ledger, dict)
         ]
         if ledgers:  # of the one that is written to, only the total knows
             ledgers[-1] = LedgerSize(
@@ -355,19 +357,19 @@ def _answer(method: str, url: str, reply: HttpReply, shown: bytes) -> Any:
                 f"{_shown(url)} answered something else than JSON. Is it a broker's "
                 "HTTP port?"
             ) from None
-    said = f"{method} {_shown(url)} was answered with {status}: {_reason(reply, shown)}"
+    text = f"{method} {_shown(url)} was answered with {status}: {_reason(reply, shown)}"
     if status in (401, 403):
         raise AuthError(
-            f"{said} The admin REST asks for a role that may do this: for statistics "
+            f"{text} The admin REST asks for a role that may do this: for statistics "
             "and subscriptions of a topic that is `consume` on it.",
             code="AuthenticationError" if status == 401 else "AuthorizationError",
         )
     if status == 404:
-        raise TopicNotFoundError(said, code="TopicNotFound")
+        raise TopicNotFoundError(text, code="TopicNotFound")
     if status == 412:
-        raise BrokerError(said, code="ConsumerBusy", retriable=False)
+        raise BrokerError(text, code="ConsumerBusy", retriable=False)
     raise BrokerError(
-        said, code="ServiceNotReady" if status in _PASSING else "UnknownError"
+        text, code="ServiceNotReady" if status in _PASSING else "UnknownError"
     )
 
 
@@ -395,7 +397,7 @@ def _object(answer: Any) -> dict[str, Any]:
 def _names(answer: Any) -> list[str]:
     if not isinstance(answer, list):
         raise ProtocolError("The admin REST answered something else than a list.")
-    return [str(one) for one in answer]
+    return [str(name) for name in answer]
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:

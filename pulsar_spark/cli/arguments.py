@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every command is given: the options of the connector, and how to print.
 
-No text that a user gave for an option is ever shown: it may be a secret, also where it
-stands in the wrong place, see `Parser.error`.
+No text that a user gave for an option is ever shown: it may be a secret, also if it
+is in the wrong place, see `Parser.error`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Parser(argparse.ArgumentParser):
             shown = [word if word.startswith("--") else "..." for word in words.split()]
             message = f"{before}{too_many}{' '.join(shown)}"
         for text in sorted(self._given, key=len, reverse=True):
-            at = min((text.index(c) for c in "=:" if c in text), default=-1)
-            if at >= 0:
+            position = min((text.index(c) for c in "=:" if c in text), default=-1)
+            if position >= 0:
                 for form in (repr(text), text):
-                    message = message.replace(form, f"{text[: at + 1]}...")
+                    message = message.replace(form, f"{text[: position + 1]}...")
         return foreign_text(message, 2000)
 
 
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser, *, admin: str = "") -> None:
 
     Args:
         parser: Of a command.
-        admin: What the admin REST is needed for; "" where it is not.
+        admin: What the admin REST is needed for; "" if it is not.
     """
     group = parser.add_argument_group("cluster")
     group.add_argument(
@@ -150,11 +150,11 @@ def _options_of(path: str) -> dict[str, str]:
         raise OptionError(f"--options {path} cannot be read: {why}.") from None
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            at = f" at line {error.lineno}" if hasattr(error, "lineno") else ""
-            raise OptionError(f"--options {path} is no JSON{at}.") from None
-        return {str(name): _text(name, value) for name, value in found.items()}
+            where = f" at line {error.lineno}" if hasattr(error, "lineno") else ""
+            raise OptionError(f"--options {path} is no JSON{where}.") from None
+        return {str(name): _text(name, value) for name, value in content.items()}
     options = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -184,7 +184,7 @@ class Cluster:
     Attributes:
         options: The same, checked.
         pool: Connections to its brokers.
-        admin: Its admin REST, None where nobody said where that is.
+        admin: Its admin REST, None where no one said where that is.
 
     Raises:
         OptionError: The options cannot work.
@@ -208,10 +208,10 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
     Raises:
         OptionError: They do not, or not rightly.
     """
-    given = given_options(arguments)
-    url = _admin_url(arguments, given)
-    common = parse_common_options(given)
-    return Cluster(common, admin_of(url, given) if url else None)
+    options = given_options(arguments)
+    url = _admin_url(arguments, options)
+    common = parse_common_options(options)
+    return Cluster(common, admin_of(url, options) if url else None)
 
 
 def admin_of(url: str, given: Mapping[str, str]) -> Admin:
@@ -250,16 +250,16 @@ def admin_only(arguments: argparse.Namespace) -> Admin:
     """Return the admin REST of a command that needs nothing else.
 
     Raises:
-        OptionError: The arguments do not say where it is.
+        OptionError: The arguments do not say where the cluster is.
     """
-    given = given_options(arguments)
-    url = _admin_url(arguments, given)
+    options = given_options(arguments)
+    url = _admin_url(arguments, options)
     if not url:
         raise OptionError(
             "--admin-url is required, such as http://localhost:8080: only the admin"
             " REST tells this, the binary protocol does not."
         )
-    return admin_of(url, given)
+    return admin_of(url, options)
 
 
 def subscription_prefix(arguments: argparse.Namespace) -> str:

@@ -89,18 +89,18 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
                 if member.entries and not member.positions.is_empty:
                     waiting.append(member)
             _await_first(waiting, arrived, first_s)
-            found: dict[str, Backlog | PulsarSparkError] = {
+            backlogs_: dict[str, Backlog | PulsarSparkError] = {
                 name: member.backlog() for name, member in group.members.items()
             }
             for name, error in group.take_failures().items():
                 is_gone = isinstance(error, TopicNotFoundError)
-                found[name] = Backlog(None) if is_gone else error
-            return found
+                backlogs_[name] = Backlog(None) if is_gone else error
+            return backlogs_
 
-    found = ask_all(read, ask, pool.patience())
+    backlogs_ = ask_all(read, ask, pool.patience())
     if cluster.admin is not None:
-        return _with_sizes(cluster.admin, read, found)
-    return found
+        return _with_sizes(cluster.admin, read, backlogs_)
+    return backlogs_
 
 
 def held_back(
@@ -117,7 +117,7 @@ def held_back(
         PulsarSparkError: The cluster does not answer, or refuses.
     """
     prefix = cluster.options.subscription_prefix
-    unread = [name for name, one in found.items() if one.entries]
+    unread = [name for name, backlog in found.items() if backlog.entries]
     lookup = PositionLookup(cluster.pool, subscription_prefix=prefix)
     ends = lookup.from_message_ids(dict.fromkeys(unread, LATEST), absent_ok=True)
     stored, delivered = {}, {}
@@ -136,15 +136,17 @@ def _await_first(
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         with arrived:
-            asking = [one for one in members if not (one.is_done or one.is_asked)]
-            for one in asking:
-                one.is_asked = True
-        for one in asking:
-            one.grant(one.permits)
+            asking = [
+                member for member in members if not (member.is_done or member.is_asked)
+            ]
+            for member in asking:
+                member.is_asked = True
+        for member in asking:
+            member.grant(member.permits)
         with arrived:
-            if all(one.is_done for one in members):
+            if all(member.is_done for member in members):
                 return
-            if all(one.is_done or one.is_asked for one in members):
+            if all(member.is_done or member.is_asked for member in members):
                 arrived.wait(left_s)
 
 
@@ -155,7 +157,7 @@ class _First(Peeker):
         entries: After the position, as its broker counts.
         is_done: Whether it has it, or nothing more will come.
         is_asked: Whether the broker is to send an entry.
-        permits: What it takes for one more: brokers count messages.
+        permits: Permits for a further entry: brokers count messages.
     """
 
     def __init__(
@@ -186,9 +188,9 @@ class _First(Peeker):
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Take the first entry that has an unread row."""
         with self._arrived:
-            for one in deliveries:
+            for delivery in deliveries:
                 if not self.is_done:
-                    self._take(one)
+                    self._take(delivery)
             self.is_asked = False
             self._arrived.notify_all()
 
@@ -226,19 +228,23 @@ def _with_sizes(
             not isinstance(ledgers, PulsarSparkError)
             and found[name].entries is not None
         ):
-            one = found[name]
-            size_bytes = bytes_after(read[name].position, ledgers) if one.entries else 0
-            sized[name] = Backlog(one.entries, size_bytes, one.oldest_ms, one.last)
+            backlog = found[name]
+            size_bytes = (
+                bytes_after(read[name].position, ledgers) if backlog.entries else 0
+            )
+            sized[name] = Backlog(
+                backlog.entries, size_bytes, backlog.oldest_ms, backlog.last
+            )
     return sized
 
 
 def bytes_after(position: tuple[int, int], ledgers: Sequence[LedgerSize]) -> int:
     """Return the bytes after a position, by the average entry of its ledger."""
     total = 0
-    for one in ledgers:
-        if one.ledger_id > position[0]:
-            total += one.size_bytes
-        elif one.ledger_id == position[0] and one.entries:
-            left = max(0, one.entries - (position[1] + 1))
-            total += one.size_bytes * left // one.entries
+    for ledger in ledgers:
+        if ledger.ledger_id > position[0]:
+            total += ledger.size_bytes
+        elif ledger.ledger_id == position[0] and ledger.entries:
+            left = max(0, ledger.entries - (position[1] + 1))
+            total += ledger.size_bytes * left // ledger.entries
     return total

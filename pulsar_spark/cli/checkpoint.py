@@ -12,7 +12,7 @@ committed, and runs one again that was planned and not committed. So:
   would have read is recorded as left out, so that the others keep their tasks.
 
 No number is left out and none is used twice for rows. Sinks rely on that: Spark's file
-sink passes over a number that it has, and fails later where it lacks one; an
+sink passes over a number that it has, and fails later if it lacks one; an
 exactly-once sink drops the rows of a number that it has committed; an idempotent one
 knows a row by the numbers of its micro-batch, its task, and itself in the task; and
 state is kept by number.
@@ -88,14 +88,14 @@ def add(commands: Any) -> None:
         metavar="N",
         help="which source of the query, from 0, where several are Pulsar's",
     )
-    there = parser.add_mutually_exclusive_group()
-    there.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--set-position",
         metavar="WHERE",
         help="earliest, latest, or JSON as startingOffsets has it, which names the"
         " first messages to read; what it does not name stays where it is",
     )
-    there.add_argument(
+    group.add_argument(
         "--set-time",
         metavar="TIME",
         help="the first publish time to read, as startingTime has it",
@@ -152,7 +152,7 @@ class Standing:
 
 
 def standings(checkpoint: Checkpoint) -> list[Standing]:
-    """Return where each source of ours stands; nothing for a query without any.
+    """Return where each source of ours is; nothing for a query without any.
 
     Raises:
         CheckpointError: The checkpoint is not one that Spark would go on from.
@@ -175,17 +175,17 @@ def the_standings(checkpoint: Checkpoint, place: int | None) -> list[Standing]:
         CheckpointError: The query has planned nothing yet, or reads no Pulsar topic.
         OptionError: The source that is named is none of ours.
     """
-    found = standings(checkpoint)
-    if not found:
+    all_standings = standings(checkpoint)
+    if not all_standings:
         raise CheckpointError(
             f"{checkpoint.location} has no positions of Pulsar topics: the query has"
             " planned no micro-batch yet, or reads from elsewhere."
         )
     if place is None:
-        return found
-    chosen = [one for one in found if one.place == place]
+        return all_standings
+    chosen = [standing for standing in all_standings if standing.place == place]
     if not chosen:
-        places = ", ".join(str(one.place) for one in found)
+        places = ", ".join(str(standing.place) for standing in all_standings)
         raise OptionError(f"--source: sources of Pulsar topics are {places}.")
     return chosen
 
@@ -202,19 +202,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.set_time is not None:
         parse_times(arguments.set_time, "--set-time")
     checkpoint = Checkpoint(arguments.path)
-    found = the_standings(checkpoint, arguments.source)
+    chosen = the_standings(checkpoint, arguments.source)
     if sets:
-        return _set(arguments, checkpoint, found)
+        return _set(arguments, checkpoint, chosen)
     unread: dict[str, Backlog] = {}
     if given_options(arguments):
         with cluster_of(arguments) as cluster:
-            for one in found:
-                unread |= backlogs(cluster, {**one.read, **one.end.kept})
+            for standing in chosen:
+                unread |= backlogs(cluster, {**standing.read, **standing.end.kept})
     if arguments.json:
-        show_json(as_json(checkpoint, found, unread))
+        show_json(as_json(checkpoint, chosen, unread))
         return DONE
-    for one in found:
-        _show(checkpoint, one, unread, len(found) > 1)
+    for standing in chosen:
+        _show(checkpoint, standing, unread, len(chosen) > 1)
     return DONE
 
 
@@ -230,16 +230,16 @@ def as_json(
         "lastCommittedBatch": last if found[0].is_committed else last - 1,
         "sources": [
             {
-                "source": one.place,
-                "subscription": one.end.subscription,
+                "source": standing.place,
+                "subscription": standing.end.subscription,
                 "topicPartitions": [
                     {
                         "topicPartition": name,
-                        "read": str(at),
-                        "planned": _text(one.planned.get(name)),
+                        "read": str(offset),
+                        "planned": _text(standing.planned.get(name)),
                         **_numbers(unread.get(name)),
                     }
-                    for name, at in _sorted(one.read)
+                    for name, offset in _sorted(standing.read)
                 ],
                 "kept": [
                     {
@@ -247,10 +247,10 @@ def as_json(
                         "read": str(position),
                         **_numbers(unread.get(name)),
                     }
-                    for name, position in _sorted(one.end.kept)
+                    for name, position in _sorted(standing.end.kept)
                 ],
             }
-            for one in found
+            for standing in found
         ],
     }
 
@@ -348,31 +348,31 @@ def _set(
         raise OptionError(
             "The query has several sources of Pulsar: name one, --source."
         )
-    (one,) = found
-    if not one.end.subscription:
+    (standing,) = found
+    if not standing.end.subscription:
         raise CheckpointError(
             "The checkpoint was written by the Scala connector. Run the query once with"
             " this one, then its positions can be set."
         )
-    with cluster_of(arguments) as cluster, _held(cluster, one):
-        wanted = _wanted(cluster, arguments, one)
+    with cluster_of(arguments) as cluster, _held(cluster, standing):
+        positions = _wanted(cluster, arguments, standing)
         changed = {
-            name: at
-            for name, at in wanted.items()
-            if not one.is_committed or at != one.end.last_read[name]
+            name: position
+            for name, position in positions.items()
+            if not standing.is_committed or position != standing.end.last_read[name]
         }
         renumbers = arguments.renumber
-        files = _new_files(one, changed, renumbers=renumbers) if changed else {}
+        files = _new_files(standing, changed, renumbers=renumbers) if changed else {}
         kept = ""
         if files and arguments.execute:
-            kept = _write(checkpoint, one, files)
+            kept = _write(checkpoint, standing, files)
     if arguments.json:
         show_json(
             {
                 "checkpoint": checkpoint.location,
                 "changed": {
-                    name: {"from": str(one.read[name]), "to": str(at)}
-                    for name, at in _sorted(changed)
+                    name: {"from": str(standing.read[name]), "to": str(position)}
+                    for name, position in _sorted(changed)
                 },
                 "files": sorted(files),
                 "copies": kept or None,
@@ -380,7 +380,9 @@ def _set(
             }
         )
         return DONE
-    _explain(checkpoint, one, changed, kept, has_files=bool(files), renumbers=renumbers)
+    _explain(
+        checkpoint, standing, changed, kept, has_files=bool(files), renumbers=renumbers
+    )
     return DONE
 
 
@@ -395,17 +397,20 @@ def _wanted(
     if arguments.set_time is not None:
         spec = parse_times(arguments.set_time, "--set-time")
         times = assign_times(spec.topics, spec.default_ms, topics, option="--set-time")
-        at = lookup.from_times(times)
-        return {name: LastRead.before(found.first) for name, found in at.items()}
+        position = lookup.from_times(times)
+        return {
+            name: LastRead.before(positions.first)
+            for name, positions in position.items()
+        }
     named = _named(arguments.set_position, topics)
     starts = {
-        name: EARLIEST if at is Edge.LATEST else start_of(at)
-        for name, at in named.items()
+        name: EARLIEST if position is Edge.LATEST else start_of(position)
+        for name, position in named.items()
     }
-    found = lookup.from_message_ids(starts)
+    positions = lookup.from_message_ids(starts)
     return {
-        name: LastRead.before(_first(name, at, starts[name], found[name]))
-        for name, at in named.items()
+        name: LastRead.before(_first(name, position, starts[name], positions[name]))
+        for name, position in named.items()
     }
 
 
@@ -415,11 +420,13 @@ def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
     spec = parse_offsets(text, option)
     if not spec.topics:
         return assign_offsets(spec, topics, option=option)
-    one, other = (
+    first, other = (
         assign_offsets(replace(spec, default=edge), topics, option=option)
         for edge in (Edge.EARLIEST, Edge.LATEST)
     )
-    return {name: at for name, at in one.items() if other[name] == at}
+    return {
+        name: position for name, position in first.items() if other[name] == position
+    }
 
 
 def _first(
@@ -457,16 +464,20 @@ def _new_files(
 def _moved(
     end: StreamOffset[LastRead], changed: Mapping[str, LastRead]
 ) -> StreamOffset[LastRead]:
-    """Return an offset that stands elsewhere in some topic partitions."""
-    there = {name: at for name, at in changed.items() if name in end.last_read}
-    kept = {name: changed.get(name, at) for name, at in end.kept.items()}
-    first = {name: there.get(name, at) for name, at in end.start_after.items()}
+    """Return an offset that is elsewhere in some topic partitions."""
+    present = {
+        name: position for name, position in changed.items() if name in end.last_read
+    }
+    kept = {name: changed.get(name, position) for name, position in end.kept.items()}
+    first = {
+        name: present.get(name, position) for name, position in end.start_after.items()
+    }
     return replace(
         end,
-        last_read={**end.last_read, **there},
+        last_read={**end.last_read, **present},
         start_after=first,
         # As at the start of a query, first chunks that a message lacks are no loss.
-        began={**end.began, **there},
+        began={**end.began, **present},
         kept=kept,
     )
 
@@ -484,7 +495,7 @@ def _left_out(
 
 
 def _write(checkpoint: Checkpoint, one: Standing, files: Mapping[str, str]) -> str:
-    """Replace the files if nothing happened meanwhile; return where copies are."""
+    """Replace the files if nothing has changed them; return where copies are."""
     now = standings(checkpoint)
     if one not in now:
         raise QueryConflictError(
@@ -498,10 +509,10 @@ def _write(checkpoint: Checkpoint, one: Standing, files: Mapping[str, str]) -> s
 
 @contextmanager
 def _held(cluster: Cluster, one: Standing) -> Iterator[None]:
-    """Hold the query's subscription, so that the query does not run meanwhile.
+    """Hold the query's subscription, so that the query does not run in the meantime.
 
     Raises:
-        QueryConflictError: Somebody has it already.
+        QueryConflictError: Someone has it already.
     """
     deadline = time.monotonic() + _BUSY_S
     while True:
@@ -521,7 +532,7 @@ def _take(group: ConsumerSet[TopicConsumer], one: Standing) -> None:
     """Subscribe as the query does.
 
     Raises:
-        QueryConflictError: Somebody has its subscription.
+        QueryConflictError: Someone has its subscription.
     """
     name = one.end.subscription
     group.connect(one.end.last_read)
@@ -566,8 +577,13 @@ def _explain(
         say("The query stands there already.")
         return
     rows: list[list[object]] = [
-        [name, place_of(one.read[name]), place_of(at), _direction(one.read[name], at)]
-        for name, at in _sorted(changed)
+        [
+            name,
+            place_of(one.read[name]),
+            place_of(position),
+            _direction(one.read[name], position),
+        ]
+        for name, position in _sorted(changed)
     ]
     say(table(["TOPIC PARTITION", "READ TO", "GOES ON AFTER", ""], rows))
     say()
@@ -614,7 +630,7 @@ def _consequences(
                 " one task, the restart is an error and writes nothing; where the query"
                 " does so itself, by coalesce, an idempotent sink refuses the rows."
             )
-    moves = {_direction(one.read[name], at) for name, at in changed.items()}
+    moves = {_direction(one.read[name], position) for name, position in changed.items()}
     if "back" in moves:
         yield (
             "Where it goes back, rows come a second time, in micro-batches with new"

@@ -102,9 +102,9 @@ class Step:
     """A step with its result.
 
     Attributes:
-        name: What it looks at.
+        name: The subject of the check.
         result: One of the words above.
-        found: What it found.
+        found: The finding.
         cure: What to change, "" for nothing.
     """
 
@@ -118,10 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if not 0 < arguments.deadline <= 3600:
         raise OptionError("--deadline must be above 0, and 3600 at most.")
-    given = given_options(arguments)
+    options = given_options(arguments)
     steps = list(of_this_machine(arguments.deadline))
-    if given:
-        steps += of_cluster(given, arguments.deadline)
+    if options:
+        steps += of_cluster(options, arguments.deadline)
     if arguments.json:
         show_json(
             {
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        _show(steps, has_cluster=bool(given))
+        _show(steps, has_cluster=bool(options))
     return FAILED if any(step.result == BAD for step in steps) else DONE
 
 
@@ -192,29 +192,29 @@ def of_this_machine(
         deadline_s: Longest time for a step, in seconds.
         environment: What Spark would be started with; None for what this process has.
     """
-    given = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     return [
         _package(),
         _in_time("Spark", deadline_s, _spark),
-        _in_time("Java", deadline_s, lambda: _java(given, deadline_s)),
+        _in_time("Java", deadline_s, lambda: _java(variables, deadline_s)),
         _in_time(
             "Python of Spark",
             2 * deadline_s,
-            lambda: _pythons_of_spark(given, deadline_s),
+            lambda: _pythons_of_spark(variables, deadline_s),
         ),
-        _in_time("jars", deadline_s, lambda: _jars(given)),
+        _in_time("jars", deadline_s, lambda: _jars(variables)),
     ]
 
 
 def _package() -> Step:
     version = ".".join(map(str, sys.version_info[:3]))
-    found = f"pulsar-spark {__version__} ({messages.KERNEL}), Python {version}"
+    text = f"pulsar-spark {__version__} ({messages.KERNEL}), Python {version}"
     if messages.KERNEL == "compiled":
-        return Step("package", OK, found)
+        return Step("package", OK, text)
     return Step(
         "package",
         WARNING,
-        found,
+        text,
         "The inner loops run as Python: same results, but several times slower. Install"
         " a wheel; or a C compiler and Python's headers, then this package again.",
     )
@@ -285,16 +285,16 @@ def _python_of_spark(
     done = _run([path, "-c", _PROBE], given, deadline_s)
     if done.returncode:
         *_, why = done.stderr.strip().splitlines() or [""]
-        found = f"{path} cannot import pulsar_spark: {foreign_text(why, 200)}"
-        return Step(name, BAD, found, cure)
+        text = f"{path} cannot import pulsar_spark: {foreign_text(why, 200)}"
+        return Step(name, BAD, text, cure)
     version, kernel, minor = (*done.stdout.split(), "", "", "")[:3]
-    found = f"{path}: pulsar-spark {version} ({kernel}), Python {minor}"
+    text = f"{path}: pulsar-spark {version} ({kernel}), Python {minor}"
     here = "{}.{}".format(*sys.version_info[:2])
     if version != __version__:
-        return Step(name, BAD, found, f"Here it is {__version__}. {cure}")
+        return Step(name, BAD, text, f"Here it is {__version__}. {cure}")
     if minor != here:
-        return Step(name, BAD, found, f"The driver has Python {here}. {cure}")
-    return Step(name, OK, found)
+        return Step(name, BAD, text, f"The driver has Python {here}. {cure}")
+    return Step(name, OK, text)
 
 
 def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:
@@ -317,17 +317,17 @@ def _spark_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 def _jars(given: Mapping[str, str]) -> Step:
     """Look for jars that register another source under the name of the format."""
-    found, looked = [], 0
+    jars, looked = [], 0
     for path in jars_of_spark(given):
         looked += 1
         if has_scala_connector(path):
-            found.append(path)
-    if not found:
+            jars.append(path)
+    if not jars:
         return Step("jars", OK, f"{looked} looked at, none has a source named pulsar")
     return Step(
         "jars",
         BAD,
-        "; ".join(found),
+        "; ".join(jars),
         'The Scala connector is on the class path: format("pulsar") is that one, and'
         " this package is not asked. Remove the jar (also from spark.jars and"
         " --packages, which cannot be seen from here).",
@@ -346,7 +346,7 @@ def jars_of_spark(given: Mapping[str, str]) -> list[str]:
             pass
         else:
             folders.append(os.path.join(os.path.dirname(pyspark.__file__), "jars"))
-    found = [path for folder in folders for path in glob.glob(f"{folder}/*.jar")]
+    jars = [path for folder in folders for path in glob.glob(f"{folder}/*.jar")]
     conf = _spark_defaults(given)
     lists = [conf.get("spark.jars", "").split(",")]
     lists += [
@@ -354,9 +354,11 @@ def jars_of_spark(given: Mapping[str, str]) -> list[str]:
         for name in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
     ]
     lists.append(given.get("SPARK_CLASSPATH", "").split(os.pathsep))
-    for path in (one.strip().removeprefix("file:") for some in lists for one in some):
-        found += glob.glob(path) if path.endswith((".jar", "*")) else []
-    return sorted(dict.fromkeys(found))
+    for path in (
+        entry.strip().removeprefix("file:") for entries in lists for entry in entries
+    ):
+        jars += glob.glob(path) if path.endswith((".jar", "*")) else []
+    return sorted(dict.fromkeys(jars))
 
 
 def has_scala_connector(path: str) -> bool:
@@ -473,20 +475,20 @@ def _connect_to(cluster: Cluster, host: str, deadline_s: float) -> list[Step]:
         )
     if isinstance(result, Connection):
         return [step, tls_step, Step(_WHO, OK, method)]
-    said = _one_line(result)
+    text = _one_line(result)
     if isinstance(result, TlsError):
         cure = "See docs/security.md, TLS: trust, host names, client certificates."
-        return [step, Step(_TLS, BAD, said, cure), *_left(_WHO)]
+        return [step, Step(_TLS, BAD, text, cure), *_left(_WHO)]
     if isinstance(result, AuthError):
         cure = "See docs/security.md, Authentication. The broker's log says more."
-        return [step, tls_step, Step(_WHO, BAD, said, cure)]
+        return [step, tls_step, Step(_WHO, BAD, text, cure)]
     cure = (
         "Is it the binary port, usually 6650 (6651 with TLS), and not the HTTP one? Is"
         " there a firewall between, and is the broker up?"
     )
     if not isinstance(result, (TransportError, ProtocolError)):
         cure = "The broker's log says more."
-    return [Step(_CONNECT, BAD, said, cure), *_left(_TLS, _WHO)]
+    return [Step(_CONNECT, BAD, text, cure), *_left(_TLS, _WHO)]
 
 
 def _method(cluster: Cluster) -> str:
@@ -552,35 +554,35 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
                 code="TopicNotFound",
             )
     counts = lookup.partition_counts({topic.base.full_name for topic in topics})
-    found = []
+    names = []
     for topic in topics:
         count = counts[topic.base.full_name]
         if topic.partition_index is not None:
-            found.append(topic.full_name)
+            names.append(topic.full_name)
         elif count is None:
             raise TopicNotFoundError(
                 f"{topic.full_name} does not exist", code="TopicNotFound"
             )
         else:
-            found += [topic.partition(n).full_name for n in range(count)] or [
+            names += [topic.partition(n).full_name for n in range(count)] or [
                 topic.full_name
             ]
-    return found
+    return names
 
 
 def _look_up(cluster: Cluster, names: Sequence[str]) -> Step:
     """Look up the broker of each topic partition, and connect to each broker."""
-    found = TopicLookup(cluster.pool).brokers(names)
-    for answer in found.values():
+    answers = TopicLookup(cluster.pool).brokers(names)
+    for answer in answers.values():
         if isinstance(answer, PulsarSparkError):
             raise answer
-    for connection in cluster.pool.get_all(found).values():
+    for connection in cluster.pool.get_all(answers).values():
         if isinstance(connection, PulsarSparkError):
             raise connection
     brokers = {
-        one.proxied or one.physical
-        for one in found.values()
-        if isinstance(one, BrokerAddress)
+        broker.proxied or broker.physical
+        for broker in answers.values()
+        if isinstance(broker, BrokerAddress)
     }
     return Step(_LOOKUP, OK, f"served by {_few(sorted(brokers))}")
 
@@ -608,7 +610,11 @@ def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
             # A partition that nobody has used yet does not exist.
             if not (isinstance(error, TopicNotFoundError) and "-partition-" in name):
                 raise error
-        full = [one for one in group.members.values() if not one.positions.is_empty]
+        full = [
+            full_member
+            for full_member in group.members.values()
+            if not full_member.positions.is_empty
+        ]
         if not full:
             return Step(_MESSAGE, OK, "there is none to read, as nothing is stored")
         full[0].grant(1)
@@ -627,9 +633,11 @@ def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
         taken.ledger_id, taken.entry_id, taken.headers_and_payload
     )
     place = MessageId(entry.ledger_id, entry.entry_id)
-    at = moment(entry.metadata.publish_time)
+    published = moment(entry.metadata.publish_time)
     sealed = ", encrypted" if entry.metadata.encryption_keys else ""
-    return Step(_MESSAGE, OK, f"{full[0].topic}: {place}, published {at}{sealed}")
+    return Step(
+        _MESSAGE, OK, f"{full[0].topic}: {place}, published {published}{sealed}"
+    )
 
 
 class _Taker(Peeker):

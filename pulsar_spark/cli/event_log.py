@@ -67,7 +67,7 @@ def read_history(paths: Iterable[str], query_id: str) -> list[Moment]:
     Raises:
         OptionError: A file cannot be read.
     """
-    found: dict[tuple[str, str, int], Moment] = {}
+    moments: dict[tuple[str, str, int], Moment] = {}
     for path in paths:
         for file in _files(path):
             for progress in _progresses(file):
@@ -75,8 +75,8 @@ def read_history(paths: Iterable[str], query_id: str) -> list[Moment]:
                     for moment in _moments(progress):
                         lag = moment.lag
                         key = lag.run_id, lag.timestamp, lag.source_index
-                        found[key] = moment
-    return sorted(found.values(), key=lambda one: (one.at, one.lag.source_index))
+                        moments[key] = moment
+    return sorted(moments.values(), key=lambda one: (one.at, one.lag.source_index))
 
 
 def _files(path: str) -> list[str]:
@@ -120,12 +120,12 @@ def _lines(path: str) -> Iterator[bytes]:
             stream = pa.CompressedInputStream(file, codec) if codec else file
             parts: list[bytes] = []  # of a line that has not ended yet
             while data := _some(stream):
-                first, *others = data.split(b"\n")
+                first, *later_lines = data.split(b"\n")
                 parts.append(first)
-                if others:
+                if later_lines:
                     yield b"".join(parts)
-                    yield from others[:-1]
-                    parts = others[-1:]
+                    yield from later_lines[:-1]
+                    parts = later_lines[-1:]
                 elif sum(map(len, parts)) > _MOST_LINE_BYTES:
                     raise OptionError(
                         f"--event-log {path} cannot be read: a line has more than "
@@ -157,8 +157,8 @@ def _moments(progress: Mapping[str, Any]) -> list[Moment]:
 
 
 def _of_sources(progress: Mapping[str, Any]) -> Iterator[Moment]:
-    at = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
-    at = at.replace(tzinfo=at.tzinfo or timezone.utc)
+    time = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
+    time = time.replace(tzinfo=time.tzinfo or timezone.utc)
     durations = progress.get("durationMs") or {}
     took_ms = durations.get("triggerExecution") if isinstance(durations, dict) else None
     for index, source in enumerate(progress["sources"]):
@@ -178,7 +178,7 @@ def _of_sources(progress: Mapping[str, Any]) -> Iterator[Moment]:
         )
         rows_per_s = source.get("processedRowsPerSecond")
         yield Moment(
-            at,
+            time,
             lag,
             float(rows_per_s) if isinstance(rows_per_s, (int, float)) else None,
             took_ms / 1000 if isinstance(took_ms, (int, float)) else None,

@@ -68,19 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
     if not has_cluster:
         return DONE
     read: dict[str, LastRead] = {}
-    for one in the_standings(checkpoint, arguments.source):
-        read |= one.read
+    for standing in the_standings(checkpoint, arguments.source):
+        read |= standing.read
     with cluster_of(arguments) as cluster:
-        found = backlogs(cluster, read)
-        held = held_back(cluster, read, found)
+        backlogs_ = backlogs(cluster, read)
+        held = held_back(cluster, read, backlogs_)
     if arguments.json:
-        show_json(_as_json(checkpoint, read, found, held))
+        show_json(_as_json(checkpoint, read, backlogs_, held))
     else:
-        _show(read, found)
+        _show(read, backlogs_)
         for name, stored in held.items():
             say(
                 f"{name}: an open transaction holds back what follows"
-                f" {found[name].last or 'its beginning'}; it is stored up to {stored}."
+                f" {backlogs_[name].last or 'its beginning'};"
+                f" it is stored up to {stored}."
                 " `pulsar-spark transactions` finds the transaction."
             )
     return DONE
@@ -101,13 +102,15 @@ def _show(read: dict[str, LastRead], found: dict[str, Backlog]) -> None:
 
 def _total(found: dict[str, Backlog]) -> tuple[int, int | None, float | None]:
     """Return entries, bytes and the greatest age of all topic partitions together."""
-    sizes = [one.size_bytes for one in found.values() if one.entries is not None]
-    known = [one for one in sizes if one is not None]
-    ages = [one.age_s() for one in found.values()]
+    sizes = [
+        backlog.size_bytes for backlog in found.values() if backlog.entries is not None
+    ]
+    known_sizes = [backlog for backlog in sizes if backlog is not None]
+    ages = [backlog.age_s() for backlog in found.values()]
     return (
-        sum(one.entries or 0 for one in found.values()),
-        sum(known) if len(known) == len(sizes) else None,
-        max((one for one in ages if one is not None), default=None),
+        sum(backlog.entries or 0 for backlog in found.values()),
+        sum(known_sizes) if len(known_sizes) == len(sizes) else None,
+        max((backlog for backlog in ages if backlog is not None), default=None),
     )
 
 
@@ -128,13 +131,13 @@ def _as_json(
             {
                 "topicPartition": name,
                 "read": str(read[name]),
-                "backlogEntries": one.entries,
-                "backlogBytes": one.size_bytes,
-                "oldestUnreadMs": one.oldest_ms,
-                "oldestUnreadAgeSeconds": one.age_s(),
+                "backlogEntries": backlog.entries,
+                "backlogBytes": backlog.size_bytes,
+                "oldestUnreadMs": backlog.oldest_ms,
+                "oldestUnreadAgeSeconds": backlog.age_s(),
                 "heldBack": str(held[name]) if name in held else None,
             }
-            for name, one in found.items()
+            for name, backlog in found.items()
         ],
     }
 

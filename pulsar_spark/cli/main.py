@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows the program's name; None for what the process has.
     """
-    found = parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     try:
-        return int(found.run(found))
+        return int(parsed.run(parsed))
     except OptionError as error:
         for problem in error.problems or (error.message,):
             complain(problem)

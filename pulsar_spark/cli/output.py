@@ -40,7 +40,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
     to_the_right = [
-        any(isinstance(row[at], int) for row in rows) for at in range(len(head))
+        any(isinstance(row[index], int) for row in rows) for index in range(len(head))
     ]
     lines = []
     for row in (list(head), *texts):
@@ -90,7 +90,7 @@ def moment(time_ms: int | None) -> str:
     if time_ms is None:
         return UNKNOWN
     try:
-        at = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+        time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
     except (OverflowError, OSError, ValueError):
         return UNKNOWN  # a producer's clock may say anything
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

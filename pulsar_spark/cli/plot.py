@@ -70,11 +70,11 @@ def _figure(history: Sequence[Moment]) -> Figure:
         f"Lag of {name}".replace("$", r"\$"), x=0.012, ha="left", fontweight="bold"
     )
     _draw_backlog(backlog, history)
-    times, rates = _line((one, one.rows_per_s) for one in history)
+    times, rates = _line((moment, moment.rows_per_s) for moment in history)
     rows.fill_between(times, rates, step="post", color=_ROWS, alpha=0.15, linewidth=0)
     rows.step(times, rates, where="post", color=_ROWS, linewidth=1.3)
     rows.set_title("Rows read per second", **_SMALL)
-    times, took = _line((one, one.duration_s) for one in history)
+    times, took = _line((moment, moment.duration_s) for moment in history)
     duration.plot(times, took, ".", color=_TIME, markersize=4)
     duration.set_title("Seconds that a micro-batch took", **_SMALL)
     for axes in (backlog, rows, duration):
@@ -104,7 +104,9 @@ _SMALL: dict[str, Any] = {
 def _draw_backlog(axes: Any, history: Sequence[Moment]) -> None:
     times, totals = _line(_totals(history))
     worst = _worst(history)
-    partitions = {p.topic_partition for one in history for p in one.lag.partitions}
+    partitions = {
+        p.topic_partition for moment in history for p in moment.lag.partitions
+    }
     label = f"all {len(partitions)} topic partitions"
     if len(partitions) == 1:
         label = _short_name(next(iter(partitions)))
@@ -113,9 +115,9 @@ def _draw_backlog(axes: Any, history: Sequence[Moment]) -> None:
     if len(partitions) > 1:
         for name, colour in zip(worst, _COLOURS, strict=False):
             points = _line(
-                (one, lag.backlog_entries)
-                for one in history
-                for lag in one.lag.partitions
+                (moment, lag.backlog_entries)
+                for moment in history
+                for lag in moment.lag.partitions
                 if lag.topic_partition == name
             )
             axes.plot(*points, color=colour, linewidth=1.0, label=_short_name(name))
@@ -136,21 +138,21 @@ def _line(points: _Points) -> tuple[list[datetime], list[float]]:
     """Return times and values, with a gap where the query did not run."""
     times, values = [], []
     before: Moment | None = None
-    for one, value in points:
-        if before is not None and before.lag.run_id != one.lag.run_id:
+    for moment, value in points:
+        if before is not None and before.lag.run_id != moment.lag.run_id:
             times.append(before.at)
             values.append(float("nan"))
-        times.append(one.at)
+        times.append(moment.at)
         values.append(float("nan") if value is None else value)
-        before = one
+        before = moment
     return times, values
 
 
 def _totals(history: Sequence[Moment]) -> Iterator[tuple[Moment, int]]:
     """Yield the sum of all sources at each time."""
-    for _, some in groupby(history, lambda one: (one.at, one.lag.run_id)):
-        together = list(some)
-        yield together[0], sum(one.lag.backlog_entries for one in together)
+    for _, moments in groupby(history, lambda one: (one.at, one.lag.run_id)):
+        together = list(moments)
+        yield together[0], sum(moment.lag.backlog_entries for moment in together)
 
 
 def _restarts(history: Sequence[Moment]) -> list[datetime]:
@@ -164,8 +166,8 @@ def _restarts(history: Sequence[Moment]) -> list[datetime]:
 
 def _worst(history: Sequence[Moment]) -> list[str]:
     most: dict[str, int] = {}
-    for one in history:
-        for lag in one.lag.partitions:
+    for moment in history:
+        for lag in moment.lag.partitions:
             name = lag.topic_partition
             most[name] = max(most.get(name, 0), lag.backlog_entries)
     behind = [name for name, entries in most.items() if entries]
@@ -182,8 +184,8 @@ def _finish(axes: Any, history: Sequence[Moment]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    for at in _restarts(history):
-        axes.axvline(at, **_RESTART)
+    for restart in _restarts(history):
+        axes.axvline(restart, **_RESTART)
 
 
 def _short_name(name: str) -> str:

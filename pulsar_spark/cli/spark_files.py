@@ -10,7 +10,7 @@
     commits/7     v1                             and it is done
                   {"nextBatchWatermarkMs":0}
 
-On a file system of this machine Spark keeps a checksum beside each file, ``.7.crc``,
+On a file system of this machine Spark keeps a checksum next to each file, ``.7.crc``,
 and refuses a file that it does not fit; one without it is taken as it is.
 """
 
@@ -74,7 +74,7 @@ class Checkpoint:
 
     Attributes:
         location: The same, without what may be a secret in a URI.
-        query_id: The id of the query, "" where it has none yet.
+        query_id: The id of the query, "" if it has none yet.
 
     Raises:
         CheckpointError: There is none, or it cannot be read.
@@ -256,6 +256,6 @@ def _looks_like_ours(tree: dict[str, Any]) -> bool:
     if "v" in tree:
         return "lastRead" in tree or "subscription" in tree
     return bool(tree) and all(
-        name.startswith("persistent://") and isinstance(at, list)
-        for name, at in tree.items()
+        name.startswith("persistent://") and isinstance(position, list)
+        for name, position in tree.items()
     )

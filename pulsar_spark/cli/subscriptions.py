@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``subscriptions``: find what queries left on topics, and delete the unneeded.
 
-A subscription that nobody reads any more keeps its topic from being trimmed, until a
+A subscription that no one reads any more keeps its topic from being trimmed, until a
 quota holds producers back. Names tell who made one::
 
     spark-pulsar-<uuid>                      a stream of ours; its checkpoint has it
@@ -129,7 +129,7 @@ def kind_of(name: str, topic_partition: str, prefix: str) -> str:
 
     Args:
         name: Its name.
-        topic_partition: Full name of where it is.
+        topic_partition: Full name of the subscription's topic partition.
         prefix: How names of subscriptions begin.
     """
     if name in (f"{prefix}-commits", "spark-pulsar-commits"):
@@ -151,15 +151,15 @@ def owners(locations: Iterable[str]) -> dict[str, str]:
     Raises:
         CheckpointError: One is none, or cannot be read.
     """
-    found = {}
+    runs = {}
     for location in locations:
         checkpoint = Checkpoint(location)
         for batch_id in checkpoint.planned()[-2:]:
             for offset in checkpoint.end(batch_id).sources.values():
                 if offset.subscription:
                     query = checkpoint.query_id
-                    found[offset.subscription] = f"{location} (query {query})"
-    return found
+                    runs[offset.subscription] = f"{location} (query {query})"
+    return runs
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -168,18 +168,18 @@ def run(arguments: argparse.Namespace) -> int:
     admin, prefix = admin_only(arguments), subscription_prefix(arguments)
     owned = owners(arguments.checkpoint)
     names = _topic_partitions(admin, arguments)
-    found: list[Found] = []
+    rows: list[Found] = []
     failed: dict[str, PulsarSparkError] = {}
     for name, answer in admin.subscriptions(names).items():
         if isinstance(answer, PulsarSparkError):
             failed[name] = answer
         else:
-            found += _ours(answer, prefix, owned, arguments.name)
+            rows += _ours(answer, prefix, owned, arguments.name)
     outcomes: dict[int, str] = {}
     if arguments.delete:
-        for at, one in enumerate(found):
-            outcomes[at] = _delete(admin, one, execute=arguments.execute)
-    _show(arguments, found, outcomes, failed)
+        for index, row in enumerate(rows):
+            outcomes[index] = _delete(admin, row, execute=arguments.execute)
+    _show(arguments, rows, outcomes, failed)
     is_refused = any(outcome.startswith("failed") for outcome in outcomes.values())
     return FAILED if failed or is_refused else DONE
 
@@ -203,10 +203,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _topic_partitions(admin: Admin, arguments: argparse.Namespace) -> list[str]:
     if arguments.topics:
-        found: dict[str, None] = {}
+        topics: dict[str, None] = {}
         for topic in topic_names(arguments.topics):
-            found |= dict.fromkeys(admin.partitions_of(topic))
-        return list(found)
+            topics |= dict.fromkeys(admin.partitions_of(topic))
+        return list(topics)
     if arguments.namespace:
         tenant, slash, name = arguments.namespace.partition("/")
         if not (tenant and slash and name) or "//" in arguments.namespace:
@@ -224,15 +224,15 @@ def _ours(
     owned: Mapping[str, str],
     wanted: list[str],
 ) -> list[Found]:
-    found = []
-    for one in sorted(stats, key=lambda one: one.name):
-        kind = kind_of(one.name, one.topic_partition, prefix)
-        owner = owned.get(one.name, "")
+    mine = []
+    for stat in sorted(stats, key=lambda one: one.name):
+        kind = kind_of(stat.name, stat.topic_partition, prefix)
+        owner = owned.get(stat.name, "")
         if owner and not kind:
             kind = STREAM  # a predefinedSubscription
-        if one.is_durable and kind and (not wanted or one.name in wanted):
-            found.append(Found(one, kind, owner))
-    return found
+        if stat.is_durable and kind and (not wanted or stat.name in wanted):
+            mine.append(Found(stat, kind, owner))
+    return mine
 
 
 def _delete(admin: Admin, one: Found, *, execute: bool) -> str:
@@ -268,15 +268,15 @@ def _show(
             {
                 "subscriptions": [
                     {
-                        "topicPartition": one.stats.topic_partition,
-                        "subscription": one.stats.name,
-                        "kind": one.kind,
-                        "backlogEntries": one.stats.backlog_entries,
-                        "consumers": one.stats.consumers,
-                        "owner": one.owner or None,
-                        "outcome": outcomes.get(at),
+                        "topicPartition": line.stats.topic_partition,
+                        "subscription": line.stats.name,
+                        "kind": line.kind,
+                        "backlogEntries": line.stats.backlog_entries,
+                        "consumers": line.stats.consumers,
+                        "owner": line.owner or None,
+                        "outcome": outcomes.get(index),
                     }
-                    for at, one in enumerate(found)
+                    for index, line in enumerate(found)
                 ],
                 "failed": {name: str(error) for name, error in failed.items()},
             }
@@ -288,19 +288,19 @@ def _show(
     head = ["TOPIC PARTITION", "SUBSCRIPTION", "KIND", "BACKLOG", "CONNECTED", "OWNER"]
     rows: list[list[object]] = [
         [
-            one.stats.topic_partition,
-            one.stats.name,
-            one.kind,
-            one.stats.backlog_entries,
-            bool(one.stats.consumers),
-            one.owner or None,
+            line.stats.topic_partition,
+            line.stats.name,
+            line.kind,
+            line.stats.backlog_entries,
+            bool(line.stats.consumers),
+            line.owner or None,
         ]
-        for one in found
+        for line in found
     ]
     if outcomes:
         head.append("OUTCOME")
-        for at, row in enumerate(rows):
-            row.append(outcomes[at])
+        for index, row in enumerate(rows):
+            row.append(outcomes[index])
     say(table(head, rows))
     if outcomes and not arguments.execute:
         say("\nNothing was changed: add --yes to delete them.")

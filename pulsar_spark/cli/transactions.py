@@ -2,7 +2,7 @@
 """``transactions``: which are open, of an exactly-once stream or on a topic.
 
 No command of the binary protocol lists transactions. The log of an exactly-once stream
-has the ids of its own, and a coordinator says of an id whether it is open. Those of
+has the ids that it owns, and a coordinator says of an id whether it is open. Those of
 other writers only the admin REST knows.
 """
 
@@ -106,7 +106,7 @@ class Open:
         txn: Its id.
         state: ``open``, ``ending``, or what the admin REST calls it.
         since_ms: When it began, in milliseconds since 1970; None for not known.
-        of: What it is of.
+        of: The owner.
         is_decided: Whether it is to be committed.
     """
 
@@ -128,25 +128,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.execute and not arguments.abort:
         raise OptionError("--yes is for --abort.")
-    wanted = {_txn_id(text) for text in arguments.id}
+    txn_ids = {_txn_id(text) for text in arguments.id}
     least_s = _least_s(arguments.older_than)
     with cluster_of(arguments) as cluster:
         log = _log_topic(arguments, cluster)
         if log is not None:
-            found = of_log(cluster, log)
+            transactions = of_log(cluster, log)
         else:
             (topic,) = topic_names([arguments.topic])
-            found = of_topic(cluster, topic, least_s)
+            transactions = of_topic(cluster, topic, least_s)
         now_s = time.time()
-        found = [
-            one
-            for one in found
-            if (not wanted or one.txn in wanted) and _age(one, now_s) >= least_s
+        transactions = [
+            transaction
+            for transaction in transactions
+            if (not txn_ids or transaction.txn in txn_ids)
+            and _age(transaction, now_s) >= least_s
         ]
         outcomes: dict[TxnId, str] = {}
         if arguments.abort:
-            outcomes = _abort(cluster, found, execute=arguments.execute)
-    _show(arguments, found, outcomes, now_s)
+            outcomes = _abort(cluster, transactions, execute=arguments.execute)
+    _show(arguments, transactions, outcomes, now_s)
     failed = any(outcome.startswith("failed") for outcome in outcomes.values())
     return FAILED if failed else DONE
 
@@ -212,7 +213,7 @@ def of_log(cluster: Cluster, log: str) -> list[Open]:
         decided.update(state.prepared.txns.values())
         batches |= dict.fromkeys(decided, state.prepared.batch_id)
     answers = TransactionClient(cluster.pool).ask(batches)
-    found = []
+    transactions = []
     for txn, answer in answers.items():
         status = status_of(answer)
         if status is TxnStatus.OVER:
@@ -224,15 +225,15 @@ def of_log(cluster: Cluster, log: str) -> list[Open]:
         of = f"micro-batch {batches[txn]}"
         if txn in tasks:
             of += f", task {tasks[txn]}"
-        found.append(Open(txn, state_name, since.get(txn), of, txn in decided))
-    return sorted(found, key=lambda one: one.txn)
+        transactions.append(Open(txn, state_name, since.get(txn), of, txn in decided))
+    return sorted(transactions, key=lambda one: one.txn)
 
 
 def of_topic(cluster: Cluster, topic: TopicName, least_s: float) -> list[Open]:
     """Return the open transactions that write to a topic, by the admin REST.
 
     Raises:
-        OptionError: Nobody said where that is.
+        OptionError: No one said where that is.
         PulsarSparkError: It does not answer, or refuses.
     """
     if cluster.admin is None:
@@ -241,43 +242,45 @@ def of_topic(cluster: Cluster, topic: TopicName, least_s: float) -> list[Open]:
             " REST lists the transactions of a topic. Add --admin-url, or --log where"
             " commitTopic named it."
         )
-    found = []
-    for key, one in cluster.admin.slow_transactions(int(least_s * 1000)).items():
-        if not isinstance(one, dict):
+    transactions = []
+    for key, slow in cluster.admin.slow_transactions(int(least_s * 1000)).items():
+        if not isinstance(slow, dict):
             continue
-        produced = one.get("producedPartitions") or {}
+        produced = slow.get("producedPartitions") or {}
         names = sorted(filter(lambda name: _is_of(name, topic), produced))
         if names:
-            since = one.get("openTimestamp")
-            found.append(
+            since = slow.get("openTimestamp")
+            transactions.append(
                 Open(
-                    _txn_id(str(one.get("txnId", key))),
-                    str(one.get("status", "?")).lower(),
+                    _txn_id(str(slow.get("txnId", key))),
+                    str(slow.get("status", "?")).lower(),
                     since if type(since) is int else None,
                     ", ".join(names),
                 )
             )
-    return sorted(found, key=lambda one: one.txn)
+    return sorted(transactions, key=lambda one: one.txn)
 
 
 def _is_of(name: str, topic: TopicName) -> bool:
     try:
-        found = TopicName.parse(name)
+        parsed = TopicName.parse(name)
     except OptionError:
         return False
-    return topic in (found, found.base)
+    return topic in (parsed, parsed.base)
 
 
 def _abort(
     cluster: Cluster, found: Iterable[Open], *, execute: bool
 ) -> dict[TxnId, str]:
     outcomes = {
-        one.txn: "kept: to be committed" if one.is_decided else "would be aborted"
-        for one in found
+        transaction.txn: "kept: to be committed"
+        if transaction.is_decided
+        else "would be aborted"
+        for transaction in found
     }
     if not execute:
         return outcomes
-    txns = [one.txn for one in found if not one.is_decided]
+    txns = [transaction.txn for transaction in found if not transaction.is_decided]
     answers = TransactionClient(cluster.pool).end(txns, TxnAction.ABORT)
     for txn, answer in answers.items():
         outcomes[txn] = _outcome(answer)
@@ -308,14 +311,14 @@ def _show(
             {
                 "transactions": [
                     {
-                        "txn": str(one.txn),
-                        "state": one.state,
-                        "sinceMs": one.since_ms,
-                        "of": one.of,
-                        "toBeCommitted": one.is_decided,
-                        "outcome": outcomes.get(one.txn),
+                        "txn": str(transaction.txn),
+                        "state": transaction.state,
+                        "sinceMs": transaction.since_ms,
+                        "of": transaction.of,
+                        "toBeCommitted": transaction.is_decided,
+                        "outcome": outcomes.get(transaction.txn),
                     }
-                    for one in found
+                    for transaction in found
                 ]
             }
         )
@@ -326,19 +329,19 @@ def _show(
     head = ["TRANSACTION", "STATE", "SINCE", "AGE", "OF", "TO BE COMMITTED"]
     rows: list[list[object]] = [
         [
-            str(one.txn),
-            one.state,
-            moment(one.since_ms),
-            None if one.since_ms is None else age(_age(one, now_s)),
-            one.of,
-            one.is_decided,
+            str(transaction.txn),
+            transaction.state,
+            moment(transaction.since_ms),
+            None if transaction.since_ms is None else age(_age(transaction, now_s)),
+            transaction.of,
+            transaction.is_decided,
         ]
-        for one in found
+        for transaction in found
     ]
     if outcomes:
         head.append("OUTCOME")
-        for row, one in zip(rows, found, strict=True):
-            row.append(outcomes[one.txn])
+        for row, transaction in zip(rows, found, strict=True):
+            row.append(outcomes[transaction.txn])
     say(table(head, rows))
     if outcomes and not arguments.execute:
         say(

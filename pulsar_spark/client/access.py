@@ -55,7 +55,7 @@ def cure(
     Args:
         code: `AUTHENTICATION` or `AUTHORIZATION`.
         sentence: The broker's own.
-        credentials: What it was shown; None for nothing.
+        credentials: The credentials shown; None for nothing.
         request: The protocol's name of what was refused, "" for the connection.
         subject: The topic or the namespace that the request is about, "" for none.
     """
@@ -77,12 +77,12 @@ def cure(
             f" begin with {f'the role {role!r}' if role else 'the role that connects'}."
         )
     if credentials is None:
-        who = "Who does not authenticate has the role `anonymousUserRole`, which"
+        role_text = "Who does not authenticate has the role `anonymousUserRole`, which"
     else:
-        who = f"The role {role!r}" if role else "The role that connects"
+        role_text = f"The role {role!r}" if role else "The role that connects"
     role = role or "ROLE"
     if not subject:
-        return f"{who} is not allowed this."
+        return f"{role_text} is not allowed this."
     action = _ACTIONS.get(request, "")
     namespace, topic = _parts(subject)
     grant = f"--role {shlex.quote(role)} --actions {action or 'consume'}"
@@ -95,7 +95,7 @@ def cure(
         commands.append(f"`pulsar-admin topics grant-permission {of_topic} {grant}`")
     hint = "" if action else "; produce, in order to write"
     return (
-        f"{who} lacks {missing} on the {what}. Grant it by"
+        f"{role_text} lacks {missing} on the {what}. Grant it by"
         f" {' or, for this topic alone, by '.join(commands)} (which takes away what it"
         f" does not name{hint})."
     )

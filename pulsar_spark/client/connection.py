@@ -138,12 +138,12 @@ class Pending(futures.Future[T]):
     its turn.
 
     Attributes:
-        connection: Where it was sent.
+        connection: The connection that was used.
         name: The protocol's name of the request, for messages.
         request_id: Its number there.
         reply_type: What answers it.
         subject: The topic or the namespace that it is about, "" for none.
-        attaches: What it attaches to a topic, None if that is nothing.
+        attaches: The producer or consumer that the request attaches; None for neither.
     """
 
     def __init__(
@@ -304,12 +304,12 @@ class Connection:
         """
         sent: list[Pending[ReplyT]] = []
         for first in range(0, len(requests), _REQUESTS_TOGETHER):
-            some: dict[int, Pending[ReplyT]] = {}
+            pending_replies: dict[int, Pending[ReplyT]] = {}
             frames = []
             for request in requests[first : first + _REQUESTS_TOGETHER]:
                 request_id = next(self._request_ids)
                 frames.append(request.encode(request_id))
-                some[request_id] = Pending(
+                pending_replies[request_id] = Pending(
                     self,
                     request.name,
                     request_id,
@@ -317,13 +317,13 @@ class Connection:
                     request.subject,
                     request.attaches,
                 )
-            sent += some.values()
+            sent += pending_replies.values()
             with self._lock:
                 error = self._error
                 if error is None:
-                    self._requests |= some
+                    self._requests |= pending_replies
             if error is not None:
-                for pending in some.values():
+                for pending in pending_replies.values():
                     pending.set_exception(copy.copy(error))
                 continue
             try:
@@ -708,10 +708,10 @@ class Connection:
         by_producer: dict[int, list[Receipt]] = {}
         for receipt in receipts:
             by_producer.setdefault(receipt[0], []).append(receipt)
-        for producer_id, some in by_producer.items():
+        for producer_id, receipts_of_producer in by_producer.items():
             outbox = self._outboxes.get(producer_id)
             if outbox is not None:
-                outbox.receipts(some)
+                outbox.receipts(receipts_of_producer)
 
     def _tell_producer(self, event: SendRefused | ProducerClosed) -> None:
         outbox = self._outboxes.get(event.producer_id)
@@ -741,9 +741,9 @@ class Connection:
     def _refusal_error(
         self, refusal: Refusal | SendRefused, **about: str
     ) -> BrokerError:
-        said = self.without_secrets(refusal.message)
+        message = self.without_secrets(refusal.message)
         return refusal_error(
-            replace(refusal, message=said), self.broker, self._credentials, **about
+            replace(refusal, message=message), self.broker, self._credentials, **about
         )
 
     def without_secrets(self, text: str) -> str:
@@ -790,7 +790,10 @@ def migration_error(event: TopicMigrated, broker: str) -> TopicMigratedError:
     url = foreign_text(event.service_url)
     url_tls = foreign_text(event.service_url_tls)
     # What stands before an "@" may be a secret.
-    shown = ("at a URL with a user" if "@" in one else one for one in (url, url_tls))
+    shown = (
+        "at a URL with a user" if "@" in address else address
+        for address in (url, url_tls)
+    )
     where = " or ".join(filter(None, shown)) or "it does not say which"
     return TopicMigratedError(
         f"The broker {broker} says that the topic was migrated to another cluster, "
@@ -813,10 +816,10 @@ def refusal_error(
     """Return what the broker refused, as the error to raise.
 
     Args:
-        refusal: What it says.
+        refusal: The text.
         broker: ``host:port`` of it.
-        credentials: What it was shown.
-        request: The protocol's name of what it refused, "" for the connection.
+        credentials: The credentials shown.
+        request: The protocol's name of the refused request, "" for the connection.
         subject: The topic or the namespace that this is about, "" for none.
     """
     kind = BrokerError

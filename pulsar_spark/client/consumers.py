@@ -96,7 +96,7 @@ class ConsumerSet(Generic[C]):
 
     Attributes:
         members: The consumers that have not failed.
-        failures: Why the others have failed; whoever reads it clears it.
+        failures: Why the others have failed; anyone who reads it clears it.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ConsumerSet(Generic[C]):
         Args:
             names: Names of the consumers: topic partitions, unless ``topic_of`` is
                 given.
-            topic_of: Returns the topic partition that a name stands for, where several
+            topic_of: Returns the topic partition that a name means, where several
                 consumers share one.
         """
         topics = {name: topic_of(name) if topic_of else name for name in names}
@@ -172,9 +172,11 @@ class ConsumerSet(Generic[C]):
         timeout_s: float | None = None,
     ) -> dict[str, ReplyT | PulsarSparkError]:
         """Do as ``step``, but return errors among the replies and drop no member."""
-        wanted = list(self.members) if topics is None else topics
+        asked_topics = list(self.members) if topics is None else topics
         asked = {
-            topic: self.members[topic] for topic in wanted if topic in self.members
+            topic: self.members[topic]
+            for topic in asked_topics
+            if topic in self.members
         }
         return fan_out(
             {topic: member.connection for topic, member in asked.items()},

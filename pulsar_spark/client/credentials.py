@@ -66,18 +66,18 @@ def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:
         PulsarSparkError: It fails by an error of this kind.
     """
     # In a thread of its own, because nothing else ends a call that hangs.
-    given: Future[bytes] = Future()
+    future: Future[bytes] = Future()
 
     def ask() -> None:
         try:
-            given.set_result(get())
+            future.set_result(get())
         except BaseException as error:
-            given.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=ask, name="pulsar-credentials", daemon=True).start()
     is_late = False
     try:
-        return given.result(timeout_s)
+        return future.result(timeout_s)
     except PulsarSparkError:
         raise
     except NotInTimeError:

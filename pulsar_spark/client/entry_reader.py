@@ -169,7 +169,7 @@ class EntryReader:
         """Send SUBSCRIBE to the broker that the plan names, and wait for no answer.
 
         No entry comes before `receive`. Nothing is done where no broker is named, or
-        where it was not reached the last time.
+        where the last visit did not reach the position.
         """
         address, self._served_by = self._served_by, None
         if address is None or self._pool.is_unreachable(address):
@@ -184,7 +184,7 @@ class EntryReader:
     def receive(self, timeout_s: float) -> StoredEntry | None:
         """Return the next entry, or None if none comes within ``timeout_s`` seconds.
 
-        Comes back after broken connections by itself, for as long as
+        Comes back after broken connections on its own, for as long as
         ``poll_timeout_s``.
 
         Raises:
@@ -261,7 +261,7 @@ class EntryReader:
             return None
 
     def come_back(self, why: str) -> None:
-        """Subscribe anew behind the last entry handed on."""
+        """Subscribe again behind the last entry handed on."""
         self._drop_taken()
         self._lost(TransportError(f"{self.topic_partition}: {why}"))
 
@@ -275,9 +275,9 @@ class EntryReader:
         self._drop_taken()
         begun, self._begun = self._begun, None
         consumer, self._consumer = self._consumer, None
-        for one in (consumer, begun and begun.consumer):
-            if one is not None:
-                one.abandon()
+        for member in (consumer, begun and begun.consumer):
+            if member is not None:
+                member.abandon()
 
     def _repeated(self) -> None:
         """Count a repeated entry, and give up after too many.
@@ -411,7 +411,7 @@ class EntryReader:
         """Return whether nothing from ``start`` on is gone, as far as is seen.
 
         The first entry proves it, if it is the one at the start. The broker is asked
-        where it is another, or does not come in time.
+        if the entry is another, or does not come in time.
         """
         if consumer.begins_at(start, _PROOF_TIMEOUT_S):
             return True

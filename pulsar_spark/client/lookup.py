@@ -64,7 +64,7 @@ class TopicLookup:
     ) -> dict[str, int | None]:
         """Return the number of partitions of each topic, by full name.
 
-        0 stands for a topic that is not partitioned, None for one that does not exist.
+        0 means a topic that is not partitioned, None for one that does not exist.
 
         Args:
             topics: Full names, without the suffix of a partition.
@@ -128,7 +128,9 @@ class TopicLookup:
             if isinstance(answer, pb.CommandScalableTopicUpdate):
                 with contextlib.suppress(PulsarSparkError):
                     service.send(commands.scalable_topic_close(answer.session_id))
-                if any(not one.legacy_topic_name for one in answer.dag.segments):
+                if any(
+                    not segment.legacy_topic_name for segment in answer.dag.segments
+                ):
                     errors[topic] = ScalableTopicError(
                         topic, foreign_text(answer.resolved_topic_name)
                     )
@@ -139,7 +141,7 @@ class TopicLookup:
     def topics_of_namespace(self, namespace: str, pattern: str = "") -> list[str]:
         """Return the topics in ``tenant/namespace`` by full name, each partition apart.
 
-        A list that is asked for again comes only where it has changed.
+        A list that is asked for again comes only if it has changed.
 
         Args:
             namespace: Its name.
@@ -150,8 +152,8 @@ class TopicLookup:
             ProtocolError: There are too many for one answer.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        known = self._lists.get((namespace, pattern), _NO_LIST)
-        request = commands.topics_of_namespace(namespace, pattern, known.hash)
+        cached = self._lists.get((namespace, pattern), _NO_LIST)
+        request = commands.topics_of_namespace(namespace, pattern, cached.hash)
         try:
             answers = ask_all(
                 [namespace],
@@ -171,10 +173,10 @@ class TopicLookup:
                 "the brokers and `pulsar.client.memoryLimitBytes`."
             ) from error
         answer = answers[namespace]
-        if answer.changed or known is _NO_LIST:
-            known = _TopicList(answer.topics_hash, tuple(answer.topics))
-            self._lists[namespace, pattern] = known
-        return list(known.topics)
+        if answer.changed or cached is _NO_LIST:
+            cached = _TopicList(answer.topics_hash, tuple(answer.topics))
+            self._lists[namespace, pattern] = cached
+        return list(cached.topics)
 
     def brokers(
         self,
@@ -194,28 +196,28 @@ class TopicLookup:
         for topic, host in migrated.items():
             if topic in asking:
                 asking[topic] = _Question(BrokerAddress(host), service=host)
-        found = self._brokers(asking, opened)
+        addresses = self._brokers(asking, opened)
         # What only redirected us, or failed, is of no use to anybody.
-        self._pool.release(opened.difference(_addresses(found.values())))
+        self._pool.release(opened.difference(_addresses(addresses.values())))
         self._pool.remember_brokers(
             {
-                name: one
-                for name, one in found.items()
-                if isinstance(one, BrokerAddress) and name not in migrated
+                name: broker
+                for name, broker in addresses.items()
+                if isinstance(broker, BrokerAddress) and name not in migrated
             }
         )
-        return found
+        return addresses
 
     def _brokers(
         self, asking: dict[str, _Question], opened: set[BrokerAddress]
     ) -> dict[str, BrokerAddress | PulsarSparkError]:
         """Do as ``brokers``, and note the connections that this opens."""
-        found: dict[str, BrokerAddress | PulsarSparkError] = {}
+        addresses: dict[str, BrokerAddress | PulsarSparkError] = {}
         for _ in range(self._options.max_lookup_redirects + 1):
             if not asking:
-                return found
+                return addresses
             asked = _addresses(question.address for question in asking.values())
-            opened.update(one for one in asked if not self._pool.has(one))
+            opened.update(address for address in asked if not self._pool.has(address))
             answers = self._ask_brokers(asking)
             redirected = {}
             for topic, answer in answers.items():
@@ -223,15 +225,15 @@ class TopicLookup:
                 if isinstance(result, _Question):
                     redirected[topic] = result
                 else:
-                    found[topic] = result
+                    addresses[topic] = result
             asking = redirected
         for topic in asking:
-            found[topic] = AskAgainError(
+            addresses[topic] = AskAgainError(
                 f"The lookup of {topic} was redirected more than "
                 f"{self._options.max_lookup_redirects} times. Raise "
                 "`pulsar.client.maxLookupRedirects` if the cluster is that large."
             )
-        return found
+        return addresses
 
     def _ask_brokers(
         self, asking: Mapping[str, _Question]
@@ -311,13 +313,13 @@ class TopicLookup:
     ) -> dict[K, ReplyT | PulsarSparkError]:
         """Send requests together, within the limit of concurrent lookups."""
         answers: dict[K, ReplyT | PulsarSparkError] = {}
-        for some in in_turns(
+        for batch in in_turns(
             connections,
             self._options.concurrent_lookup_request,
             self._options.max_lookup_request,
         ):
             answers |= fan_out(
-                {key: connections[key] for key in some},
+                {key: connections[key] for key in batch},
                 requests,
                 self._options.lookup_timeout_s,
             )
@@ -338,7 +340,7 @@ class _TopicList:
     """Topics of a namespace.
 
     Attributes:
-        hash: By which the broker knows this list; "" where it gives none.
+        hash: By which the broker knows this list; "" if it gives none.
         topics: Their full names.
     """
 
@@ -403,7 +405,7 @@ def _partition_count(
 
 
 def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
-    return {one for one in found if isinstance(one, BrokerAddress)}
+    return {broker for broker in found if isinstance(broker, BrokerAddress)}
 
 
 def _host_and_port(url: str) -> str | None:

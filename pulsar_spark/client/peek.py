@@ -30,11 +30,11 @@ class Peeker(TopicConsumer):
     Args:
         topic: Full name of the topic partition.
         connection: To its broker.
-        start: Where it begins, inclusive.
+        start: The beginning, inclusive.
         arrived: Notified when the reader is closed; ``deliver`` has to notify it, too.
 
     Attributes:
-        positions: Where it stands and where its topic partition ends, as the broker
+        positions: If it is and where its topic partition ends, as the broker
             said last; see ``ask_positions``.
     """
 

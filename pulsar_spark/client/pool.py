@@ -74,7 +74,7 @@ def normal_address(text: str) -> str | None:
         text: A host, an IPv6 address in brackets, and a port.
 
     Returns:
-        None where it is none of that.
+        None if it is none of that.
     """
     match = _HOST_AND_PORT.fullmatch(text)
     if match is None or not 1 <= int(match[2]) <= _MAX_PORT:
@@ -95,7 +95,7 @@ class _Slot:
     Attributes:
         connection: The last one that was opened.
         failure: Why none could be opened: for those who waited for this try, too.
-        is_gone: Whether the pool has forgotten it; another one stands in its place.
+        is_gone: Whether the pool has forgotten it; another one is in its place.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -115,8 +115,12 @@ class PositionLookup:
             }
             return {n: None if is_absent[n] else a for n, a in answers.items()}
 
-        found = ask_all(starts, ask, self._retry())
-        return {name: at for name, at in found.items() if at is not None}
+        positions = ask_all(starts, ask, self._retry())
+        return {
+            name: position
+            for name, position in positions.items()
+            if position is not None
+        }
 
     def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
         """Return positions of readers that start at the first entry of a time or later.
@@ -151,7 +155,9 @@ class PositionLookup:
             if isinstance(answer, TopicPositions) and answer.last is None
         }
         # What does not exist yet has no place.
-        placed = {t: LATEST for t, at in nothing.items() if at > EARLIEST.position}
+        placed = {
+            t: LATEST for t, position in nothing.items() if position > EARLIEST.position
+        }
         for topic, latest in self._round([*placed], placed).items():
             if isinstance(latest, PulsarSparkError):
                 answers[topic] = latest
@@ -286,9 +292,9 @@ def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:
     starts = dict.fromkeys(names or [base.full_name], EARLIEST)
     positions = PositionLookup(pool, subscription_prefix="spark-pulsar")
     try:
-        found = positions.from_message_ids(starts, absent_ok=True)
+        stored = positions.from_message_ids(starts, absent_ok=True)
     except BrokerError as error:
         if error.code != AUTHORIZATION:
             raise
         return False
-    return any(not one.is_empty for one in found.values())
+    return any(not position.is_empty for position in stored.values())

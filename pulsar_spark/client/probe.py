@@ -51,7 +51,7 @@ class Probe:
         self._consumers.close()
 
     def begin(self, start: MessageId) -> tuple[int, int] | None:
-        """Begin anew, at an entry that need not exist; return what `place` does."""
+        """Begin again, at an entry that need not exist; return what `place` does."""
         for consumer in self._consumers.members.values():
             if consumer.consumer_id:
                 consumer.connection.tell(consumer.close())

@@ -69,7 +69,9 @@ def gather(
         timeout_s: Longest time without any reply, in seconds: thousands of topics that
             a broker has to load first take their time.
     """
-    _await_all([one for one in sent.values() if isinstance(one, Pending)], timeout_s)
+    _await_all(
+        [reply for reply in sent.values() if isinstance(reply, Pending)], timeout_s
+    )
     answers: dict[K, ReplyT | PulsarSparkError] = {}
     for key, pending in sent.items():
         if isinstance(pending, PulsarSparkError):

@@ -106,7 +106,7 @@ class TransactionClient:
         """Begin a transaction at a random coordinator, and return its id.
 
         If a coordinator dies before it answers, the transaction that it was asked for
-        may be open, too; it has touched nothing, and ends by itself.
+        may be open, too; it has touched nothing, and ends on its own.
 
         Args:
             ttl_ms: Milliseconds after which the coordinator aborts it; at least 100.
@@ -148,7 +148,7 @@ class TransactionClient:
         Raises:
             TransactionsOffError: The cluster has no transactions.
             BrokerError: With the code ``TransactionNotFound`` where the transaction is
-                over, ``InvalidTxnStatus`` where it is just ending.
+                over, ``InvalidTxnStatus`` if it is just ending.
             PulsarSparkError: The coordinator does not answer, or refuses.
         """
         if not topics:
@@ -286,16 +286,16 @@ class TransactionClient:
         self, tc_ids: Iterable[int]
     ) -> dict[int, Connection | PulsarSparkError]:
         """Return connections to the brokers of coordinators, which get loaded."""
-        found: dict[int, Connection | PulsarSparkError] = {}
+        connections: dict[int, Connection | PulsarSparkError] = {}
         topics: dict[str, int] = {}
         for tc_id in tc_ids:
             if self._is_connected(tc_id):
-                found[tc_id] = self._connected[tc_id]
+                connections[tc_id] = self._connected[tc_id]
             else:
                 name = TopicName.parse(COORDINATORS).partition(tc_id).full_name
                 topics[name] = tc_id
         if not topics:
-            return found
+            return connections
         opened = self._pool.get_all(self._lookup.brokers(topics))
         replies = fan_out(
             opened,
@@ -308,14 +308,14 @@ class TransactionClient:
         for topic, reply in replies.items():
             tc_id, connection = topics[topic], opened[topic]
             if isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
-                found[tc_id] = _transactions_off(reply.message)
+                connections[tc_id] = _transactions_off(reply.message)
             elif isinstance(reply, PulsarSparkError):
-                found[tc_id] = reply.about(f"Transaction coordinator {tc_id}")
+                connections[tc_id] = reply.about(f"Transaction coordinator {tc_id}")
             else:
-                found[tc_id] = connection
+                connections[tc_id] = connection
                 if isinstance(connection, Connection):
                     self._connected[tc_id] = connection
-        return found
+        return connections
 
     def _is_connected(self, tc_id: int) -> bool:
         connection = self._connected.get(tc_id)

@@ -8,7 +8,7 @@
              --public key "b"----> encryption_keys {key: "b", value: ...}
     12 random bytes -------------> encryption_param
 
-A producer makes a data key of its own and sends it along with each entry, encrypted
+A producer makes a data key that it owns and sends it along with each entry, encrypted
 once for each recipient; who has any one private key finds it. What is encrypted is the
 payload of an entry as it would be stored else: a whole batch, compressed, or one chunk.
 Metadata stay readable, keys and properties of single messages among them.

@@ -100,34 +100,34 @@ class Decryptor:
         is_new = (name, wrapped) not in self._data_keys
         if not is_new and not keys.has_changed:
             return None, False
-        found = keys.data_key(wrapped) if is_new else None
-        if found is None and keys.has_changed:
+        data_key = keys.data_key(wrapped) if is_new else None
+        if data_key is None and keys.has_changed:
             keys.read()
             # It may open what no key before it did.
-            opened = ((at, key) for at, key in self._data_keys.items() if key)
+            opened = ((index, key) for index, key in self._data_keys.items() if key)
             self._data_keys = dict(opened)
-            found = keys.data_key(wrapped)
+            data_key = keys.data_key(wrapped)
         if is_new and len(self._data_keys) >= _MOST_DATA_KEYS:
             del self._data_keys[next(iter(self._data_keys))]
-        self._data_keys[name, wrapped] = found
-        return found, True
+        self._data_keys[name, wrapped] = data_key
+        return data_key, True
 
     def _keys_for(self, name: str) -> _PrivateKeys:
         place = self._places.of(name)
         assert place is not None
         # One key for all names is one, whatever names there are.
         known_as = "" if place is self._places.default else f"={name}"
-        found = self._private.get(known_as)
-        if found is None:
-            found = self._private[known_as] = _PrivateKeys(place, name)
-        return found
+        private_keys = self._private.get(known_as)
+        if private_keys is None:
+            private_keys = self._private[known_as] = _PrivateKeys(place, name)
+        return private_keys
 
 
 class _PrivateKeys:
     """The private keys of a place, current and former, latest first.
 
     Args:
-        place: Where it is.
+        place: The place.
         name: As messages have it, for errors.
     """
 
@@ -152,7 +152,9 @@ class _PrivateKeys:
         # Before: what changes meanwhile is seen as another the next time.
         self._file = _stamp(self._place.path)
         key = private_key(self._place, self._name)
-        before = [one for one in self._keys if one != key]  # it may be the same again
+        before = [
+            existing for existing in self._keys if existing != key
+        ]  # it may be the same again
         self._keys = [key, *before][:_MOST_KEPT]
 
     def data_key(self, wrapped: bytes) -> DataKey | None:

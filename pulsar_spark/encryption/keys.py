@@ -47,7 +47,7 @@ _MAC_BYTES = 20
 
 
 class UnwrapError(Exception):
-    """A private key does not open a data key. Nobody is told why: it would help."""
+    """A private key does not open a data key. No one is told why: it would help."""
 
 
 class PublicKey(Protocol):
@@ -72,7 +72,7 @@ def public_key(place: Secret, name: str) -> PublicKey:
     """Read and load a public key, or that of a certificate. On the node that needs it.
 
     Args:
-        place: Where it is.
+        place: The place.
         name: Its name, for errors.
 
     Raises:
@@ -93,7 +93,7 @@ def private_key(place: Secret, name: str) -> PrivateKey:
     """Read and load a private key. On the node that needs it.
 
     Args:
-        place: Where it is.
+        place: The place.
         name: The name in messages that it is wanted for, for errors.
 
     Raises:
@@ -159,7 +159,7 @@ _PEM = re.compile(
 def _loaded(load: Any, place: Secret, what: str) -> Any:
     """Load a key from a file that is not being written.
 
-    Half of one public key and half of another make a third one, which nobody has the
+    Half of one public key and half of another make a third one, which no one has the
     private key of.
     """
     paths = () if place.path is None else (place.path,)
@@ -203,8 +203,8 @@ def _pem(text: str) -> bytes:
                 return b""
         else:
             text = urllib.parse.unquote(data)
-    found = _PEM.search(text)
-    return found[0].encode("ascii", "replace") if found else b""
+    match = _PEM.search(text)
+    return match[0].encode("ascii", "replace") if match else b""
 
 
 def _load_public(pem: bytes) -> object:
@@ -334,13 +334,13 @@ class _EcPrivateKey(_OfPair):
 
 def _ecies_keys(secret: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the key of the HMAC, and as many bytes of the stream."""
-    blocks, wanted = b"", _MAC_KEY_BYTES + size
+    blocks, key_bytes = b"", _MAC_KEY_BYTES + size
     number = 1
-    while len(blocks) < wanted:
+    while len(blocks) < key_bytes:
         counter = number.to_bytes(4, "big")
         blocks += hashlib.sha1(secret + counter, usedforsecurity=False).digest()
         number += 1
-    return blocks[:_MAC_KEY_BYTES], blocks[_MAC_KEY_BYTES:wanted]
+    return blocks[:_MAC_KEY_BYTES], blocks[_MAC_KEY_BYTES:key_bytes]
 
 
 def _ecies_mac(key: bytes, masked: bytes) -> bytes:

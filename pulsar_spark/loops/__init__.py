@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inner loops over bytes, compiled where a C compiler is at hand."""
+"""The inner loops over bytes, compiled where a C compiler is available."""

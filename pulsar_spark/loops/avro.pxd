@@ -44,10 +44,10 @@ cdef class Source:
 
     # What stands for an error is not 0, which is common.
     @cython.locals(value=cython.ulonglong, shift=cython.uint, byte=cython.ulonglong)
-    cdef long long _long_number(self, Py_ssize_t at) except? 0x7FFFFFFFFFFFFFFF
+    cdef long long _long_number(self, Py_ssize_t offset) except? 0x7FFFFFFFFFFFFFFF
 
     @cython.locals(byte=cython.ulonglong)
-    cdef inline long long number(self, Py_ssize_t at) except? 0x7FFFFFFFFFFFFFFF
+    cdef inline long long number(self, Py_ssize_t offset) except? 0x7FFFFFFFFFFFFFFF
 
     cdef inline Py_ssize_t fail(self, int error) noexcept
 
@@ -83,7 +83,7 @@ cdef class FixedColumn(Column):
     @cython.locals(used=Py_ssize_t)
     cdef int _resize(self, Py_ssize_t room) except -1
 
-    @cython.locals(start=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(start=Py_ssize_t, offset=Py_ssize_t)
     cdef int _append_nothing(self) except -1
 
 cdef class BytesColumn(Column):
@@ -117,46 +117,46 @@ cdef class ListColumn(Column):
 # Memory of columns and values is reached through what has it: a memoryview as an argument
 # would be some hundred bytes, copied and cleared for each value.
 
-cdef inline double _float_at(Source source, Py_ssize_t at) except? -1:
+cdef inline double _float_at(Source source, Py_ssize_t offset) except? -1:
     cdef float value
-    source.data[at + 3]  # for the bounds checks
-    memcpy(&value, &source.data[at], 4)
+    source.data[offset + 3]  # for the bounds checks
+    memcpy(&value, &source.data[offset], 4)
     return value
 
-cdef inline int _store_float(FixedColumn column, Py_ssize_t at, double value) except -1:
+cdef inline int _store_float(FixedColumn column, Py_ssize_t offset, double value) except -1:
     cdef float small
-    column.data[at + column.width - 1] = 0  # for the bounds checks
+    column.data[offset + column.width - 1] = 0  # for the bounds checks
     if column.width == 4:
         small = <float>value
-        memcpy(&column.data[at], &small, 4)
+        memcpy(&column.data[offset], &small, 4)
     else:
-        memcpy(&column.data[at], &value, 8)
+        memcpy(&column.data[offset], &value, 8)
     return 0
 
 cdef inline int _copy_fixed(
-    FixedColumn column, Py_ssize_t begin, Source source, Py_ssize_t at
+    FixedColumn column, Py_ssize_t begin, Source source, Py_ssize_t offset
 ) except -1:
-    column.data[begin + column.width - 1] = source.data[at + column.width - 1]
+    column.data[begin + column.width - 1] = source.data[offset + column.width - 1]
     if column.width == 8:  # so that it is a single instruction
-        memcpy(&column.data[begin], &source.data[at], 8)
+        memcpy(&column.data[begin], &source.data[offset], 8)
     else:
-        memcpy(&column.data[begin], &source.data[at], column.width)
+        memcpy(&column.data[begin], &source.data[offset], column.width)
     return 0
 
 cdef inline int _copy_bytes(
-    BytesColumn column, Py_ssize_t begin, Source source, Py_ssize_t at, Py_ssize_t size
+    BytesColumn column, Py_ssize_t begin, Source source, Py_ssize_t offset, Py_ssize_t size
 ) except -1:
     if size == 0:
         return 0
-    column.data[begin + size - 1] = source.data[at + size - 1]  # for the bounds checks
+    column.data[begin + size - 1] = source.data[offset + size - 1]  # for the bounds checks
     if (
         size <= 16
         and column.data.shape[0] - begin >= 16
-        and source.data.shape[0] - at >= 16
+        and source.data.shape[0] - offset >= 16
     ):  # faster than as many as there are: what follows is written later, or unused
-        memcpy(&column.data[begin], &source.data[at], 16)
+        memcpy(&column.data[begin], &source.data[offset], 16)
     else:
-        memcpy(&column.data[begin], &source.data[at], size)
+        memcpy(&column.data[begin], &source.data[offset], size)
     return 0
 
 cdef inline bint _is_same(
@@ -180,22 +180,22 @@ cdef inline bint _are_some_same(BytesColumn keys, Py_ssize_t first) except? Fals
                 return True
     return False
 
-cdef inline bint _is_utf8(Source source, Py_ssize_t at, Py_ssize_t size) except? False:
+cdef inline bint _is_utf8(Source source, Py_ssize_t offset, Py_ssize_t size) except? False:
     if size == 0:
         return True
-    source.data[at + size - 1]  # for the bounds checks
-    return _is_utf8_text(&source.data[at], size)
+    source.data[offset + size - 1]  # for the bounds checks
+    return _is_utf8_text(&source.data[offset], size)
 
 cdef class Reader:
     cdef readonly Py_ssize_t smallest
 
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 # Not a copy of the reference, and no check of its type.
 cdef inline Py_ssize_t _read(
-    list readers, Py_ssize_t number, Source source, Py_ssize_t at
+    list readers, Py_ssize_t number, Source source, Py_ssize_t offset
 ) except? -1:
-    return (<Reader>PyList_GET_ITEM(readers, number)).read(source, at)
+    return (<Reader>PyList_GET_ITEM(readers, number)).read(source, offset)
 
 cdef class Fail(Reader):
     cdef int _error
@@ -207,7 +207,7 @@ cdef class ReadLong(Reader):
     cdef LongColumn _column
 
     @cython.locals(column=LongColumn, value=cython.longlong, row=Py_ssize_t)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadNumber(Reader):
     cdef LongColumn _column
@@ -218,7 +218,7 @@ cdef class ReadNumber(Reader):
     cdef long long _divisor
 
     @cython.locals(column=LongColumn, value=cython.longlong, row=Py_ssize_t)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadNumberAsFloat(Reader):
     cdef FixedColumn _column
@@ -227,25 +227,25 @@ cdef class ReadNumberAsFloat(Reader):
     cdef long long _maximum
 
     @cython.locals(value=cython.longlong)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadFloatAsDouble(Reader):
     cdef FixedColumn _column
 
     @cython.locals(value=double)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadWidth(Reader):
     cdef FixedColumn _column
 
     @cython.locals(column=FixedColumn, end=Py_ssize_t, start=Py_ssize_t)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadBoolean(Reader):
     cdef FixedColumn _column
 
     @cython.locals(column=FixedColumn)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadBytes(Reader):
     cdef BytesColumn _column
@@ -255,7 +255,7 @@ cdef class ReadBytes(Reader):
         column=BytesColumn, size=cython.longlong, row=Py_ssize_t, begin=Py_ssize_t,
         end=Py_ssize_t,
     )
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadFixed(Reader):
     cdef BytesColumn _column
@@ -269,7 +269,7 @@ cdef class ReadEnum(Reader):
     cdef unsigned char[::1] _is_known
 
     @cython.locals(index=cython.longlong, start=Py_ssize_t, size=Py_ssize_t)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadDecimal(Reader):
     cdef FixedColumn _column
@@ -282,14 +282,14 @@ cdef class ReadDecimal(Reader):
     cdef bint _is_simple
 
     @cython.locals(size=cython.longlong, end=Py_ssize_t, value=cython.longlong)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadUnion(Reader):
     cdef list _branches
     cdef Py_ssize_t _count
 
     @cython.locals(index=cython.longlong)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadMember(Reader):
     cdef StructColumn _column
@@ -297,7 +297,7 @@ cdef class ReadMember(Reader):
     cdef list _others
 
     @cython.locals(other=Column)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadRecord(Reader):
     cdef StructColumn _column
@@ -305,7 +305,7 @@ cdef class ReadRecord(Reader):
     cdef Py_ssize_t _count
 
     @cython.locals(number=Py_ssize_t)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadItems(Reader):
     cdef ListColumn _column
@@ -317,7 +317,7 @@ cdef class ReadItems(Reader):
         column=ListColumn, items=Column, reader=Reader, row=Py_ssize_t,
         count=cython.longlong, size=cython.longlong,
     )
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class ReadConstant(Reader):
     cdef Reader _reader
@@ -331,19 +331,19 @@ cdef class SkipWidth(Reader):
 
 cdef class SkipBytes(Reader):
     @cython.locals(size=cython.longlong)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class SkipRecord(Reader):
     cdef public list readers
 
     @cython.locals(reader=Reader)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 cdef class SkipItems(Reader):
     cdef Reader _reader
 
     @cython.locals(reader=Reader, count=cython.longlong, size=cython.longlong)
-    cdef Py_ssize_t read(self, Source source, Py_ssize_t at) except? -1
+    cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 
 @cython.final
 cdef class Plan:
@@ -355,7 +355,7 @@ cdef class Plan:
 
     @cython.locals(
         source=Source, column=StructColumn, reader=Reader, rows=Py_ssize_t,
-        row=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, error=int, field=Py_ssize_t,
+        row=Py_ssize_t, offset=Py_ssize_t, end=Py_ssize_t, error=int, field=Py_ssize_t,
     )
     cpdef list run(
         self,
@@ -366,7 +366,7 @@ cdef class Plan:
 
 @cython.locals(most=Py_ssize_t)
 cdef long long _take_items(
-    Source source, long long count, Py_ssize_t at, Py_ssize_t smallest,
+    Source source, long long count, Py_ssize_t offset, Py_ssize_t smallest,
     long long weight
 ) except? 0
 
@@ -375,16 +375,16 @@ cdef bint _has_twins(BytesColumn keys, Py_ssize_t first) except? False
 
 @cython.locals(row=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
 cdef bint _put_bytes(
-    BytesColumn column, Source source, Py_ssize_t at, Py_ssize_t size
+    BytesColumn column, Source source, Py_ssize_t offset, Py_ssize_t size
 ) except? False
 
 @cython.locals(start=Py_ssize_t)
 cdef int _put_float(FixedColumn column, double value) except -1
 
-@cython.locals(start=Py_ssize_t, at=Py_ssize_t)
+@cython.locals(start=Py_ssize_t, offset=Py_ssize_t)
 cdef int _put_decimal(FixedColumn column, long long value) except -1
 
-@cython.locals(start=Py_ssize_t, at=Py_ssize_t)
+@cython.locals(start=Py_ssize_t, offset=Py_ssize_t)
 cdef int _put_large_decimal(FixedColumn column, object number) except -1
 
-cdef object _integer(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end)
+cdef object _integer(const unsigned char[::1] data, Py_ssize_t offset, Py_ssize_t end)

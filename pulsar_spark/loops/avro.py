@@ -108,7 +108,7 @@ _WIDTHS = {"B": 1, "i": 4, "q": 8}
 
 
 class Source:
-    """The bytes of values, and how far the one goes that is being read.
+    """The bytes of values, and the end of the current value.
 
     Attributes:
         data: The bytes.
@@ -126,43 +126,43 @@ class Source:
         self.field = -1
 
     def load(self, data: memoryview | bytes) -> None:
-        """Take the bytes of other values."""
+        """Take the bytes of further values."""
         # Python is faster with bytes than with a view.
         self.data = data if _IS_COMPILED else bytes(data)
 
-    def number(self, at: int) -> int:
+    def number(self, offset: int) -> int:
         """Read an int or a long; sets ``next``."""
-        if at < self.end:
-            byte = self.data[at]
+        if offset < self.end:
+            byte = self.data[offset]
             if byte < 0x80:
-                self.next = at + 1
+                self.next = offset + 1
                 return byte >> 1 ^ -(byte & 1)
-        return self._long_number(at)
+        return self._long_number(offset)
 
-    def _long_number(self, at: int) -> int:
-        """Read one of more than a byte."""
+    def _long_number(self, offset: int) -> int:
+        """Read a number of more than a byte."""
         value = shift = 0
-        if self.end - at > 1 and self.data[at] > 0x7F > self.data[at + 1]:
-            value = self.data[at] & 0x7F | self.data[at + 1] << 7
-            self.next = at + 2
+        if self.end - offset > 1 and self.data[offset] > 0x7F > self.data[offset + 1]:
+            value = self.data[offset] & 0x7F | self.data[offset + 1] << 7
+            self.next = offset + 2
             return value >> 1 ^ -(value & 1)
-        while at < self.end and shift < 64:
-            byte = self.data[at]
-            at += 1
+        while offset < self.end and shift < 64:
+            byte = self.data[offset]
+            offset += 1
             if shift == 63 and byte > 1:  # more than 64 bits
                 shift = 64
                 break
             # Not |=: in C it would be the type of a byte that is shifted.
             value = value | (byte & 0x7F) << shift
             if byte < 0x80:
-                self.next = at
+                self.next = offset
                 return value >> 1 ^ -(value & 1)
             shift += 7
         self.next = self.fail(_TOO_LONG if shift > 63 else _ENDS)
         return 0
 
     def fail(self, error: int) -> int:
-        """Say what is wrong with the value; return -1."""
+        """Record what is wrong with the value; return -1."""
         self.error = error
         return -1
 
@@ -175,7 +175,7 @@ class Column:
 
     Attributes:
         rows: How many there are.
-        nulls: A byte for each: 1 where it is NULL. It is longer; the rest is 0.
+        nulls: A byte for each: 1 if it is NULL. It is longer; the rest is 0.
         has_nulls: Whether there may be any.
     """
 
@@ -185,7 +185,7 @@ class Column:
         self.nulls = _column("B", 0)
 
     def start(self, rows: int) -> None:
-        """Begin anew, with room for some rows, in memory of its own."""
+        """Clear the column, and allocate room for rows."""
         self.rows = self._room = 0
         self.has_nulls = False
         self._clear()
@@ -200,14 +200,14 @@ class Column:
             self._room = room
 
     def append_null(self) -> None:
-        """Append NULL, where it is nobody's place to say that it is not allowed."""
+        """Append NULL, without a check that NULL is allowed."""
         self._append_nothing()
         self.nulls[self.rows] = 1
         self.has_nulls = True
         self.rows += 1
 
     def cut(self, rows: int) -> None:
-        """Take back all rows but the first ones."""
+        """Drop all rows but the first ``rows``."""
         if self.has_nulls:
             for row in range(rows, self.rows):
                 self.nulls[row] = 0
@@ -217,7 +217,7 @@ class Column:
         """Let go of the rows."""
 
     def _resize(self, room: int) -> None:
-        """Make room beside ``nulls``."""
+        """Make room next to ``nulls``."""
 
     def _append_nothing(self) -> None:
         """Fill a row of NULL."""
@@ -242,7 +242,7 @@ class LongColumn(Column):
 
 
 class FixedColumn(Column):
-    """Values that all have the same number of bytes.
+    """Values with a fixed number of bytes.
 
     Args:
         width: That number.
@@ -263,8 +263,8 @@ class FixedColumn(Column):
     def _append_nothing(self) -> None:
         # What was taken back left its bytes.
         start = self.rows * self.width
-        for at in range(start, start + self.width):
-            self.data[at] = 0
+        for offset in range(start, start + self.width):
+            self.data[offset] = 0
 
 
 class BytesColumn(Column):
@@ -315,7 +315,7 @@ class StructColumn(Column):
         self.children = children
 
     def start(self, rows: int) -> None:
-        """Begin anew."""
+        """Clear the column, and its fields."""
         for child in self.children:
             child.start(0)
         Column.start(self, rows)
@@ -329,7 +329,7 @@ class StructColumn(Column):
             child.append_null()
 
     def cut(self, rows: int) -> None:
-        """Take back rows, those of the fields, too, which may be one more."""
+        """Drop all rows but the first ``rows``, here and in the fields."""
         for child in self.children:
             child.cut(rows)
         Column.cut(self, rows)
@@ -380,22 +380,22 @@ class Reader:
     def __init__(self, smallest: int = 0) -> None:
         self.smallest = smallest
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Read a value.
 
         Args:
             source: Has its bytes.
-            at: Where they begin.
+            offset: Where they begin.
 
         Returns:
             Where they end; -1 after ``source.fail``. Then some rows may have been
             appended to some columns.
         """
-        return at
+        return offset
 
 
 class Fail(Reader):
-    """Reads what has no place in its column.
+    """Reads a type that has no place in the column.
 
     Args:
         error: One of ``REASONS``.
@@ -405,7 +405,7 @@ class Fail(Reader):
         super().__init__()
         self._error = error
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Fail."""
         return source.fail(self._error)
 
@@ -417,41 +417,41 @@ class ReadNull(Reader):
         super().__init__()
         self._column = column
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append NULL."""
         self._column.append_null()
-        return at
+        return offset
 
 
 class ReadLong(Reader):
-    """Reads a long, as it is."""
+    """Reads a long, unchanged."""
 
     def __init__(self, column: LongColumn) -> None:
         super().__init__(1)
         self._column = column
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a number."""
         column = self._column
-        value = source.number(at)
-        at = source.next
-        if at < 0:
+        value = source.number(offset)
+        offset = source.next
+        if offset < 0:
             return -1
         row = column.rows
         column.values[row] = value
         column.rows = row + 1
-        return at
+        return offset
 
 
 class ReadNumber(Reader):
     """Reads an int or a long that has limits, or is in another unit.
 
     Args:
-        column: Where it goes.
+        column: The destination.
         most_bytes: That the number may have.
-        minimum, maximum: What it may be, as it was written.
-        factor: What it is multiplied with.
-        divisor: What it is divided by, rounded down.
+        minimum, maximum: The allowed range, as it was written.
+        factor: The multiplier.
+        divisor: The divisor, rounded down.
     """
 
     def __init__(
@@ -471,14 +471,14 @@ class ReadNumber(Reader):
         self._factor = factor
         self._divisor = divisor
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a number."""
         column = self._column
-        value = source.number(at)
-        if source.next - at > self._most_bytes:
+        value = source.number(offset)
+        if source.next - offset > self._most_bytes:
             return source.fail(_TOO_LONG)
-        at = source.next
-        if at < 0:
+        offset = source.next
+        if offset < 0:
             return -1
         if value < self._minimum or value > self._maximum:
             return source.fail(_NO_ROOM)
@@ -491,7 +491,7 @@ class ReadNumber(Reader):
         row = column.rows
         column.values[row] = value
         column.rows = row + 1
-        return at
+        return offset
 
 
 class ReadNumberAsFloat(Reader):
@@ -500,7 +500,7 @@ class ReadNumberAsFloat(Reader):
     Args:
         column: Has 4 bytes a value for a float, 8 for a double.
         most_bytes: That the number may have.
-        minimum, maximum: What it may be.
+        minimum, maximum: The allowed range.
     """
 
     def __init__(
@@ -512,10 +512,10 @@ class ReadNumberAsFloat(Reader):
         self._minimum = minimum
         self._maximum = maximum
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a number."""
-        value = source.number(at)
-        if source.next - at > self._most_bytes:
+        value = source.number(offset)
+        if source.next - offset > self._most_bytes:
             return source.fail(_TOO_LONG)
         if source.next < 0:
             return -1
@@ -532,36 +532,36 @@ class ReadFloatAsDouble(Reader):
         super().__init__(4)
         self._column = column
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a number."""
-        if source.end - at < 4:
+        if source.end - offset < 4:
             return source.fail(_ENDS)
         if _IS_COMPILED:
-            value = _float_at(source, at)  # type: ignore[name-defined]  # noqa: F821
+            value = _float_at(source, offset)  # type: ignore[name-defined]  # noqa: F821
         else:
-            (value,) = struct.unpack_from("<f", source.data, at)
+            (value,) = struct.unpack_from("<f", source.data, offset)
         _put_float(self._column, value)
-        return at + 4
+        return offset + 4
 
 
 class ReadWidth(Reader):
-    """Reads a float or a double, as it is."""
+    """Reads a float or a double, unchanged."""
 
     def __init__(self, column: FixedColumn) -> None:
         super().__init__(column.width)
         self._column = column
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a number."""
         column = self._column
-        end = at + column.width
+        end = offset + column.width
         if end > source.end:
             return source.fail(_ENDS)
         start = column.rows * column.width
         if _IS_COMPILED:
-            _copy_fixed(column, start, source, at)  # type: ignore[name-defined]  # noqa: F821
+            _copy_fixed(column, start, source, offset)  # type: ignore[name-defined]  # noqa: F821
         else:
-            _copy(column, start, source, at, column.width)
+            _copy(column, start, source, offset, column.width)
         column.rows += 1
         return end
 
@@ -573,16 +573,16 @@ class ReadBoolean(Reader):
         super().__init__(1)
         self._column = column
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append 0 or 1."""
         column = self._column
-        if at >= source.end:
+        if offset >= source.end:
             return source.fail(_ENDS)
-        if source.data[at] > 1:
+        if source.data[offset] > 1:
             return source.fail(_NO_BOOLEAN)
-        column.data[column.rows] = source.data[at]
+        column.data[column.rows] = source.data[offset]
         column.rows += 1
-        return at + 1
+        return offset + 1
 
 
 class ReadBytes(Reader):
@@ -598,16 +598,16 @@ class ReadBytes(Reader):
         self._column = column
         self._is_text = is_text
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append the bytes."""
         column = self._column
-        size = source.number(at)
-        at = source.next
-        if at < 0:
+        size = source.number(offset)
+        offset = source.next
+        if offset < 0:
             return -1
         if size < 0:
             return source.fail(_NEGATIVE)
-        if size > source.end - at:
+        if size > source.end - offset:
             return source.fail(_ENDS)
         row = column.rows
         begin = column.offsets[row]
@@ -615,16 +615,16 @@ class ReadBytes(Reader):
         if end > column.data_room and not column.make_room(end):
             return source.fail(_TOO_LARGE)
         if _IS_COMPILED:
-            if self._is_text and not _is_utf8(source, at, size):  # type: ignore[name-defined]  # noqa: F821
+            if self._is_text and not _is_utf8(source, offset, size):  # type: ignore[name-defined]  # noqa: F821
                 return source.fail(_NOT_UTF8)
-            _copy_bytes(column, begin, source, at, size)  # type: ignore[name-defined]  # noqa: F821
+            _copy_bytes(column, begin, source, offset, size)  # type: ignore[name-defined]  # noqa: F821
         else:
-            if self._is_text and not _is_text(source, at, size):
+            if self._is_text and not _is_text(source, offset, size):
                 return source.fail(_NOT_UTF8)
-            _copy(column, begin, source, at, size)
+            _copy(column, begin, source, offset, size)
         column.offsets[row + 1] = end
         column.rows = row + 1
-        return at + size
+        return offset + size
 
 
 class ReadFixed(Reader):
@@ -635,21 +635,21 @@ class ReadFixed(Reader):
         self._column = column
         self._size = size
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append the bytes."""
-        if self._size > source.end - at:
+        if self._size > source.end - offset:
             return source.fail(_ENDS)
-        if not _put_bytes(self._column, source, at, self._size):
+        if not _put_bytes(self._column, source, offset, self._size):
             return source.fail(_TOO_LARGE)
-        return at + self._size
+        return offset + self._size
 
 
 class ReadEnum(Reader):
     """Reads an enum as text.
 
     Args:
-        column: Where it goes.
-        symbols: The text of each of the writer's symbols, None where it has none.
+        column: The destination.
+        symbols: The text of each of the writer's symbols, None if it has none.
     """
 
     def __init__(self, column: BytesColumn, symbols: Sequence[bytes | None]) -> None:
@@ -657,16 +657,16 @@ class ReadEnum(Reader):
         self._column = column
         self._count = len(symbols)
         self._texts = Source()
-        self._texts.load(b"".join(one or b"" for one in symbols))
+        self._texts.load(b"".join(symbol or b"" for symbol in symbols))
         self._ends = _column("i", self._count + 1)
         self._is_known = _column("B", self._count)
-        for at, one in enumerate(symbols):
-            self._ends[at + 1] = self._ends[at] + len(one or b"")
-            self._is_known[at] = one is not None
+        for offset, symbol in enumerate(symbols):
+            self._ends[offset + 1] = self._ends[offset] + len(symbol or b"")
+            self._is_known[offset] = symbol is not None
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append the text of a symbol."""
-        index = source.number(at)
+        index = source.number(offset)
         if source.next < 0:
             return -1
         if index < 0 or index >= self._count:
@@ -704,35 +704,35 @@ class ReadDecimal(Reader):
         self._small_limit = 10 ** min(precision, 18)
         self._is_simple = shift == 0
 
-    def read(self, source: Source, at: int) -> int:  # noqa: C901 - as in messages.py
+    def read(self, source: Source, offset: int) -> int:  # noqa: C901 - as in messages.py
         """Append a number."""
         size = self._size
         if size < 0:
-            size = source.number(at)
-            at = source.next
-            if at < 0:
+            size = source.number(offset)
+            offset = source.next
+            if offset < 0:
                 return -1
             if size < 0:
                 return source.fail(_NEGATIVE)
-        if size > source.end - at:
+        if size > source.end - offset:
             return source.fail(_ENDS)
         if size == 0:  # no number
             return source.fail(_NO_ROOM)
-        end = at + size
+        end = offset + size
         if size <= 8 and self._is_simple:
-            value = source.data[at]
+            value = source.data[offset]
             if value >= 0x80:
                 value -= 0x100
-            while at + 1 < end:
-                at += 1
-                value = value * 0x100 + source.data[at]
+            while offset + 1 < end:
+                offset += 1
+                value = value * 0x100 + source.data[offset]
             if self._has_small_limit and not (
                 -self._small_limit < value < self._small_limit
             ):
                 return source.fail(_NO_ROOM)
             _put_decimal(self._column, value)
             return end
-        number = _integer(source.data, at, end) * self._factor
+        number = _integer(source.data, offset, end) * self._factor
         if number % self._divisor:
             return source.fail(_NO_ROOM)
         number //= self._divisor
@@ -743,7 +743,7 @@ class ReadDecimal(Reader):
 
 
 class ReadUnion(Reader):
-    """Reads a union: the number of its branch, and that.
+    """Reads a union: the number of the branch, and the value of the branch.
 
     Args:
         branches: A reader for each branch.
@@ -754,21 +754,21 @@ class ReadUnion(Reader):
         self._branches = branches
         self._count = len(branches)
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Read the branch."""
-        index = source.number(at)
-        at = source.next
-        if at < 0:
+        index = source.number(offset)
+        offset = source.next
+        if offset < 0:
             return -1
         if index < 0 or index >= self._count:
             return source.fail(_NO_BRANCH)
         if _IS_COMPILED:
-            return _read(self._branches, index, source, at)  # type: ignore[name-defined, no-any-return]  # noqa: F821
-        return self._branches[index].read(source, at)
+            return _read(self._branches, index, source, offset)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+        return self._branches[index].read(source, offset)
 
 
 class ReadMember(Reader):
-    """Reads a value of one type as a struct that has a field for each of several.
+    """Reads a value as a struct that has a field for each member of a union.
 
     Args:
         column: The structs.
@@ -784,15 +784,15 @@ class ReadMember(Reader):
         self._reader = reader
         self._others = others
 
-    def read(self, source: Source, at: int) -> int:
-        """Append a struct of which one field is not NULL."""
-        at = self._reader.read(source, at)
-        if at < 0:
+    def read(self, source: Source, offset: int) -> int:
+        """Append a struct with a single field that is not NULL."""
+        offset = self._reader.read(source, offset)
+        if offset < 0:
             return -1
         for other in self._others:
             other.append_null()
         self._column.rows += 1
-        return at
+        return offset
 
 
 class ReadRecord(Reader):
@@ -810,18 +810,18 @@ class ReadRecord(Reader):
         self._readers = readers
         self._count = len(readers)
 
-    def read(self, source: Source, at: int) -> int:
+    def read(self, source: Source, offset: int) -> int:
         """Append a struct."""
         for number in range(self._count):
             if _IS_COMPILED:
-                at = _read(self._readers, number, source, at)  # type: ignore[name-defined]  # noqa: F821
+                offset = _read(self._readers, number, source, offset)  # type: ignore[name-defined]  # noqa: F821
             else:
-                at = self._readers[number].read(source, at)
-            if at < 0:
+                offset = self._readers[number].read(source, offset)
+            if offset < 0:
                 source.field = number  # the root has the last word
                 return -1
         self._column.rows += 1
-        return at
+        return offset
 
 
 class ReadItems(Reader):
@@ -851,46 +851,46 @@ class ReadItems(Reader):
         self._reader = reader
         self._keys = keys
 
-    def read(self, source: Source, at: int) -> int:  # noqa: C901 - as above
+    def read(self, source: Source, offset: int) -> int:  # noqa: C901 - as above
         """Append a list."""
         column = self._column
         items = column.items
         reader = self._reader
         row = column.rows
         while True:
-            count = source.number(at)
-            at = source.next
-            if at < 0:
+            count = source.number(offset)
+            offset = source.next
+            if offset < 0:
                 return -1
             if count == 0:
                 break
             if count < 0:
-                size = source.number(at)
-                at = source.next
-                if at < 0:
+                size = source.number(offset)
+                offset = source.next
+                if offset < 0:
                     return -1
                 if size < 0:
                     return source.fail(_NEGATIVE)
-            count = _take_items(source, count, at, reader.smallest, self._weight)
+            count = _take_items(source, count, offset, reader.smallest, self._weight)
             if count < 0:
                 return -1
             if items.rows + count > _MAX_INT32:
                 return source.fail(_TOO_LARGE)
             items.reserve(items.rows + count)
             while count > 0:
-                at = reader.read(source, at)
-                if at < 0:
+                offset = reader.read(source, offset)
+                if offset < 0:
                     return -1
                 count -= 1
         if self._keys is not None and not column.has_twins:
             column.has_twins = _has_twins(self._keys, column.offsets[row])
         column.offsets[row + 1] = items.rows
         column.rows = row + 1
-        return at
+        return offset
 
 
 class ReadConstant(Reader):
-    """Reads nothing: appends the same to each row.
+    """Reads nothing, and appends a constant to each row.
 
     Args:
         reader: Of what is appended.
@@ -904,12 +904,12 @@ class ReadConstant(Reader):
         self._source.load(data)
         self._source.end = len(data)
 
-    def read(self, source: Source, at: int) -> int:
-        """Append it."""
+    def read(self, source: Source, offset: int) -> int:
+        """Append the constant."""
         self._source.items = -_MAX_INT32  # the planner has bounded them
         if self._reader.read(self._source, 0) < 0:
             return source.fail(self._source.error)
-        return at
+        return offset
 
 
 class SkipNumber(Reader):
@@ -918,24 +918,24 @@ class SkipNumber(Reader):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def read(self, source: Source, at: int) -> int:
-        """Skip it."""
-        source.number(at)
+    def read(self, source: Source, offset: int) -> int:
+        """Skip the value."""
+        source.number(offset)
         return source.next
 
 
 class SkipWidth(Reader):
-    """Skips what always has the same number of bytes."""
+    """Skips a value with a fixed number of bytes."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self._width = width
 
-    def read(self, source: Source, at: int) -> int:
-        """Skip it."""
-        if self._width > source.end - at:
+    def read(self, source: Source, offset: int) -> int:
+        """Skip the value."""
+        if self._width > source.end - offset:
             return source.fail(_ENDS)
-        return at + self._width
+        return offset + self._width
 
 
 class SkipBytes(Reader):
@@ -944,9 +944,9 @@ class SkipBytes(Reader):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def read(self, source: Source, at: int) -> int:
-        """Skip them."""
-        size = source.number(at)
+    def read(self, source: Source, offset: int) -> int:
+        """Skip the bytes."""
+        size = source.number(offset)
         if source.next < 0:
             return -1
         if size < 0:
@@ -967,17 +967,17 @@ class SkipRecord(Reader):
         super().__init__()
         self.readers: list[Reader] = []
 
-    def read(self, source: Source, at: int) -> int:
-        """Skip it."""
+    def read(self, source: Source, offset: int) -> int:
+        """Skip the record."""
         if source.depth >= _MAX_DEPTH:
             return source.fail(_TOO_DEEP)
         source.depth += 1
         for reader in self.readers:
-            at = reader.read(source, at)
-            if at < 0:
+            offset = reader.read(source, offset)
+            if offset < 0:
                 return -1
         source.depth -= 1
-        return at
+        return offset
 
 
 class SkipItems(Reader):
@@ -987,37 +987,37 @@ class SkipItems(Reader):
         super().__init__(1)
         self._reader = reader
 
-    def read(self, source: Source, at: int) -> int:
-        """Skip it."""
+    def read(self, source: Source, offset: int) -> int:
+        """Skip the items."""
         reader = self._reader
         while True:
-            count = source.number(at)
-            at = source.next
-            if at < 0 or count == 0:
-                return at
+            count = source.number(offset)
+            offset = source.next
+            if offset < 0 or count == 0:
+                return offset
             if count < 0:
-                size = source.number(at)
-                at = source.next
-                if at < 0:
+                size = source.number(offset)
+                offset = source.next
+                if offset < 0:
                     return -1
                 if size < 0:
                     return source.fail(_NEGATIVE)
-                if size > source.end - at:
+                if size > source.end - offset:
                     return source.fail(_ENDS)
-                at += size
+                offset += size
                 continue
-            count = _take_items(source, count, at, reader.smallest, 1)
+            count = _take_items(source, count, offset, reader.smallest, 1)
             if count < 0:
                 return -1
             while count > 0:
-                at = reader.read(source, at)
-                if at < 0:
+                offset = reader.read(source, offset)
+                if offset < 0:
                     return -1
                 count -= 1
 
 
 class Plan:
-    """How values of one schema become columns.
+    """How values of a schema become columns.
 
     Args:
         reader: Of the root.
@@ -1053,7 +1053,7 @@ class Plan:
         Args:
             data: Row ``n`` is ``data[offsets[n] : offsets[n + 1]]``.
             offsets: int32s, one more than there are rows.
-            nulls: A byte for each row: 1 where it is NULL. None where none is.
+            nulls: A byte for each row: 1 if it is NULL. None where none is.
 
         Returns:
             The bad rows, which are NULL.
@@ -1067,22 +1067,22 @@ class Plan:
         error = 0
         end = offsets[0]
         for row in range(rows):
-            at = end
+            offset = end
             end = offsets[row + 1]
-            if at == end and not self._reads_empty:
+            if offset == end and not self._reads_empty:
                 column.append_null()
                 continue
             if nulls is not None and nulls[row]:
                 column.append_null()
                 continue
-            source.begin = at
+            source.begin = offset
             source.end = end
             source.items = source.depth = 0
-            if end - at < self._skipped:
-                at = source.fail(_ENDS)
+            if end - offset < self._skipped:
+                offset = source.fail(_ENDS)
             else:
-                at = reader.read(source, at + self._skipped)
-            if at < 0:
+                offset = reader.read(source, offset + self._skipped)
+            if offset < 0:
                 if not bad:
                     error, field = source.error, source.field
                 source.field = -1
@@ -1097,13 +1097,15 @@ class Plan:
 # -- helpers ---------------------------------------------------------------------------
 
 
-def _take_items(source: Source, count: int, at: int, smallest: int, weight: int) -> int:
-    """Return how many items come: -1 if there cannot be so many.
+def _take_items(
+    source: Source, count: int, offset: int, smallest: int, weight: int
+) -> int:
+    """Return the number of items of a block; -1 if the value is too short for them.
 
     Args:
         source: Has them.
         count: How many it says, below 0 where the size follows.
-        at: Where they begin.
+        offset: Where they begin.
         smallest: The least bytes of one.
         weight: For how many items one counts.
     """
@@ -1113,14 +1115,14 @@ def _take_items(source: Source, count: int, at: int, smallest: int, weight: int)
         return source.fail(_TOO_MANY)
     if count < 0:
         count = -count
-    if count * smallest > source.end - at:
+    if count * smallest > source.end - offset:
         return source.fail(_ENDS)
     source.items += count * weight
     return count
 
 
 def _has_twins(keys: BytesColumn, first: int) -> bool:
-    """Return whether two of the last keys, from the first one given on, are equal."""
+    """Return whether two keys are equal, from the key ``first`` on."""
     count = keys.rows - first
     if count < 2:
         return False
@@ -1129,13 +1131,13 @@ def _has_twins(keys: BytesColumn, first: int) -> bool:
     bounds = memoryview(keys.offsets)[first : keys.rows + 1].tolist()
     base = bounds[0]
     data = bytes(keys.data[base : keys.offsets[keys.rows]])
-    found = {
+    distinct = {
         data[start - base : end - base] for start, end in itertools.pairwise(bounds)
     }
-    return len(found) < count
+    return len(distinct) < count
 
 
-def _put_bytes(column: BytesColumn, source: Source, at: int, size: int) -> bool:
+def _put_bytes(column: BytesColumn, source: Source, offset: int, size: int) -> bool:
     """Append bytes; return whether the column can have as many."""
     row = column.rows
     begin = column.offsets[row]
@@ -1143,9 +1145,9 @@ def _put_bytes(column: BytesColumn, source: Source, at: int, size: int) -> bool:
     if end > column.data_room and not column.make_room(end):
         return False
     if _IS_COMPILED:
-        _copy_bytes(column, begin, source, at, size)  # type: ignore[name-defined]  # noqa: F821
+        _copy_bytes(column, begin, source, offset, size)  # type: ignore[name-defined]  # noqa: F821
     else:
-        _copy(column, begin, source, at, size)
+        _copy(column, begin, source, offset, size)
     column.offsets[row + 1] = end
     column.rows = row + 1
     return True
@@ -1163,25 +1165,25 @@ def _put_float(column: FixedColumn, value: float) -> None:
 def _put_decimal(column: FixedColumn, value: int) -> None:
     """Append a number of up to 64 bits: little endian, in 128."""
     start = column.rows * column.width
-    for at in range(start, start + 8):
-        column.data[at] = value & 0xFF
+    for offset in range(start, start + 8):
+        column.data[offset] = value & 0xFF
         value >>= 8
-    for at in range(start + 8, start + 16):
-        column.data[at] = value & 0xFF  # of the sign
+    for offset in range(start + 8, start + 16):
+        column.data[offset] = value & 0xFF  # of the sign
     column.rows += 1
 
 
 def _put_large_decimal(column: FixedColumn, number: int) -> None:
     start = column.rows * column.width
     data = number.to_bytes(16, "little", signed=True)
-    for at in range(16):
-        column.data[start + at] = data[at]
+    for offset in range(16):
+        column.data[start + offset] = data[offset]
     column.rows += 1
 
 
-def _integer(data: memoryview | bytes, at: int, end: int) -> int:
+def _integer(data: memoryview | bytes, offset: int, end: int) -> int:
     """Return a number of any size."""
-    part = bytes(memoryview(data)[at:end])
+    part = bytes(memoryview(data)[offset:end])
     return int.from_bytes(part, "big", signed=True)
 
 
@@ -1190,14 +1192,18 @@ def _integer(data: memoryview | bytes, at: int, end: int) -> int:
 
 
 def _copy(
-    column: BytesColumn | FixedColumn, begin: int, source: Source, at: int, size: int
+    column: BytesColumn | FixedColumn,
+    begin: int,
+    source: Source,
+    offset: int,
+    size: int,
 ) -> None:
-    column.data[begin : begin + size] = source.data[at : at + size]
+    column.data[begin : begin + size] = source.data[offset : offset + size]
 
 
-def _is_text(source: Source, at: int, size: int) -> bool:
+def _is_text(source: Source, offset: int, size: int) -> bool:
     """Return whether bytes are UTF-8."""
-    part = bytes(source.data[at : at + size])
+    part = bytes(source.data[offset : offset + size])
     if part.isascii():
         return True
     try:
@@ -1212,7 +1218,7 @@ def _column(type_: str, length: int) -> Any:
 
 
 def _longer(column: Any, type_: str, length: int, used: int) -> Any:
-    """Return a longer column that begins with the first ``used`` items of this one."""
+    """Return a longer column that begins with ``column``'s first ``used`` items."""
     longer = _column(type_, length)
     longer[:used] = memoryview(column)[:used]
     return longer

@@ -70,11 +70,11 @@ cdef class AvroWriter:
     cdef int _items(self, Part part, Py_ssize_t row) except -1
 
     @cython.locals(
-        begin=Py_ssize_t, size=Py_ssize_t, sign=cython.uint, at=Py_ssize_t
+        begin=Py_ssize_t, size=Py_ssize_t, sign=cython.uint, offset=Py_ssize_t
     )
     cdef int _decimal(self, Part part, Py_ssize_t row) except -1
 
-    @cython.locals(left=cython.ulonglong, at=Py_ssize_t)
+    @cython.locals(left=cython.ulonglong, offset=Py_ssize_t)
     cdef inline int _long(self, long long number) except -1
 
     cdef inline int _byte(self, unsigned char byte) except -1

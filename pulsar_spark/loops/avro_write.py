@@ -53,7 +53,7 @@ _NO_NUMBERS = _NO_BYTES.cast("q")
 
 
 class UnfitValueError(ValueError):
-    """A row holds what its schema cannot.
+    """A row holds a value that the schema cannot hold.
 
     Attributes:
         row: Which one, from 0.
@@ -69,7 +69,7 @@ class UnfitValueError(ValueError):
 
 
 class Part:
-    """A column, or a part of one, in the form in which values are written from it.
+    """A column, or a part of a column, in the form from which values are written.
 
     Args:
         kind: How it is written, see above.
@@ -136,7 +136,7 @@ class AvroWriter:
     def write(
         self, part: Part, rows: int, nulls: memoryview | None = None
     ) -> tuple[memoryview, array[int]]:
-        """Write some rows, from the first one on. Once.
+        """Write the first rows. For a single call. Once.
 
         Args:
             part: What they are made of.
@@ -150,8 +150,8 @@ class AvroWriter:
         Raises:
             UnfitValueError: A row cannot be written.
         """
-        found = array("q", bytes(8 * (rows + 1)))
-        ends = memoryview(found)
+        offsets = array("q", bytes(8 * (rows + 1)))
+        ends = memoryview(offsets)
         skips = nulls is not None
         skipped = _NO_BYTES if nulls is None else nulls
         for row in range(rows):
@@ -159,7 +159,7 @@ class AvroWriter:
                 self._row = row
                 self._write(part, row)
             ends[row + 1] = self._at
-        return memoryview(self._bytes)[: self._at], found
+        return memoryview(self._bytes)[: self._at], offsets
 
     def _write(self, part: Part, row: int) -> None:
         """Write a row of a part."""
@@ -229,7 +229,7 @@ class AvroWriter:
         self._byte(0)
 
     def _decimal(self, part: Part, row: int) -> None:
-        """Write the last bytes of a number that is little-endian, in the other order.
+        """Write the last bytes of a little-endian number in big-endian order.
 
         All that is cut off must be its sign: in a fixed because its schema has room for
         the digits, in bytes because no more is cut off.
@@ -246,8 +246,8 @@ class AvroWriter:
             ):
                 size -= 1
             self._long(size)
-        for at in range(size - 1, -1, -1):
-            self._byte(part.data[begin + at] if at < _DECIMAL else sign)
+        for offset in range(size - 1, -1, -1):
+            self._byte(part.data[begin + offset] if offset < _DECIMAL else sign)
 
     # -- bytes -------------------------------------------------------------------------
 
@@ -255,13 +255,13 @@ class AvroWriter:
         if self._room - self._at < _LONG_ROOM:
             self._grow(_LONG_ROOM)
         left = _zigzag(number)
-        at = self._at
+        offset = self._at
         while left >= 0x80:
-            self._out[at] = left & 0x7F | 0x80
+            self._out[offset] = left & 0x7F | 0x80
             left = left >> 7
-            at += 1
-        self._out[at] = left
-        self._at = at + 1
+            offset += 1
+        self._out[offset] = left
+        self._at = offset + 1
 
     def _byte(self, byte: int) -> None:
         if self._room == self._at:
@@ -280,7 +280,7 @@ class AvroWriter:
         self._at += size
 
     def _grow(self, size: int) -> None:
-        """Make room for so many more bytes, and for as many as there are."""
+        """Make room for ``size`` more bytes, at least doubling the room."""
         self._room = 2 * self._room + size
         # What was given out of the old one stays as it is.
         larger = bytearray(self._room)
@@ -291,12 +291,12 @@ class AvroWriter:
 
 def _copy_slice(writer: AvroWriter, part: Part, begin: int, size: int) -> None:
     # A function that has a slice of memory anywhere is slower in C each time.
-    at = writer._at
-    writer._out[at : at + size] = part.data[begin : begin + size]
+    offset = writer._at
+    writer._out[offset : offset + size] = part.data[begin : begin + size]
 
 
 def _zigzag(number: int) -> int:
-    """Return a number with its sign in the lowest bit."""
+    """Return a number with the sign in the lowest bit."""
     if _IS_COMPILED:
         return _folded(number)  # type: ignore[name-defined, no-any-return]  # noqa: F821
     return number << 1 if number >= 0 else -(number << 1) - 1

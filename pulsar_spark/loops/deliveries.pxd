@@ -25,13 +25,13 @@ cdef class Deliveries:
 
     cpdef int64_t fact(self, Py_ssize_t number, Py_ssize_t which)
 
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(offset=Py_ssize_t)
     cpdef tuple position(self, Py_ssize_t number)
 
     @cython.locals(
         facts=cython.longlong[::1], ledger_before=cython.longlong,
         entry_before=cython.longlong, end_ledger=cython.longlong,
-        end_entry=cython.longlong, number=Py_ssize_t, at=Py_ssize_t,
+        end_entry=cython.longlong, number=Py_ssize_t, offset=Py_ssize_t,
         ledger_id=cython.longlong, entry_id=cython.longlong,
     )
     cpdef Py_ssize_t following(
@@ -41,17 +41,17 @@ cdef class Deliveries:
     @cython.locals(charged=cython.longlong, number=Py_ssize_t)
     cpdef int64_t charged_messages(self, Py_ssize_t first, Py_ssize_t last)
 
-    @cython.locals(charged=cython.longlong, number=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(charged=cython.longlong, number=Py_ssize_t, offset=Py_ssize_t)
     cpdef int64_t charged_bytes(self, Py_ssize_t first, Py_ssize_t last)
 
-    @cython.locals(column=cython.longlong[::1], number=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(column=cython.longlong[::1], number=Py_ssize_t, offset=Py_ssize_t)
     cpdef object column(
         self, Py_ssize_t which, Py_ssize_t first, Py_ssize_t last, long long plus=*
     )
 
     @cython.locals(
         facts=cython.longlong[::1], rows=Py_ssize_t, column=cython.longlong[::1],
-        row=Py_ssize_t, number=Py_ssize_t, at=Py_ssize_t, value=cython.longlong,
+        row=Py_ssize_t, number=Py_ssize_t, offset=Py_ssize_t, value=cython.longlong,
         last_row=Py_ssize_t,
     )
     cpdef object repeated(
@@ -69,7 +69,7 @@ cdef class Scanner:
     @cython.locals(
         position=Py_ssize_t, count=Py_ssize_t, frame_bytes=Py_ssize_t,
         frame_end=Py_ssize_t, command_bytes=Py_ssize_t, command_end=Py_ssize_t,
-        at=Py_ssize_t, consumer_id=cython.longlong,
+        offset=Py_ssize_t, consumer_id=cython.longlong,
     )
     cpdef Py_ssize_t scan(
         self,
@@ -97,7 +97,7 @@ cdef class Scanner:
         const unsigned char[::1] data,
         Py_ssize_t start,
         Py_ssize_t end,
-        Py_ssize_t at,
+        Py_ssize_t offset,
     ) except -2
 
     @cython.locals(facts=cython.longlong[::1], size=Py_ssize_t)
@@ -107,7 +107,7 @@ cdef class Scanner:
         Py_ssize_t position,
         Py_ssize_t end,
         Py_ssize_t origin,
-        Py_ssize_t at,
+        Py_ssize_t offset,
     ) except -1
 
     @cython.locals(
@@ -127,7 +127,7 @@ cdef class Scanner:
         Py_ssize_t start,
         Py_ssize_t end,
         Py_ssize_t origin,
-        Py_ssize_t at,
+        Py_ssize_t offset,
     ) except -1
 
     @cython.locals(position=Py_ssize_t)

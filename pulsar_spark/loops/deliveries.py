@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over frames: what is ordinary of a received buffer is read in one go.
+"""The loop over frames: read the ordinary frames of a received buffer in a single pass.
 
 An entry of a live topic often has one message. Then a read costs what an entry costs,
 and in Python that is some ninety calls. So a scanner walks over the frames of a buffer
@@ -15,10 +15,10 @@ frame ends the walk and takes the path of a `Frame`, which also says what is wro
 it. So nothing in here raises an error about what a broker sent; and nothing in here may
 accept what that path would refuse, or read it differently.
 
-Checksums are compared later, by whoever unpacks the entries.
+Checksums are compared later, by anyone who unpacks the entries.
 
 Like ``messages.py``, whose module docstring has the rules, this file runs as it is, and
-is compiled with the types of ``deliveries.pxd`` where a C compiler is at hand. Only
+is compiled with the types of ``deliveries.pxd`` where a C compiler is available. Only
 then is it used: as Python it is slower than the path of a `Frame`.
 
 Source: see ``wire/frames.py`` and, for the fields, proto/pulsar_api.proto.
@@ -52,7 +52,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class Deliveries:
-    """Ordinary entries for one consumer that came together, in order.
+    """Ordinary entries for a consumer that arrived together, in order.
 
     Args:
         consumer_id: Whose.
@@ -76,18 +76,18 @@ class Deliveries:
         return self._count
 
     def fact(self, number: int, which: int) -> int:
-        """Return one fact of an entry."""
+        """Return a fact of an entry."""
         return self.facts[number * fact.PER_ENTRY + which]
 
     def position(self, number: int) -> tuple[int, int]:
         """Return ``(ledger_id, entry_id)`` of an entry."""
-        at = number * fact.PER_ENTRY
-        return self.facts[at + fact.LEDGER_ID], self.facts[at + fact.ENTRY_ID]
+        offset = number * fact.PER_ENTRY
+        return self.facts[offset + fact.LEDGER_ID], self.facts[offset + fact.ENTRY_ID]
 
     def following(
         self, first: int, after: tuple[int, int], end: tuple[int, int]
     ) -> int:
-        """Return the first entry that does not follow the one before it, or the end.
+        """Return the first entry that does not follow its predecessor, or the end.
 
         Args:
             first: The first entry to look at.
@@ -98,8 +98,11 @@ class Deliveries:
         ledger_before, entry_before = after
         end_ledger, end_entry = end
         for number in range(first, self._count):
-            at = number * fact.PER_ENTRY
-            ledger_id, entry_id = facts[at + fact.LEDGER_ID], facts[at + fact.ENTRY_ID]
+            offset = number * fact.PER_ENTRY
+            ledger_id, entry_id = (
+                facts[offset + fact.LEDGER_ID],
+                facts[offset + fact.ENTRY_ID],
+            )
             if ledger_id < ledger_before or ledger_id > end_ledger:
                 return number
             if ledger_id == ledger_before and entry_id <= entry_before:
@@ -117,23 +120,23 @@ class Deliveries:
         return charged
 
     def charged_bytes(self, first: int, last: int) -> int:
-        """Return the bytes of entries, without the commands in front of them."""
+        """Return the bytes of entries, without the commands in front."""
         charged = 0
         for number in range(first, last):
-            at = number * fact.PER_ENTRY
-            charged += self.facts[at + fact.END] - self.facts[at + fact.START]
+            offset = number * fact.PER_ENTRY
+            charged += self.facts[offset + fact.END] - self.facts[offset + fact.START]
         return charged
 
     def column(self, which: int, first: int, last: int, plus: int = 0) -> memoryview:
-        """Return one fact of some entries, ``plus`` added to each: bytes of int64."""
+        """Return a fact of several entries, ``plus`` added to each: bytes of int64."""
         column = _numbers(last - first)
         for number in range(last - first):
-            at = (first + number) * fact.PER_ENTRY
-            column[number] = self.facts[at + which] + plus
+            offset = (first + number) * fact.PER_ENTRY
+            column[number] = self.facts[offset + which] + plus
         return memoryview(column).cast("B")
 
     def repeated(self, which: int, first: int, last: int, first_row: int) -> memoryview:
-        """Return one fact of some entries, once for each of their rows: bytes of int64.
+        """Return a fact of several entries, repeated for each row: bytes of int64.
 
         Args:
             which: Which fact.
@@ -148,9 +151,9 @@ class Deliveries:
         column = _numbers(rows)
         row = 0
         for number in range(first, last):
-            at = number * fact.PER_ENTRY
-            value = facts[at + which]
-            last_row = facts[at + fact.LAST_ROW] - first_row
+            offset = number * fact.PER_ENTRY
+            value = facts[offset + which]
+            last_row = facts[offset + fact.LAST_ROW] - first_row
             while row < last_row:
                 column[row] = value
                 row += 1
@@ -162,7 +165,7 @@ class Scanner:
 
     Attributes:
         consumer_id: Whose the entries of the last walk are.
-        stop: Where it ended.
+        stop: The end.
     """
 
     def __init__(self) -> None:
@@ -178,7 +181,7 @@ class Scanner:
         most_frame_bytes: int,
         wanted: Collection[int],
     ) -> int:
-        """Walk over frames as long as they are ordinary, and for one consumer.
+        """Walk over frames while the frames are ordinary, and for a single consumer.
 
         Args:
             data: A buffer.
@@ -205,11 +208,11 @@ class Scanner:
             command_bytes = self._size(data, position + 4)
             if command_bytes > min(frame_bytes - 8, _MOST_COMMAND_BYTES):
                 break
-            at = count * fact.PER_ENTRY
+            offset = count * fact.PER_ENTRY
             if count == self._room:
                 self._make_room()
             command_end = position + 8 + command_bytes
-            consumer_id = self._read_command(data, position + 8, command_end, at)
+            consumer_id = self._read_command(data, position + 8, command_end, offset)
             if consumer_id < 0:
                 break
             if count == 0:
@@ -218,7 +221,7 @@ class Scanner:
                 self.consumer_id = consumer_id
             elif consumer_id != self.consumer_id:
                 break
-            if not self._read_entry(data, command_end, frame_end, start, at):
+            if not self._read_entry(data, command_end, frame_end, start, offset):
                 break
             position = frame_end
             count += 1
@@ -238,9 +241,9 @@ class Scanner:
         self._facts, self._room = longer, room
 
     def _read_command(  # noqa: C901 - a call in here costs more than what it would do
-        self, data: memoryview | bytes, start: int, end: int, at: int
+        self, data: memoryview | bytes, start: int, end: int, offset: int
     ) -> int:
-        """Read BaseCommand; return the consumer's id, -1 if it is not ordinary.
+        """Read BaseCommand; return the consumer's id, -1 for an unusual command.
 
         ``08 09 4A n | 08 consumer  12 n | 08 ledger  10 entry  18 partition |  18 n |``
         """
@@ -287,26 +290,33 @@ class Scanner:
                 return -1  # or a second id could fill in what the first one lacks
         if ledger_id < 0 or entry_id < 0:
             return -1
-        facts[at + fact.LEDGER_ID] = ledger_id
-        facts[at + fact.ENTRY_ID] = entry_id
-        facts[at + fact.REDELIVERY_COUNT] = redelivery_count
+        facts[offset + fact.LEDGER_ID] = ledger_id
+        facts[offset + fact.ENTRY_ID] = entry_id
+        facts[offset + fact.REDELIVERY_COUNT] = redelivery_count
         return consumer_id
 
     def _read_entry(
-        self, data: memoryview | bytes, position: int, end: int, origin: int, at: int
+        self,
+        data: memoryview | bytes,
+        position: int,
+        end: int,
+        origin: int,
+        offset: int,
     ) -> bool:
-        """Read headers and MessageMetadata; return whether they are ordinary.
+        """Read headers and MessageMetadata; return whether both are ordinary.
 
         Args:
             data: The buffer.
             position: Where they begin.
             end: Where the entry ends.
             origin: The place in the buffer from which on places count.
-            at: Where its facts go.
+            offset: Where its facts go.
         """
         facts = self._facts
-        facts[at + fact.START] = position - origin
-        facts[at + fact.BROKER_METADATA] = facts[at + fact.BROKER_METADATA_END] = -1
+        facts[offset + fact.START] = position - origin
+        facts[offset + fact.BROKER_METADATA] = facts[
+            offset + fact.BROKER_METADATA_END
+        ] = -1
         if end - position < 10 or data[position] != 0x0E:
             return False
         if data[position + 1] == 0x02:
@@ -316,28 +326,28 @@ class Scanner:
                 return False
             if not self._is_broker_metadata(data, position, position + size):
                 return False
-            facts[at + fact.BROKER_METADATA] = position - origin
+            facts[offset + fact.BROKER_METADATA] = position - origin
             position += size
-            facts[at + fact.BROKER_METADATA_END] = position - origin
+            facts[offset + fact.BROKER_METADATA_END] = position - origin
             if end - position < 10 or data[position] != 0x0E:
                 return False
         if data[position + 1] != 0x01:
             return False
-        facts[at + fact.CHECKSUM] = self._size(data, position + 2)
-        facts[at + fact.CHECKED] = position + 6 - origin
+        facts[offset + fact.CHECKSUM] = self._size(data, position + 2)
+        facts[offset + fact.CHECKED] = position + 6 - origin
         size = self._size(data, position + 6)
         position += 10
         if size > min(end - position, _MOST_METADATA_BYTES):
             return False
-        facts[at + fact.METADATA] = position - origin
-        facts[at + fact.PAYLOAD] = position + size - origin
-        facts[at + fact.END] = end - origin
-        return self._read_metadata(data, position, position + size, origin, at)
+        facts[offset + fact.METADATA] = position - origin
+        facts[offset + fact.PAYLOAD] = position + size - origin
+        facts[offset + fact.END] = end - origin
+        return self._read_metadata(data, position, position + size, origin, offset)
 
     def _read_metadata(  # noqa: C901 - as above
-        self, data: memoryview | bytes, start: int, end: int, origin: int, at: int
+        self, data: memoryview | bytes, start: int, end: int, origin: int, offset: int
     ) -> bool:
-        """Read MessageMetadata; return whether it is ordinary."""
+        """Read MessageMetadata; return whether the metadata is ordinary."""
         facts = self._facts
         count = codec = unpacked_bytes = publish_time = event_time = 0
         sequence_id = highest_sequence_id = marks = head_bytes = 0
@@ -428,7 +438,7 @@ class Scanner:
         if name_bytes + cluster_bytes > _MOST_TEXT_BYTES:
             return False
         # -- what the metadata of a single message would take in a batch
-        size = unpacked_bytes if codec != 0 else facts[at + fact.END] + origin - end
+        size = unpacked_bytes if codec != 0 else facts[offset + fact.END] + origin - end
         head_bytes += 1 + self._varint_bytes(size)
         head_bytes += 1 + self._varint_bytes(sequence_id)
         if key >= 0:
@@ -447,24 +457,24 @@ class Scanner:
             head_bytes += 2
         if marks & fact.VALUE_IS_NULL:
             head_bytes += 2
-        facts[at + fact.COUNT] = count
-        facts[at + fact.CODEC] = codec
-        facts[at + fact.UNPACKED_BYTES] = unpacked_bytes
-        facts[at + fact.PUBLISH_TIME] = publish_time
-        facts[at + fact.EVENT_TIME] = event_time
-        facts[at + fact.SEQUENCE_ID] = sequence_id
+        facts[offset + fact.COUNT] = count
+        facts[offset + fact.CODEC] = codec
+        facts[offset + fact.UNPACKED_BYTES] = unpacked_bytes
+        facts[offset + fact.PUBLISH_TIME] = publish_time
+        facts[offset + fact.EVENT_TIME] = event_time
+        facts[offset + fact.SEQUENCE_ID] = sequence_id
         # Where the ids of a batch have gaps, its first one has to do for all of them.
         has_no_gaps = highest_sequence_id - sequence_id == count - 1
-        facts[at + fact.SEQUENCE_STEP] = int(has_no_gaps)
-        facts[at + fact.KEY] = key
-        facts[at + fact.KEY_END] = key_end
-        facts[at + fact.ORDERING_KEY] = ordering_key
-        facts[at + fact.ORDERING_KEY_END] = ordering_key_end
-        facts[at + fact.MARKS] = marks
-        facts[at + fact.HEAD_BYTES] = head_bytes
-        facts[at + fact.SCHEMA_VERSION] = version
-        facts[at + fact.SCHEMA_VERSION_END] = version_end
-        facts[at + fact.LAST_ROW] = -1
+        facts[offset + fact.SEQUENCE_STEP] = int(has_no_gaps)
+        facts[offset + fact.KEY] = key
+        facts[offset + fact.KEY_END] = key_end
+        facts[offset + fact.ORDERING_KEY] = ordering_key
+        facts[offset + fact.ORDERING_KEY_END] = ordering_key_end
+        facts[offset + fact.MARKS] = marks
+        facts[offset + fact.HEAD_BYTES] = head_bytes
+        facts[offset + fact.SCHEMA_VERSION] = version
+        facts[offset + fact.SCHEMA_VERSION_END] = version_end
+        facts[offset + fact.LAST_ROW] = -1
         return True
 
     def _is_broker_metadata(
@@ -482,7 +492,7 @@ class Scanner:
         return True
 
     def _pair_bytes(self, data: memoryview | bytes, start: int, end: int) -> int:
-        """Return the size of a KeyValue as protobuf writes it, -1 if not ordinary.
+        """Return the size of a KeyValue in protobuf, -1 if not ordinary.
 
         ``0A n key 12 n value``
         """
@@ -518,7 +528,7 @@ class Scanner:
         return True
 
     def _varint(self, data: memoryview | bytes, end: int) -> int:
-        """Read the varint at ``_position``, and advance past it.
+        """Read the varint at ``_position``, and advance ``_position``.
 
         Returns:
             The number; -1 if there is none, or one of more than 63 bits.
@@ -536,7 +546,7 @@ class Scanner:
         return -1
 
     def _skip_varint(self, data: memoryview | bytes, end: int) -> bool:
-        """Move ``_position`` past a number of 64 bits; return whether there is one."""
+        """Move ``_position`` past a 64-bit number; return whether a number came."""
         position = self._position
         for place in range(10):
             if position + place >= end:

@@ -14,7 +14,7 @@ cdef unsigned long long _mixed(unsigned long long number) noexcept
 @cython.locals(end=Py_ssize_t, second=cython.ulonglong)
 cdef unsigned long long _digest_of(
     const unsigned char[::1] data,
-    Py_ssize_t at,
+    Py_ssize_t offset,
     Py_ssize_t size,
     unsigned long long digest,
 ) except? 0
@@ -52,5 +52,5 @@ cpdef int add_items(
     const unsigned long long[::1] items,
 ) except -1
 
-@cython.locals(row=Py_ssize_t, found=cython.ulonglong)
+@cython.locals(row=Py_ssize_t, digest=cython.ulonglong)
 cpdef unsigned long long total(const unsigned long long[::1] digests) except? 0

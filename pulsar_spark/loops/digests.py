@@ -30,22 +30,22 @@ def _mixed(number: int) -> int:
     return number ^ number >> 32
 
 
-def _digest_of(data: memoryview, at: int, size: int, digest: int) -> int:
+def _digest_of(data: memoryview, offset: int, size: int, digest: int) -> int:
     """Return a digest to which the bytes of a cell are added."""
-    end = at + size
+    end = offset + size
     if size >= 16:
         # Two at a time: a processor multiplies one while it waits for the other.
         second = digest ^ _FACTOR
-        while end - at >= 16:
-            digest = _mixed(digest ^ memory.word(data, at))
-            second = _mixed(second ^ memory.word(data, at + 8))
-            at += 16
+        while end - offset >= 16:
+            digest = _mixed(digest ^ memory.word(data, offset))
+            second = _mixed(second ^ memory.word(data, offset + 8))
+            offset += 16
         digest = _mixed(digest ^ (second >> 1))
-    if end - at >= 8:
-        digest = _mixed(digest ^ memory.word(data, at))
-        at += 8
-    if end > at:
-        digest = _mixed(digest ^ memory.number(data, at, end - at))
+    if end - offset >= 8:
+        digest = _mixed(digest ^ memory.word(data, offset))
+        offset += 8
+    if end > offset:
+        digest = _mixed(digest ^ memory.number(data, offset, end - offset))
     return _mixed(digest ^ size)
 
 
@@ -131,7 +131,7 @@ def add_items(
 
 def total(digests: memoryview) -> int:
     """Return the sum of the digests of rows, which their order does not change."""
-    found = 0
+    digest = 0
     for row in range(len(digests)):
-        found = (found + _mixed(digests[row])) & _MASK
-    return found
+        digest = (digest + _mixed(digests[row])) & _MASK
+    return digest

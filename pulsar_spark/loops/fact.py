@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an entry that came with others: the numbers of ``Deliveries.facts``.
+"""The facts of an entry that arrived with others: the columns of ``Deliveries.facts``.
 
 These are the columns of that table. ``fact.pxd`` has the same for C, where they must be
 known when the loops are compiled; a test compares the two.

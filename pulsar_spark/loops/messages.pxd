@@ -49,7 +49,7 @@ cdef class BinaryColumn:
     @cython.locals(
         data=cython.uchar[::1], offsets=cython.int[::1], count=Py_ssize_t,
         part_size=Py_ssize_t, end=Py_ssize_t, most=Py_ssize_t, room=Py_ssize_t,
-        entry=Py_ssize_t, at=Py_ssize_t, last_row=Py_ssize_t,
+        entry=Py_ssize_t, offset=Py_ssize_t, last_row=Py_ssize_t,
         batch_size=cython.longlong, head=Py_ssize_t, head_size=Py_ssize_t,
     )
     cpdef append_ids(
@@ -80,7 +80,7 @@ cdef inline Py_ssize_t _put_varint(
 ) except -1
 
 @cython.locals(
-    size=Py_ssize_t, others=cython.uchar[::1], properties=cython.uchar[::1],
+    size=Py_ssize_t, fields=cython.uchar[::1], properties=cython.uchar[::1],
     others_end=Py_ssize_t, properties_end=Py_ssize_t, position=Py_ssize_t,
     start=Py_ssize_t, content=Py_ssize_t, keys=Py_ssize_t, tag=cython.ulonglong,
     length=cython.ulonglong, byte=cython.ulonglong, shift=cython.uint,
@@ -164,7 +164,7 @@ cdef class MessageTable:
     cpdef long long size_bytes(self, Py_ssize_t first_row, Py_ssize_t last_row)
 
     @cython.locals(
-        view=object, entry=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
+        view=object, entry=Py_ssize_t, offset=Py_ssize_t, count=cython.longlong,
         start=Py_ssize_t, end=Py_ssize_t, codec=cython.longlong, size=cython.longlong,
         row=Py_ssize_t, rows=cython.longlong, checked=object,
         unpacked_bytes=cython.longlong,
@@ -186,7 +186,7 @@ cdef class MessageTable:
         any_flags=cython.uint, all_flags=cython.uint,
     )
     cdef bint _append_all(
-        self, const unsigned char[::1] payload, long long[::1] facts, Py_ssize_t at
+        self, const unsigned char[::1] payload, long long[::1] facts, Py_ssize_t offset
     ) except -1
 
     @cython.locals(
@@ -200,7 +200,7 @@ cdef class MessageTable:
         Py_ssize_t start,
         Py_ssize_t end,
         long long[::1] facts,
-        Py_ssize_t at,
+        Py_ssize_t offset,
     ) except -1
 
     @cython.locals(
@@ -238,7 +238,7 @@ cdef class MessageTable:
     @cython.locals(
         bounds=cython.int[::1], values=cython.int[::1], start=Py_ssize_t,
         end=Py_ssize_t, begin=Py_ssize_t, other=Py_ssize_t, same=Py_ssize_t,
-        found=Py_ssize_t,
+        pair_of_name=Py_ssize_t,
     )
     cdef bint _is_new_name(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one loop that goes message by message: from a batch to columns of messages.
+"""The loop over the messages of a batch: from a batch to columns of messages.
 
 A batch holds messages back to back, and each begins with its own metadata::
 
@@ -10,9 +10,9 @@ No object is made for a message: its numbers and its bytes are written right whe
 expects them, in columns that grow by the batch. First a pass over the metadata finds
 where everything lies, then each column that is wanted gathers its bytes.
 
-This file runs as it is. Where a C compiler is at hand, Cython compiles it together with
-``messages.pxd``, which gives the types, and the loop is a hundred times faster; see
-``KERNEL``. So what is written here keeps to what C can do: every index is checked
+This file runs as it is. Where a C compiler is available, Cython compiles it together
+with ``messages.pxd``, which gives the types, and the loop is a hundred times faster;
+see ``KERNEL``. So what is written here keeps to what C can do: every index is checked
 against its end before it is used, and no number exceeds 64 bits.
 
 Source: SingleMessageMetadata and KeyValue in PulsarApi.proto; "Protocol Buffers
@@ -76,7 +76,7 @@ _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class BinaryColumn:
-    """A column of bytes, as Arrow lays it out.
+    """A column of bytes, in Arrow's layout.
 
     Row ``n`` is ``data[offsets[n]:offsets[n + 1]]``. Both buffers are longer than the
     rows need; the rest means nothing. Rows may be viewed for as long as anyone likes:
@@ -98,7 +98,7 @@ class BinaryColumn:
         self.offsets[0] = 0
 
     def empty_like(self, rows: int) -> BinaryColumn:
-        """Return an empty column with capacity for ``rows`` rows as large as these."""
+        """Return an empty column with capacity for ``rows`` rows of average size."""
         size_bytes = min(_with_headroom(self.offsets[rows]), _MAX_ADVANCE)
         return BinaryColumn(self._allocate, _with_headroom(rows), size_bytes)
 
@@ -183,7 +183,7 @@ class BinaryColumn:
         numbers: Sequence[int],
         row: int,
     ) -> None:
-        """Append the message ids of entries, as Java writes them.
+        """Append the message ids of entries, as Java writes ids.
 
         ``08 ledger  10 entry [18 partition] [20 batch_index]  30 batch_size``
 
@@ -209,17 +209,17 @@ class BinaryColumn:
             data = _longer(self._allocate, data, "B", room, end)
             self.data, self._room = data, room
         for entry in range(first, last):
-            at = entry * fact.PER_ENTRY
-            last_row = facts[at + fact.LAST_ROW]
-            batch_size = facts[at + fact.COUNT]
+            offset = entry * fact.PER_ENTRY
+            last_row = facts[offset + fact.LAST_ROW]
+            batch_size = facts[offset + fact.COUNT]
             head = end
             head_size = 0
             while row < last_row:
                 if head_size == 0:
                     data[end] = 0x08
-                    end = _put_varint(data, end + 1, facts[at + fact.LEDGER_ID])
+                    end = _put_varint(data, end + 1, facts[offset + fact.LEDGER_ID])
                     data[end] = 0x10
-                    end = _put_varint(data, end + 1, facts[at + fact.ENTRY_ID])
+                    end = _put_varint(data, end + 1, facts[offset + fact.ENTRY_ID])
                     memory.copy(data, end, partition, 0, part_size)
                     end += part_size
                     head_size = end - head
@@ -256,7 +256,7 @@ class MessageTable:
 
     Attributes:
         rows: How many messages there are.
-        values, keys, ordering_keys: These bytes of each message, empty where it has
+        values, keys, ordering_keys: These bytes of each message, empty if it has
             none; None if the column is not wanted.
         event_times: ms since 1970, 0 for none: uint64.
         sequence_ids: uint64.
@@ -298,7 +298,7 @@ class MessageTable:
         )
 
     def empty_like(self) -> MessageTable:
-        """Return an empty table with the same columns and similar capacity."""
+        """Return an empty table with equal columns and similar capacity."""
         table = MessageTable((), self._allocate)
         table.max_head_bytes, table.max_pairs = self.max_head_bytes, self.max_pairs
         table._make_columns(_with_headroom(self.rows))
@@ -310,7 +310,7 @@ class MessageTable:
         return table
 
     def size_bytes(self, first_row: int, last_row: int) -> int:
-        """Return the size of these messages with metadata, the last one exclusive."""
+        """Return the size of messages with metadata; ``last_row`` is exclusive."""
         return self.ends[last_row] - self.ends[first_row]
 
     def _make_columns(self, rows: int) -> None:
@@ -348,7 +348,7 @@ class MessageTable:
         most_rows: int = NO_LIMIT,
         most_bytes: int = NO_LIMIT,
     ) -> int:
-        """Append messages of a batch, without those that compaction removed.
+        """Append messages of a batch, without messages that compaction removed.
 
         All of them, or as many as the table may take: another call then goes on where
         this one ended. An empty table always takes the first message.
@@ -362,7 +362,7 @@ class MessageTable:
             sequence_step: 1 if messages without a sequence id of their own count up
                 from that one, 0 if they all have that one.
             number: The first message to take.
-            position: Where it begins.
+            position: The beginning.
             most_rows: Messages that may be taken, at least 1.
             most_bytes: Bytes of messages that may be taken.
 
@@ -561,7 +561,7 @@ class MessageTable:
             most_bytes: Bytes of messages that it may have.
             checksum: Returns the CRC-32C of bytes.
             unpack: Returns a payload, by its codec, its bytes and its size, as it was
-                before compression; None where it is damaged.
+                before compression; None if it is damaged.
 
         Returns:
             The first entry that was not taken; ``is_full`` says whether that is
@@ -570,18 +570,18 @@ class MessageTable:
         self.is_full = False
         view = memoryview(data)
         for entry in range(first, last):
-            at = entry * fact.PER_ENTRY
-            count = facts[at + fact.COUNT]
-            start, end = facts[at + fact.PAYLOAD], facts[at + fact.END]
-            codec, size = facts[at + fact.CODEC], end - start
+            offset = entry * fact.PER_ENTRY
+            count = facts[offset + fact.COUNT]
+            start, end = facts[offset + fact.PAYLOAD], facts[offset + fact.END]
+            codec, size = facts[offset + fact.CODEC], end - start
             if codec != 0:
-                size = facts[at + fact.UNPACKED_BYTES]
+                size = facts[offset + fact.UNPACKED_BYTES]
             if count > size // _MIN_MESSAGE_BYTES:
                 return entry
             row = self.rows
             rows = max(1, count)
             if count == 0:
-                size += 4 + facts[at + fact.HEAD_BYTES]
+                size += 4 + facts[offset + fact.HEAD_BYTES]
             if rows > most_rows or size > most_bytes:
                 return entry
             if row > 0 and (
@@ -589,44 +589,44 @@ class MessageTable:
             ):
                 self.is_full = True
                 return entry
-            checked = view[facts[at + fact.CHECKED] : end]
-            if checksum(checked) != facts[at + fact.CHECKSUM]:
+            checked = view[facts[offset + fact.CHECKED] : end]
+            if checksum(checked) != facts[offset + fact.CHECKSUM]:
                 return entry
             if codec == 0 and count > 0:
-                if not self._append_all(data[start:end], facts, at):
+                if not self._append_all(data[start:end], facts, offset):
                     return entry
             elif codec == 0:
-                if not self._append_single(data, data, start, end, facts, at):
+                if not self._append_single(data, data, start, end, facts, offset):
                     return entry
             else:
-                unpacked_bytes = facts[at + fact.UNPACKED_BYTES]
+                unpacked_bytes = facts[offset + fact.UNPACKED_BYTES]
                 unpacked = unpack(codec, view[start:end], unpacked_bytes)
                 if unpacked is None:
                     return entry
                 if count > 0:
-                    if not self._append_all(unpacked, facts, at):
+                    if not self._append_all(unpacked, facts, offset):
                         return entry
                 elif not self._append_single(
-                    data, unpacked, 0, len(unpacked), facts, at
+                    data, unpacked, 0, len(unpacked), facts, offset
                 ):
                     return entry
-            facts[at + fact.LAST_ROW] = self.rows  # type: ignore[index]
+            facts[offset + fact.LAST_ROW] = self.rows  # type: ignore[index]
         return last
 
     def _append_all(
-        self, payload: memoryview | bytes, facts: Sequence[int], at: int
+        self, payload: memoryview | bytes, facts: Sequence[int], offset: int
     ) -> bool:
-        """Append a whole batch; return whether it is one, and may be taken at once."""
-        count, rows, pairs = facts[at + fact.COUNT], self.rows, self.pairs
+        """Append a whole batch; return whether the payload is a batch that fits."""
+        count, rows, pairs = facts[offset + fact.COUNT], self.rows, self.pairs
         any_flags, all_flags = self.any_flags, self.all_flags
         try:
             taken = self.append_batch(
                 payload,
                 count,
                 None,
-                facts[at + fact.EVENT_TIME],
-                facts[at + fact.SEQUENCE_ID],
-                facts[at + fact.SEQUENCE_STEP],
+                facts[offset + fact.EVENT_TIME],
+                facts[offset + fact.SEQUENCE_ID],
+                facts[offset + fact.SEQUENCE_STEP],
             )
         except CorruptEntryError:
             return False
@@ -642,49 +642,52 @@ class MessageTable:
         start: int,
         end: int,
         facts: Sequence[int],
-        at: int,
+        offset: int,
     ) -> bool:
-        """Append a message that is in no batch; return whether it is small enough.
+        """Append a message outside a batch; return whether the message is small enough.
 
         Args:
             data: Holds its metadata.
             payload: Holds its value.
             start: Where that begins.
-            end: Where it ends.
+            end: The end.
             facts: What is known of entries.
-            at: Where that of this entry begins.
+            offset: Where that of this entry begins.
         """
-        if facts[at + fact.HEAD_BYTES] > self.max_head_bytes:
+        if facts[offset + fact.HEAD_BYTES] > self.max_head_bytes:
             return False
-        metadata, metadata_end = facts[at + fact.METADATA], facts[at + fact.PAYLOAD]
+        metadata, metadata_end = (
+            facts[offset + fact.METADATA],
+            facts[offset + fact.PAYLOAD],
+        )
         pairs = self._read_pairs(data, metadata, metadata_end)
         if pairs > self.max_pairs:
             return False
         self._make_room(1)
-        flags, marks = 0, facts[at + fact.MARKS]
+        flags, marks = 0, facts[offset + fact.MARKS]
         self._value_bounds[0], self._value_bounds[1] = start, end
         self._key_bounds[0] = self._key_bounds[1] = 0
         self._ordering_key_bounds[0] = self._ordering_key_bounds[1] = 0
-        if facts[at + fact.KEY] >= 0:
+        if facts[offset + fact.KEY] >= 0:
             flags |= _HAS_KEY
             if marks & fact.KEY_IS_ENCODED:
                 flags |= _KEY_IS_BASE64
-            self._key_bounds[0] = facts[at + fact.KEY]
-            self._key_bounds[1] = facts[at + fact.KEY_END]
-        if facts[at + fact.ORDERING_KEY] >= 0:
+            self._key_bounds[0] = facts[offset + fact.KEY]
+            self._key_bounds[1] = facts[offset + fact.KEY_END]
+        if facts[offset + fact.ORDERING_KEY] >= 0:
             flags |= _HAS_ORDERING_KEY
-            self._ordering_key_bounds[0] = facts[at + fact.ORDERING_KEY]
-            self._ordering_key_bounds[1] = facts[at + fact.ORDERING_KEY_END]
-        if facts[at + fact.EVENT_TIME] != 0:
+            self._ordering_key_bounds[0] = facts[offset + fact.ORDERING_KEY]
+            self._ordering_key_bounds[1] = facts[offset + fact.ORDERING_KEY_END]
+        if facts[offset + fact.EVENT_TIME] != 0:
             flags |= _HAS_EVENT_TIME
         if marks & fact.VALUE_IS_NULL and start == end:
             flags |= _IS_NULL
         row = self.rows
-        self.event_times[row] = facts[at + fact.EVENT_TIME]
-        self.sequence_ids[row] = facts[at + fact.SEQUENCE_ID]
+        self.event_times[row] = facts[offset + fact.EVENT_TIME]
+        self.sequence_ids[row] = facts[offset + fact.SEQUENCE_ID]
         self.batch_indexes[row] = 0
         self.flags[row] = flags
-        size = 4 + facts[at + fact.HEAD_BYTES] + end - start
+        size = 4 + facts[offset + fact.HEAD_BYTES] + end - start
         self.ends[row + 1] = self.ends[row] + size
         self.pair_ends[row + 1] = self.pairs + pairs
         self._append_bytes(payload, data, 1, pairs)
@@ -784,13 +787,13 @@ class MessageTable:
         self._pair_value_bounds[2 * pair + 1] = value_end
 
     def _is_new_name(self, payload: memoryview | bytes, first: int, pair: int) -> bool:
-        """Return whether no earlier pair, from ``first`` on, has the name of this one.
+        """Return whether no earlier pair, from ``first`` on, has the name of ``pair``.
 
         Otherwise that pair gets the value of this one.
         """
         bounds = self._pair_key_bounds
         start, end = bounds[2 * pair], bounds[2 * pair + 1]
-        found = pair
+        pair_of_name = pair
         if pair - first < _MAX_COMPARED:
             for other in range(first, pair):
                 begin = bounds[2 * other]
@@ -802,7 +805,7 @@ class MessageTable:
                     ):
                         same += 1
                     if same == end - start:
-                        found = other
+                        pair_of_name = other
                         break
         else:
             if self._names_from != first:
@@ -813,18 +816,20 @@ class MessageTable:
                     )
                     self._names[name] = other
                 self._names_from = first
-            found = self._names.setdefault(memory.part(payload, start, end), pair)
-        if found == pair:
+            pair_of_name = self._names.setdefault(
+                memory.part(payload, start, end), pair
+            )
+        if pair_of_name == pair:
             return True
         values = self._pair_value_bounds
-        values[2 * found] = values[2 * pair]
-        values[2 * found + 1] = values[2 * pair + 1]
+        values[2 * pair_of_name] = values[2 * pair]
+        values[2 * pair_of_name + 1] = values[2 * pair + 1]
         return False
 
     def _varint(
         self, payload: memoryview | bytes, end: int, number: int, count: int
     ) -> int:
-        """Read the number of 64 bits at ``_position``, and move that past it."""
+        """Read the 64-bit number at ``_position``, and advance ``_position``."""
         position = self._position
         value = shift = 0
         while position < end and shift < 70:
@@ -870,7 +875,7 @@ class MessageTable:
 def split_metadata(  # noqa: C901 - as above
     data: memoryview | bytes,
 ) -> tuple[bytes, bytes]:
-    """Read the fields of MessageMetadata, without an object for each of its fields.
+    """Read the fields of MessageMetadata, without a Python object for each field.
 
     Returns:
         All of it but the properties, the clusters to replicate to, and keys of
@@ -881,7 +886,7 @@ def split_metadata(  # noqa: C901 - as above
         CorruptEntryError: It is not metadata.
     """
     size = len(data)
-    others, properties = new_bytes(size), new_bytes(size)
+    fields, properties = new_bytes(size), new_bytes(size)
     others_end = properties_end = position = keys = 0
     while position < size:
         start = position
@@ -926,16 +931,16 @@ def split_metadata(  # noqa: C901 - as above
         else:
             keys += tag == 0x6A
             length = position - start
-            memory.copy(others, others_end, data, start, length)
+            memory.copy(fields, others_end, data, start, length)
             others_end += length
     return (
-        bytes(memoryview(others)[:others_end]),
+        bytes(memoryview(fields)[:others_end]),
         bytes(memoryview(properties)[:properties_end]),
     )
 
 
 def lz4_size(data: memoryview | bytes) -> int:
-    """Return the decompressed size of an LZ4 block; -1 where it ends too early.
+    """Return the decompressed size of an LZ4 block; -1 where the block ends too early.
 
     A block is sequences of ``token [more literals] literals offset(2) [more match]``,
     the last one of which ends with its literals.
@@ -975,7 +980,7 @@ def lz4_size(data: memoryview | bytes) -> int:
 
 
 def _put_varint(data: memoryview, position: int, value: int) -> int:
-    """Write a number; return where it ends."""
+    """Write a number; return the end of the number."""
     while value >= 0x80:
         data[position] = value & 0x7F | 0x80
         value >>= 7
@@ -1007,7 +1012,7 @@ def _longer(
     length: int,
     used: int,
 ) -> memoryview:
-    """Return a longer column that begins with the first ``used`` items of this one."""
+    """Return a longer column that begins with ``column``'s first ``used`` items."""
     longer = _column(allocate, type_, length)
     longer[:used] = memoryview(column)[:used]
     return longer

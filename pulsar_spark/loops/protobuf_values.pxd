@@ -87,7 +87,7 @@ cdef class Table:
 
     @cython.locals(
         places=cython.ulonglong[::1], offsets=cython.uint[::1], total=Py_ssize_t,
-        row=Py_ssize_t, texts=cython.uchar[::1], at=Py_ssize_t, start=Py_ssize_t,
+        row=Py_ssize_t, texts=cython.uchar[::1], offset=Py_ssize_t, start=Py_ssize_t,
         size=Py_ssize_t,
     )
     cpdef tuple texts(
@@ -99,7 +99,7 @@ cdef class Table:
     cdef Py_ssize_t _fail(self, int fault, Py_ssize_t column=*) except? -1
 
     @cython.locals(
-        fields="const long long[::1]", at=Py_ssize_t, tag=cython.ulonglong,
+        fields="const long long[::1]", offset=Py_ssize_t, tag=cython.ulonglong,
         number=cython.ulonglong, wire=cython.uint, base=Py_ssize_t, kind=cython.int,
         value=cython.ulonglong, size=Py_ssize_t,
     )

@@ -61,7 +61,7 @@ _ROW_BYTES = (0, 1, 4, 8, 8, 4)
 
 
 class Column:
-    """The rows of one column.
+    """The rows of a column.
 
     Args:
         storage: How it holds them, such as ``protobuf_op.WORD``.
@@ -70,7 +70,7 @@ class Column:
         below: Of a list: the level of its items.
 
     Attributes:
-        weight: What it costs to clear a row, beside what a row takes in memory.
+        weight: The cost of clearing a row, in addition to the memory of the row.
         small, words, longs: The rows, in the one that fits ``storage``; all but PLACE
             and LIST as Arrow has them. Longer than there are rows.
         valid: With ``has_presence`` 1 for each row that there is, 0 for the others.
@@ -93,7 +93,7 @@ class Column:
         self.longs = new_bytes(0).cast("Q")
 
     def make_room(self, room: int, rows: int) -> None:
-        """Make room for so many rows, of which there are ``rows``; new ones are 0."""
+        """Make room for ``room`` rows, of which ``rows`` exist; new rows are 0."""
         if self.storage == op.SMALL:
             self.small = _longer(self.small, "B", room, rows)
         elif self.storage == op.WORD:
@@ -134,7 +134,7 @@ class Column:
 
 
 class Level:
-    """Columns that have the same rows.
+    """Columns with equal numbers of rows.
 
     Attributes:
         columns: All of them, also those within structs.
@@ -151,7 +151,7 @@ class Level:
         self._room = 0
 
     def add_column(self, column: Column, further_bytes: int) -> None:
-        """Add a column, whose rows will take so many bytes more elsewhere."""
+        """Add a column, and the bytes that a row takes elsewhere."""
         self.columns.append(column)
         if column.storage == op.LIST:
             self.lists.append(column)
@@ -159,7 +159,7 @@ class Level:
         self.row_bytes += own + further_bytes
 
     def make_room(self, room: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``room`` rows."""
         for column in self.columns:
             column.make_room(room, self.rows)
         self._room = room
@@ -180,7 +180,7 @@ class Level:
             column.words[row + 1] = column.below.rows
 
     def cut(self, rows: int) -> None:
-        """Leave only so many rows."""
+        """Keep the first ``rows`` rows."""
         while self.rows > rows:
             self.rows -= 1
             row = self.rows
@@ -191,7 +191,7 @@ class Level:
 
 
 class Table:
-    """Values of one run, as columns.
+    """Values of a run, as columns.
 
     Args:
         fields: The plan: fields of messages, as ``protobuf_op`` says.
@@ -278,7 +278,7 @@ class Table:
     def texts(
         self, data: memoryview, column: Column, rows: int
     ) -> tuple[memoryview, memoryview]:
-        """Return offsets and bytes of a column of PLACEs, as Arrow has them.
+        """Return offsets and bytes of a column of PLACEs, in Arrow's layout.
 
         Args:
             data: That of ``read``.
@@ -292,12 +292,12 @@ class Table:
             total += places[row] & _MASK_32
             offsets[row + 1] = total
         texts = new_bytes(total)
-        at = 0
+        offset = 0
         for row in range(rows):
             start = places[row] >> 32
             size = places[row] & _MASK_32
-            memory.copy(texts, at, data, start, size)
-            at += size
+            memory.copy(texts, offset, data, start, size)
+            offset += size
         return offsets, texts
 
     def _note_bad(self, row: int) -> None:
@@ -307,7 +307,7 @@ class Table:
         self.bad.append(row)
 
     def _fail(self, fault: int, column: int = -1) -> int:
-        """Note what is wrong; return what stands for it in place of a position."""
+        """Record a fault; return -1, which means no position."""
         self._fault = fault
         self._fault_column = column
         return -1
@@ -327,8 +327,8 @@ class Table:
 
         Args:
             data: Holds it.
-            position: Where it begins.
-            end: Where it must end; for a group, before which.
+            position: The beginning.
+            end: If it must end; for a group, before which.
             first: The first of its fields in the plan.
             last: The one that follows its last.
             row: That of its columns.
@@ -336,10 +336,10 @@ class Table:
             group: For a group the number that ends it, 0 for any other message.
 
         Returns:
-            Where it ended, or -1.
+            If it ended, or -1.
         """
         fields = self._fields
-        at = first
+        offset = first
         while position < end:
             tag = data[position]
             position += 1
@@ -358,17 +358,20 @@ class Table:
                 return position if number == group else self._fail(op.BAD_TAG)
             # Most writers keep to the order of numbers: it is the same again or the
             # next.
-            if at == last or fields[at * op.PER_FIELD + op.NUMBER] != number:
-                if at < last:
-                    at += 1
-                if at == last or fields[at * op.PER_FIELD + op.NUMBER] != number:
-                    at = self._find(first, last, number)
-            if at == last or fields[at * op.PER_FIELD + op.NUMBER] != number:
+            if offset == last or fields[offset * op.PER_FIELD + op.NUMBER] != number:
+                if offset < last:
+                    offset += 1
+                if (
+                    offset == last
+                    or fields[offset * op.PER_FIELD + op.NUMBER] != number
+                ):
+                    offset = self._find(first, last, number)
+            if offset == last or fields[offset * op.PER_FIELD + op.NUMBER] != number:
                 position = self._skip(data, position, end, wire, number, depth)
                 if position < 0:
                     return -1
                 continue
-            base = at * op.PER_FIELD
+            base = offset * op.PER_FIELD
             kind = fields[base + op.KIND]
             if kind <= op.SINT64:
                 if wire == 0:
@@ -432,7 +435,7 @@ class Table:
         return position if group == 0 else self._fail(op.ENDS_EARLY)
 
     def _find(self, first: int, last: int, number: int) -> int:
-        """Return the first field that has this number or a higher one."""
+        """Return the first field whose number is ``number`` or higher."""
         while first < last:
             middle = (first + last) >> 1
             if self._fields[middle * op.PER_FIELD + op.NUMBER] < number:
@@ -442,7 +445,7 @@ class Table:
         return first
 
     def _varint(self, data: memoryview, position: int, end: int) -> int:
-        """Return a varint modulo 2**64; ``_position`` is where it ends, or -1."""
+        """Return a varint modulo 2**64; ``_position`` is its end, or -1."""
         value = 0
         shift = 0
         while True:
@@ -462,7 +465,7 @@ class Table:
         return value & _MASK_64
 
     def _size(self, data: memoryview, position: int, end: int) -> int:
-        """Return a size that ends before ``end``, or -1; ``_position`` follows it."""
+        """Return a size that ends before ``end``, or -1; advance ``_position``."""
         value = self._varint(data, position, end)
         if self._position < 0:
             return -1
@@ -471,7 +474,7 @@ class Table:
         return value
 
     def _number(self, base: int, kind: int, value: int, row: int) -> bool:
-        """Write a number; return whether there is place for it.
+        """Write a number; return whether the column has place for a number.
 
         Args:
             base: Where its field begins in the plan.
@@ -505,7 +508,7 @@ class Table:
         kind: int,
         row: int,
     ) -> bool:
-        """Note where bytes or a text are; return whether they may be there."""
+        """Note the place of bytes or a text; return whether the place is allowed."""
         column = self._fields[base + op.COLUMN]
         if (
             kind == op.STRING
@@ -518,7 +521,7 @@ class Table:
         return self._write(base, value << 32 | size, row)
 
     def _write(self, base: int, value: int, row: int) -> bool:
-        """Write a value, as an item of a list where the field is one."""
+        """Write a value; for a repeated field, write an item of the list."""
         place = self._fields[base + op.COLUMN]
         if self._fields[base + op.CASE] >= 0:
             self._choose(base, row)
@@ -541,7 +544,7 @@ class Table:
         return True
 
     def _choose(self, base: int, row: int) -> None:
-        """Note which field of a oneof a row has; clear the one that it had."""
+        """Note which field of a oneof a row has; clear the previous field."""
         place = self._fields[base + op.COLUMN]
         case = self.columns[self._fields[base + op.CASE]]
         before = case.words[row]
@@ -561,7 +564,7 @@ class Table:
         depth: int,
         group: int,
     ) -> int:
-        """Read a message within another; return where it ended, or -1."""
+        """Read a message within another message; return its end, or -1."""
         place = self._fields[base + op.COLUMN]
         if self._fields[base + op.CASE] >= 0:
             self._choose(base, row)
@@ -597,7 +600,7 @@ class Table:
     def _packed(
         self, data: memoryview, position: int, end: int, base: int, kind: int
     ) -> int:
-        """Read numbers back to back with a size before them, all items of a list."""
+        """Read packed numbers, all items of a list."""
         size = self._size(data, position, end)
         if size < 0:
             return -1
@@ -649,7 +652,7 @@ class Table:
 
 
 def _longer(column: memoryview, type_: str, length: int, used: int) -> memoryview:
-    """Return a longer column that begins with the first ``used`` items of this one."""
+    """Return a longer column that begins with ``column``'s first ``used`` items."""
     width = 1 if type_ == "B" else 4 if type_ == "I" else 8
     longer = new_bytes(width * length).cast(type_)  # type: ignore[call-overload]
     longer[:used] = memoryview(column)[:used]

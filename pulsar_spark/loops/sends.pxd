@@ -11,10 +11,10 @@ cdef Py_ssize_t _MAX_RECEIPT_BYTES
 @cython.final
 cdef class Cursor:
     cdef const unsigned char[::1] data
-    cdef Py_ssize_t at
+    cdef Py_ssize_t offset
 
     @cython.locals(
-        value=cython.ulonglong, shift=cython.uint, at=Py_ssize_t, byte=cython.ulonglong
+        value=cython.ulonglong, shift=cython.uint, offset=Py_ssize_t, byte=cython.ulonglong
     )
     cdef unsigned long long number(self, Py_ssize_t end) except? 0
 
@@ -103,7 +103,7 @@ cdef class Packer:
     )
     cpdef Py_ssize_t finish(self, list frames) except -1
 
-    @cython.locals(first=Cursor, at=Py_ssize_t, metadata_at=Py_ssize_t)
+    @cython.locals(first=Cursor, offset=Py_ssize_t, metadata_at=Py_ssize_t)
     cdef object _together(
         self,
         object payload,
@@ -113,7 +113,7 @@ cdef class Packer:
     )
 
     @cython.locals(
-        source=Cursor, size=Py_ssize_t, is_compressed=bint, at=Py_ssize_t,
+        source=Cursor, size=Py_ssize_t, is_compressed=bint, offset=Py_ssize_t,
         metadata_at=Py_ssize_t,
     )
     cdef object _alone(
@@ -133,29 +133,29 @@ cdef class Packer:
         self, Cursor source, Py_ssize_t start, Py_ssize_t end
     ) except? False
 
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(offset=Py_ssize_t)
     cdef Py_ssize_t _command(
         self, unsigned long long lowest, unsigned long long highest, Py_ssize_t rows
     ) except -1
 
     cdef Py_ssize_t _describe(
-        self, Py_ssize_t at, unsigned long long lowest
+        self, Py_ssize_t offset, unsigned long long lowest
     ) except -1
 
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
-    cdef Py_ssize_t _properties(self, Py_ssize_t at, Cursor source) except -1
+    cdef Py_ssize_t _properties(self, Py_ssize_t offset, Cursor source) except -1
 
-    cdef Py_ssize_t _keys(self, Py_ssize_t at, Cursor source) except -1
+    cdef Py_ssize_t _keys(self, Py_ssize_t offset, Cursor source) except -1
 
-    cdef Py_ssize_t _nulls(self, Py_ssize_t at) except -1
+    cdef Py_ssize_t _nulls(self, Py_ssize_t offset) except -1
 
-    cdef Py_ssize_t _end(self, Py_ssize_t at, unsigned long long highest) except -1
+    cdef Py_ssize_t _end(self, Py_ssize_t offset, unsigned long long highest) except -1
 
     @cython.locals(size=Py_ssize_t, metadata_bytes=Py_ssize_t)
     cdef object _frame(
         self,
         Py_ssize_t metadata_at,
-        Py_ssize_t at,
+        Py_ssize_t offset,
         object body,
         unsigned long long lowest,
         unsigned long long highest,
@@ -167,7 +167,7 @@ cdef class Packer:
 
     cdef inline Py_ssize_t _sized(
         self,
-        Py_ssize_t at,
+        Py_ssize_t offset,
         unsigned int tag,
         unsigned int more,
         Cursor source,
@@ -176,22 +176,22 @@ cdef class Packer:
     ) except -1
 
     cdef inline Py_ssize_t _put(
-        self, Py_ssize_t at, unsigned int tag, unsigned long long number
+        self, Py_ssize_t offset, unsigned int tag, unsigned long long number
     ) except -1
 
     cdef inline Py_ssize_t _put_long(
-        self, Py_ssize_t at, unsigned int tag, unsigned long long number
+        self, Py_ssize_t offset, unsigned int tag, unsigned long long number
     ) except -1
 
     cdef inline Py_ssize_t _varint(
-        self, Py_ssize_t at, unsigned long long number
+        self, Py_ssize_t offset, unsigned long long number
     ) except -1
 
-    cdef inline int _put_size(self, Py_ssize_t at, unsigned int size) except -1
+    cdef inline int _put_size(self, Py_ssize_t offset, unsigned int size) except -1
 
     cdef inline Py_ssize_t _copy(
         self,
-        Py_ssize_t at,
+        Py_ssize_t offset,
         const unsigned char[::1] data,
         Py_ssize_t start,
         Py_ssize_t size,

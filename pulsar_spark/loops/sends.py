@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done entry by entry when rows are written: SEND frames, and their receipts.
+"""The loops over entries in a write: SEND frames, and their receipts.
 
 Rows come as the messages of a batch, back to back; what comes out is ready for the
 socket. Either a row is a message of an entry::
@@ -7,7 +7,7 @@ socket. Either a row is a message of an entry::
     size(4) SingleMessageMetadata payload  size(4) SingleMessageMetadata payload  ...
     '------------------------------ payload of the entry -----------------------------'
 
-or it is an entry by itself, what its own metadata says moved to the entry's::
+or it is an entry on its own, what its own metadata says moved to the entry's::
 
     size(4) [0A n pair]* [12 n key] 18 n [28 t] [30 1] [3A n order] [48 1] [50 1]
             [22 n pair]* [32 n key]    [60 t] [88 1 1] [92 1 n order] [C8 1 1] [F0 1 1]
@@ -58,7 +58,7 @@ class Receipt(NamedTuple):
     Attributes:
         producer_id: Whose.
         sequence_id: Which one; of a batch the lowest.
-        ledger_id, entry_id: Where it is stored. -1:-1 says that the broker had it
+        ledger_id, entry_id: The place in the store. -1:-1 says that the broker had it
             already and dropped this one.
     """
 
@@ -107,29 +107,29 @@ class Cursor:
 
     Attributes:
         data: As given.
-        at: The place. Below 0 if what was read is no number; nothing is read there.
+        offset: The place. Below 0 if what was read is no number; nothing is read there.
     """
 
     def __init__(self, data: memoryview | bytes) -> None:
         self.data = data
-        self.at = 0
+        self.offset = 0
 
     def number(self, end: int) -> int:
-        """Read a varint, which must be over before ``end``; 0 where it is none."""
+        """Read a varint that ends before ``end``; return 0 for any other bytes."""
         value = shift = 0
-        at = self.at
-        while at < end and shift < 64:
-            byte = self.data[at]
-            at += 1
+        offset = self.offset
+        while offset < end and shift < 64:
+            byte = self.data[offset]
+            offset += 1
             if shift == 63 and byte > 1:  # more than 64 bits
                 break
             # Not |=: in C it would be the type of a byte that is shifted.
             value = value | (byte & 0x7F) << shift
             if byte < 0x80:
-                self.at = at
+                self.offset = offset
                 return value
             shift += 7
-        self.at = -1
+        self.offset = -1
         return 0
 
 
@@ -159,7 +159,7 @@ class Messages:
 
 
 class Packer:
-    """Puts the rows of one topic partition into entries, and those into frames.
+    """Puts the rows of a topic partition into entries, and entries into frames.
 
     Entries of several rows are closed by the number of their rows or bytes, never by
     the clock or by where a call ended: so the same rows are cut alike whenever they are
@@ -171,7 +171,7 @@ class Packer:
         max_entry_bytes: Most bytes of an entry's metadata and payload.
         max_rows: Most rows of an entry.
         max_bytes: Most bytes of messages in an entry of several rows.
-        max_alone_bytes: Most bytes of the payload of a row that is an entry by itself.
+        max_alone_bytes: Most bytes of the payload of a row that is an entry on its own.
         txn: Transaction that the entries are part of, its most and its least bits.
         codec: Number of the codec of payloads, 0 for none.
         compress: Compresses a payload.
@@ -180,7 +180,7 @@ class Packer:
             these just go up, from ``next_sequence_id``.
         schema_version: Of the schema that payloads were written with; empty for none.
         encrypt: Encrypts a payload, compressed or not: returns the fields of metadata
-            that say how, and the encrypted payload. None where it stays as it is.
+            that say how, and the encrypted payload. None if it stays as it is.
 
     Attributes:
         next_sequence_id: See above.
@@ -252,7 +252,7 @@ class Packer:
         frames: list[SendFrame],
         most_bytes: int,
     ) -> int:
-        """Take rows that may share an entry; append the frames that they complete.
+        """Take rows that may share an entry; append completed frames.
 
         Args:
             rows: Some rows.
@@ -303,7 +303,7 @@ class Packer:
         frames: list[SendFrame],
         most_bytes: int,
     ) -> int:
-        """Take rows of which each is an entry by itself. Otherwise as ``add``."""
+        """Take rows, each of which is an entry; else as ``add``."""
         offsets = rows.offsets
         size_bytes = 0
         delivery_time = -1
@@ -362,7 +362,7 @@ class Packer:
     def _together(
         self, payload: bytes | memoryview, rows: int, lowest: int, highest: int
     ) -> SendFrame | None:
-        """Return the frame of messages that share an entry; None if it is too large.
+        """Return the frame of messages that share an entry; None if too large.
 
         The entry says which keys its first message has: brokers choose a consumer by
         them.
@@ -379,23 +379,23 @@ class Packer:
         if self._encrypt is not None:
             self._encryption, body = self._encrypt(body)
         self._make_room(self._head_bytes + len(self._encryption))
-        at = self._command(lowest, highest, rows)
-        metadata_at = at + 10
-        at = self._describe(metadata_at, lowest)
+        offset = self._command(lowest, highest, rows)
+        metadata_at = offset + 10
+        offset = self._describe(metadata_at, lowest)
         if self._key_size >= 0:
-            at = self._sized(at, 0x32, 0, first, self._key_at, self._key_size)
+            offset = self._sized(offset, 0x32, 0, first, self._key_at, self._key_size)
         if self._codec:
-            at = self._put(at, 0x40, self._codec)
-            at = self._put(at, 0x48, len(payload))
-        at = self._put(at, 0x58, rows)
-        at = self._keys(at, first)
-        at = self._end(at, highest)
-        return self._frame(metadata_at, at, body, lowest, highest, rows)
+            offset = self._put(offset, 0x40, self._codec)
+            offset = self._put(offset, 0x48, len(payload))
+        offset = self._put(offset, 0x58, rows)
+        offset = self._keys(offset, first)
+        offset = self._end(offset, highest)
+        return self._frame(metadata_at, offset, body, lowest, highest, rows)
 
     def _alone(
         self, rows: Messages, start: int, end: int, sequence_id: int, delivery_time: int
     ) -> SendFrame | None:
-        """Return the frame of a message by itself; None if it is too large, or odd."""
+        """Return the frame of a single message; None if too large, or unusual."""
         source = rows.cursor
         if not self._fields(source, start, end):
             return None
@@ -411,29 +411,29 @@ class Packer:
         if self._encrypt is not None:
             self._encryption, body = self._encrypt(body)
         self._make_room(self._head_bytes + len(self._encryption))
-        at = self._command(sequence_id, sequence_id, 0)
-        metadata_at = at + 10
-        at = self._describe(metadata_at, sequence_id)
-        at = self._properties(at, source)
+        offset = self._command(sequence_id, sequence_id, 0)
+        metadata_at = offset + 10
+        offset = self._describe(metadata_at, sequence_id)
+        offset = self._properties(offset, source)
         if self._key_size >= 0:
-            at = self._sized(at, 0x32, 0, source, self._key_at, self._key_size)
+            offset = self._sized(offset, 0x32, 0, source, self._key_at, self._key_size)
         if is_compressed:
-            at = self._put(at, 0x40, self._codec)
+            offset = self._put(offset, 0x40, self._codec)
         if is_compressed or self._is_null:
             # Without a size compaction counts the metadata, and takes it for a value.
-            at = self._put(at, 0x48, size)
+            offset = self._put(offset, 0x48, size)
         if self._has_event_time:
-            at = self._put(at, 0x60, self._event_time)
-        at = self._keys(at, source)
+            offset = self._put(offset, 0x60, self._event_time)
+        offset = self._keys(offset, source)
         if delivery_time >= 0:
-            at = self._put_long(at, 0x98, delivery_time)
-        at = self._nulls(self._end(at, sequence_id))
-        return self._frame(metadata_at, at, body, sequence_id, sequence_id, 1)
+            offset = self._put_long(offset, 0x98, delivery_time)
+        offset = self._nulls(self._end(offset, sequence_id))
+        return self._frame(metadata_at, offset, body, sequence_id, sequence_id, 1)
 
     def _fields(  # noqa: C901 - a call in here costs more than what it would do
         self, source: Cursor, start: int, end: int
     ) -> bool:
-        """Find what a message says of itself; return whether it is as we write it."""
+        """Find the fields of a message; return whether the form is ours."""
         data = source.data
         self._properties_at = self._properties_end = start + 4
         self._key_at = self._order_at = 0
@@ -452,29 +452,29 @@ class Packer:
         self._head_bytes = size
         head_end = start + 4 + size
         self._payload_at = head_end
-        source.at = start + 4
+        source.offset = start + 4
         last_tag = 0
-        while source.at < head_end:
-            tag = data[source.at]
+        while source.offset < head_end:
+            tag = data[source.offset]
             if tag < last_tag or (tag == last_tag and tag != 0x0A):
                 return False
             last_tag = tag
-            source.at += 1
+            source.offset += 1
             value = source.number(head_end)
-            if source.at < 0:
+            if source.offset < 0:
                 return False
             if tag == 0x0A or tag == 0x12 or tag == 0x3A:
-                if value > head_end - source.at:
+                if value > head_end - source.offset:
                     return False
                 if tag == 0x12:
-                    self._key_at = source.at
+                    self._key_at = source.offset
                     self._key_size = value
                 elif tag == 0x3A:
-                    self._order_at = source.at
+                    self._order_at = source.offset
                     self._order_size = value
-                source.at += value
+                source.offset += value
                 if tag == 0x0A:
-                    self._properties_end = source.at
+                    self._properties_end = source.offset
             elif tag == 0x28:
                 self._event_time = value
                 self._has_event_time = True
@@ -492,84 +492,90 @@ class Packer:
 
     def _command(self, lowest: int, highest: int, rows: int) -> int:
         """Write CommandSend; ``rows`` of a batch, else 0."""
-        at = self._put(self._begin_bytes, 0x10, lowest)
+        offset = self._put(self._begin_bytes, 0x10, lowest)
         if rows:
-            at = self._put(at, 0x18, rows)
+            offset = self._put(offset, 0x18, rows)
         if len(self._txn_of_command):
-            at = self._copy(at, self._txn_of_command, 0, len(self._txn_of_command))
-        at = self._put(at, 0x30, highest)
-        self._head[11] = at - 12
-        self._put_size(4, at - 8)
-        self._head[at] = 0x0E
-        self._head[at + 1] = 0x01
-        return at
+            offset = self._copy(
+                offset, self._txn_of_command, 0, len(self._txn_of_command)
+            )
+        offset = self._put(offset, 0x30, highest)
+        self._head[11] = offset - 12
+        self._put_size(4, offset - 8)
+        self._head[offset] = 0x0E
+        self._head[offset + 1] = 0x01
+        return offset
 
-    def _describe(self, at: int, lowest: int) -> int:
-        """Write what is in front of what the rows say."""
-        at = self._copy(at, self._name, 0, len(self._name))
-        at = self._put(at, 0x10, lowest)
-        return self._put(at, 0x18, self._now_ms())
+    def _describe(self, offset: int, lowest: int) -> int:
+        """Write the fields in front of the rows' fields."""
+        offset = self._copy(offset, self._name, 0, len(self._name))
+        offset = self._put(offset, 0x10, lowest)
+        return self._put(offset, 0x18, self._now_ms())
 
-    def _properties(self, at: int, source: Cursor) -> int:
+    def _properties(self, offset: int, source: Cursor) -> int:
         end = self._properties_end
-        source.at = self._properties_at
-        while source.at < end:
-            start = source.at + 1
-            source.at = start
+        source.offset = self._properties_at
+        while source.offset < end:
+            start = source.offset + 1
+            source.offset = start
             size = source.number(end)
-            source.at += size
-            self._head[at] = 0x22
-            at = self._copy(at + 1, source.data, start, source.at - start)
-        return at
+            source.offset += size
+            self._head[offset] = 0x22
+            offset = self._copy(offset + 1, source.data, start, source.offset - start)
+        return offset
 
-    def _keys(self, at: int, source: Cursor) -> int:
-        """Write how it is encrypted, the version, and what else there is about keys."""
+    def _keys(self, offset: int, source: Cursor) -> int:
+        """Write the fields of encryption, the schema version, and fields about keys."""
         if len(self._encryption):
-            at = self._copy(at, self._encryption, 0, len(self._encryption))
+            offset = self._copy(offset, self._encryption, 0, len(self._encryption))
         if len(self._schema):
-            at = self._copy(at, self._schema, 0, len(self._schema))
+            offset = self._copy(offset, self._schema, 0, len(self._schema))
         if self._is_base64:
-            at = self._put_long(at, 0x88, 1)
+            offset = self._put_long(offset, 0x88, 1)
         if self._order_size >= 0:
-            at = self._sized(at, 0x92, 1, source, self._order_at, self._order_size)
-        return at
+            offset = self._sized(
+                offset, 0x92, 1, source, self._order_at, self._order_size
+            )
+        return offset
 
-    def _nulls(self, at: int) -> int:
+    def _nulls(self, offset: int) -> int:
         if self._is_null:
-            at = self._put_long(at, 0xC8, 1)
+            offset = self._put_long(offset, 0xC8, 1)
         if self._has_null_key:
-            at = self._put_long(at, 0xF0, 1)
-        return at
+            offset = self._put_long(offset, 0xF0, 1)
+        return offset
 
-    def _end(self, at: int, highest: int) -> int:
-        """Write the fields that come after those of the rows."""
+    def _end(self, offset: int, highest: int) -> int:
+        """Write the fields behind the rows' fields."""
         if len(self._txn_of_metadata):
-            at = self._copy(at, self._txn_of_metadata, 0, len(self._txn_of_metadata))
-        return self._put_long(at, 0xC0, highest)
+            offset = self._copy(
+                offset, self._txn_of_metadata, 0, len(self._txn_of_metadata)
+            )
+        return self._put_long(offset, 0xC0, highest)
 
     def _frame(
         self,
         metadata_at: int,
-        at: int,
+        offset: int,
         body: bytes | memoryview,
         lowest: int,
         highest: int,
         rows: int,
     ) -> SendFrame | None:
-        """Complete a frame whose metadata end here; None if it is too large."""
+        """Complete a frame whose metadata end here; None if too large."""
         size = len(body)
-        metadata_bytes = at - metadata_at
+        metadata_bytes = offset - metadata_at
         if metadata_bytes + size > self._max_entry_bytes:
             return None
-        self._put_size(0, at - 4 + size)
+        self._put_size(0, offset - 4 + size)
         self._put_size(metadata_at - 4, metadata_bytes)
-        checksum = crc32c(body, crc32c(self._view[metadata_at - 4 : at]))
+        checksum = crc32c(body, crc32c(self._view[metadata_at - 4 : offset]))
         self._put_size(metadata_at - 8, checksum)
-        data = b"".join((self._view[:at], body))
+        data = b"".join((self._view[:offset], body))
         return _new(SendFrame, (lowest, highest, rows, data))
 
     def _make_room(self, size: int) -> None:
-        """Make room for what a message says of itself."""
+        """Make room for the fields of a message."""
         fixed = len(self._name) + len(self._schema) + _FIXED_BYTES
         if size + fixed > self._room:
             self._room = 2 * size + fixed
@@ -589,43 +595,45 @@ class Packer:
         return bytes(self._view[:end])
 
     def _sized(
-        self, at: int, tag: int, more: int, source: Cursor, start: int, size: int
+        self, offset: int, tag: int, more: int, source: Cursor, start: int, size: int
     ) -> int:
-        """Write a field of bytes; ``more`` is its tag's second byte, 0 for none."""
-        self._head[at] = tag
-        at += 1
+        """Write a field of bytes; ``more`` is the tag's second byte, 0 for none."""
+        self._head[offset] = tag
+        offset += 1
         if more:
-            self._head[at] = more
-            at += 1
-        return self._copy(self._varint(at, size), source.data, start, size)
+            self._head[offset] = more
+            offset += 1
+        return self._copy(self._varint(offset, size), source.data, start, size)
 
-    def _put(self, at: int, tag: int, number: int) -> int:
-        self._head[at] = tag
-        return self._varint(at + 1, number)
+    def _put(self, offset: int, tag: int, number: int) -> int:
+        self._head[offset] = tag
+        return self._varint(offset + 1, number)
 
-    def _put_long(self, at: int, tag: int, number: int) -> int:
-        """Write a field from 16 to 31, whose tag has two bytes, the second one 1."""
-        self._head[at] = tag
-        self._head[at + 1] = 1
-        return self._varint(at + 2, number)
+    def _put_long(self, offset: int, tag: int, number: int) -> int:
+        """Write a field from 16 to 31, whose tag has a second byte of 1."""
+        self._head[offset] = tag
+        self._head[offset + 1] = 1
+        return self._varint(offset + 2, number)
 
-    def _varint(self, at: int, number: int) -> int:
+    def _varint(self, offset: int, number: int) -> int:
         while number >= 0x80:
-            self._head[at] = number & 0x7F | 0x80
+            self._head[offset] = number & 0x7F | 0x80
             number >>= 7
-            at += 1
-        self._head[at] = number
-        return at + 1
+            offset += 1
+        self._head[offset] = number
+        return offset + 1
 
-    def _put_size(self, at: int, size: int) -> None:
-        self._head[at] = size >> 24
-        self._head[at + 1] = size >> 16 & 0xFF
-        self._head[at + 2] = size >> 8 & 0xFF
-        self._head[at + 3] = size & 0xFF
+    def _put_size(self, offset: int, size: int) -> None:
+        self._head[offset] = size >> 24
+        self._head[offset + 1] = size >> 16 & 0xFF
+        self._head[offset + 2] = size >> 8 & 0xFF
+        self._head[offset + 3] = size & 0xFF
 
-    def _copy(self, at: int, data: bytes | memoryview, start: int, size: int) -> int:
-        memory.copy(self._head, at, data, start, size)
-        return at + size
+    def _copy(
+        self, offset: int, data: bytes | memoryview, start: int, size: int
+    ) -> int:
+        memory.copy(self._head, offset, data, start, size)
+        return offset + size
 
     def _last_below(
         self, offsets: memoryview, limit: int, first: int, last: int
@@ -643,7 +651,7 @@ class Packer:
 def read_receipts(  # noqa: C901 - as above
     data: memoryview | bytes,
 ) -> tuple[list[Receipt], int]:
-    """Read the SEND_RECEIPTs at the beginning of these bytes, as far as they are usual.
+    """Read the SEND_RECEIPTs at the beginning of the bytes, while they are usual.
 
     ::
 
@@ -653,7 +661,7 @@ def read_receipts(  # noqa: C901 - as above
     Returns:
         The receipts, and the place of the first byte after them.
     """
-    found: list[Receipt] = []
+    receipts: list[Receipt] = []
     source = Cursor(data)
     total = len(data)
     begin = 0
@@ -672,39 +680,39 @@ def read_receipts(  # noqa: C901 - as above
             break
         if data[begin + 10] != 0x3A or data[begin + 11] != size - 8:
             break
-        source.at = begin + 12
+        source.offset = begin + 12
         producer_id = _field(source, 0x08, end)
         sequence_id = _field(source, 0x10, end)
         place_end = _field(source, 0x1A, end)
-        if source.at < 0 or place_end > end - source.at:
+        if source.offset < 0 or place_end > end - source.offset:
             break
-        place_end += source.at
+        place_end += source.offset
         ledger_id = _field(source, 0x08, place_end)
         entry_id = _field(source, 0x10, place_end)
-        if 0 <= source.at < place_end:
+        if 0 <= source.offset < place_end:
             _field(source, 0x18, place_end)
-        if source.at != place_end:
+        if source.offset != place_end:
             break
-        if source.at < end:
+        if source.offset < end:
             _field(source, 0x20, end)
-        if source.at != end:
+        if source.offset != end:
             break
-        found.append(
+        receipts.append(
             _new(
                 Receipt,
                 (producer_id, sequence_id, _signed(ledger_id), _signed(entry_id)),
             )
         )
         begin = end
-    return found, begin
+    return receipts, begin
 
 
 def _field(source: Cursor, tag: int, end: int) -> int:
     """Read a number that has this tag; the cursor's place is below 0 after another."""
-    if source.at < 0 or source.at >= end or source.data[source.at] != tag:
-        source.at = -1
+    if source.offset < 0 or source.offset >= end or source.data[source.offset] != tag:
+        source.offset = -1
         return 0
-    source.at += 1
+    source.offset += 1
     return source.number(end)
 
 

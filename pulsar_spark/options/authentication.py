@@ -2,7 +2,7 @@
 """The options that say who connects, in the words of Java's client.
 
 ``authPluginClassName`` names a method; ``authParams`` or ``authParamMap`` say what it
-needs, each method in forms of its own. They become one of the classes below, in which
+needs, each method in forms that it owns. They become one of the classes below, in which
 all that is secret is a `Secret`. No error repeats any of it.
 """
 
@@ -64,8 +64,8 @@ class ClientCertificate:
     """A certificate in PEM, which the TLS connection shows.
 
     Attributes:
-        certificate_path: Where it is on each node; "" where the options of TLS say it.
-        key_path: Where its private key is; likewise.
+        certificate_path: If it is on each node; "" where the options of TLS say it.
+        key_path: Where its private key is; in the same way.
     """
 
     certificate_path: str = ""
@@ -83,8 +83,8 @@ class ClientKeyStore:
 
     Attributes:
         type: As Java names it, such as ``PKCS12``; "" where the options of TLS say it.
-        path: Where it is on each node; likewise.
-        password: None where it has none.
+        path: If it is on each node; in the same way.
+        password: None if it has none.
     """
 
     type: str = ""
@@ -129,8 +129,8 @@ class ClientCredentials:
     @property
     def identity(self) -> tuple[Hashable, ...]:
         """Return the key under which connections with this credential are pooled."""
-        others = (getattr(self, f.name) for f in fields(self) if f.name != "secret")
-        return self.secret.fingerprint, *others
+        values = (getattr(self, f.name) for f in fields(self) if f.name != "secret")
+        return self.secret.fingerprint, *values
 
 
 Credential = Token | Login | ClientCertificate | ClientKeyStore | ClientCredentials
@@ -308,18 +308,18 @@ class _Params:
         Raises:
             OptionError: They are neither, or one is unknown, doubled or missing.
         """
-        known = {_plain(name): name for name in names}
+        spellings = {_plain(name): name for name in names}
 
         def unknown(key: str) -> OptionError:
             shown = f" {foreign_text(key, 40)!r}" if key.isidentifier() else ""
             return OptionError(
                 f"{self.option} has a parameter{shown} that this method does not"
-                f" know: it takes {', '.join(names)}.{nearest(_plain(key), known)}"
+                f" know: it takes {', '.join(names)}.{nearest(_plain(key), spellings)}"
             )
 
-        found = self._json() if self.is_json else self._listed(known)
-        for key, value in found:
-            name = known.get(_plain(key))
+        parameters = self._json() if self.is_json else self._listed(spellings)
+        for key, value in parameters:
+            name = spellings.get(_plain(key))
             if name is None:
                 raise unknown(key)
             # What is no secret is shown, and must not hold another's value.
@@ -327,7 +327,10 @@ class _Params:
                 more = None if self.is_json else _MORE.search(value)
                 if more is not None:
                     raise unknown(more[1])
-                if any(_plain(one) in known for one in _HIDDEN.findall(value)):
+                if any(
+                    _plain(candidate) in spellings
+                    for candidate in _HIDDEN.findall(value)
+                ):
                     raise OptionError(
                         f"{self.option}: what follows {name} has another parameter in"
                         " it. Between parameters there must be a comma."
@@ -373,18 +376,18 @@ class _Params:
 
     def _listed(self, known: Mapping[str, str]) -> list[tuple[str, str]]:
         # A value may have commas, too: one ends where a name that is known begins.
-        found: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str]] = []
         for part in self.text.split(",") if self.text else ():
             name, colon, value = part.partition(":")
-            if colon and (_plain(name) in known or not found):
-                found.append((name.strip(), value))
-            elif found:
-                found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
+            if colon and (_plain(name) in known or not pairs):
+                pairs.append((name.strip(), value))
+            elif pairs:
+                pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{part}")
             else:
                 raise OptionError(
                     f"{self.option} must be JSON, or name:value pairs by comma."
                 )
-        return found
+        return pairs
 
 
 #: Parameters that are never shown, and may have any character in them.

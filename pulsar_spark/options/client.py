@@ -197,8 +197,8 @@ class ClientOptions:
         token that is renewed does not make another pool.
         """
         # Only tasks ask for the first, and a pool is of one cluster.
-        others = ("stats_interval_s", "failover", "authentication")
-        values = [getattr(self, f.name) for f in fields(self) if f.name not in others]
+        left_out = ("stats_interval_s", "failover", "authentication")
+        values = [getattr(self, f.name) for f in fields(self) if f.name not in left_out]
         return self.authentication.identity, *values
 
 

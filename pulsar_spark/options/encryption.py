@@ -27,8 +27,8 @@ class KeyPlaces:
 
     def of(self, name: str) -> Secret | None:
         """Return where the key of this name is, None where there is none."""
-        for one, place in self.by_name:
-            if one == name:
+        for known_name, place in self.by_name:
+            if known_name == name:
                 return place
         return self.default
 
@@ -72,7 +72,7 @@ def _key(text: str, option: str) -> Secret:
 
 
 def _check_name(text: str, option: str) -> None:
-    """Raise if a key, which errors must not show, stands in place of its name."""
+    """Raise if a key, which errors must not show, is in place of its name."""
     if _SEEMS_KEY.search(text):
         raise OptionError(
             f"{option} has a key where the name of one belongs: keys are in"

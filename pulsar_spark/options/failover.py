@@ -43,7 +43,7 @@ class Failover:
     Attributes:
         secondary: The other clusters, in the order in which they are asked.
         delay_s: How long a cluster must be out of reach, in seconds.
-        primary: The first one, where it is named here, too.
+        primary: The first one, if it is named here, too.
     """
 
     secondary: tuple[ServiceUrl, ...]
@@ -65,18 +65,18 @@ def parse_failover(text: str, option: str) -> Failover:
             f"{option} must be a JSON object such as {_FORM}.{_why(text)}"
         )
     problems = [problem for name, _ in pairs if (problem := _problem(name, option))]
-    given = {_KEYS[name.lower()]: value for name, value in pairs if _is_known(name)}
-    if sum(_is_known(name) for name, _ in pairs) > len(given):
+    values = {_KEYS[name.lower()]: value for name, value in pairs if _is_known(name)}
+    if sum(_is_known(name) for name, _ in pairs) > len(values):
         problems.append(f"{option} says something twice.")
     primary = None
     secondary: tuple[ServiceUrl, ...] = ()
     delay_s = _DELAY_S
     try:
-        secondary = _clusters(given.get("secondary"), option)
-        if "primary" in given:
-            primary = _cluster(given["primary"], f"primary in {option}")
-        if "failoverDelayMs" in given:
-            delay_s = _delay_s(given["failoverDelayMs"], option)
+        secondary = _clusters(values.get("secondary"), option)
+        if "primary" in values:
+            primary = _cluster(values["primary"], f"primary in {option}")
+        if "failoverDelayMs" in values:
+            delay_s = _delay_s(values["failoverDelayMs"], option)
     except OptionError as error:
         problems += error.problems
     if problems:
@@ -150,12 +150,14 @@ def check_failover(
             f"primary in {NAME} is not service.url: leave it out, or name the same"
             " hosts."
         )
-    if any(one.scheme != service_url.scheme for one in failover.secondary):
+    if any(cluster.scheme != service_url.scheme for cluster in failover.secondary):
         given.problems.append(
             f"{NAME} must begin the URL of each cluster with {service_url.scheme}://,"
             " as service.url does."
         )
-    hosts = [host for one in (service_url, *failover.secondary) for host in one.hosts]
+    hosts = [
+        host for cluster in (service_url, *failover.secondary) for host in cluster.hosts
+    ]
     if len(set(hosts)) < len(hosts):
         given.problems.append(
             f"{NAME} names a host that is in another cluster, too: give service.url and"

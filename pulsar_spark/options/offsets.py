@@ -42,7 +42,7 @@ class OffsetsSpec:
     Attributes:
         default: Where topic partitions start or end that ``topics`` does not name.
         topics: Position by full topic name. A name without partition suffix is a
-            non-partitioned topic. Where it turns out to be partitioned, an `Edge`
+            non-partitioned topic. If it turns out to be partitioned, an `Edge`
             counts for all its partitions, and a `MessageId` for the one it carries.
     """
 
@@ -108,7 +108,9 @@ def dump_offsets(offsets: Mapping[str, Position]) -> str:
     Returns:
         Such as ``{"persistent://public/default/t":{"0":"12:3:4","1":"latest"}}``.
     """
-    tree = topic_tree({name: _dump_position(at) for name, at in offsets.items()})
+    tree = topic_tree(
+        {name: _dump_position(position) for name, position in offsets.items()}
+    )
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -140,7 +142,7 @@ def parse_times(text: str, option: str) -> TimesSpec:
     """Read publish times.
 
     Args:
-        text: Milliseconds since 1970 UTC, or ISO-8601 (UTC where it names no zone;
+        text: Milliseconds since 1970 UTC, or ISO-8601 (UTC if it names no zone;
             digits below a millisecond are cut off), or a JSON object of these by topic,
             and by partition number below that.
         option: The option that errors name.
@@ -160,16 +162,16 @@ def _parse_topics(
     text: str, parse: Callable[[object], _T], option: str, example: str
 ) -> dict[str, _T]:
     """Parse a JSON object by topic, with nested objects by partition."""
-    found: dict[TopicName, _T] = {}
+    values: dict[TopicName, _T] = {}
     meant: set[TopicName] = set()
     problems: list[str] = []
 
     def add(topic_text: str, value: object) -> None:
         for topic, position in _flatten(topic_text, value, parse):
             partition = _partition_meant(topic, position)
-            if topic in found or partition in meant:
+            if topic in values or partition in meant:
                 raise ValueError(f"{partition} is named twice, perhaps in two forms")
-            found[topic] = position
+            values[topic] = position
             meant.add(partition)
 
     try:
@@ -185,7 +187,7 @@ def _parse_topics(
             problems.append(f"{option}: {error}.")
     if problems:
         raise OptionError(*problems)
-    return {topic.full_name: found[topic] for topic in sorted(found)}
+    return {topic.full_name: values[topic] for topic in sorted(values)}
 
 
 def _flatten(

@@ -53,9 +53,9 @@ def parse_read_options(
     Raises:
         OptionError: With every problem found.
     """
-    given = Given(options, _KNOWN, Scope.STREAM if streaming else Scope.BATCH)
-    read = read_options(given)
-    given.finish(quiet=quiet)
+    parsed = Given(options, _KNOWN, Scope.STREAM if streaming else Scope.BATCH)
+    read = read_options(parsed)
+    parsed.finish(quiet=quiet)
     return read
 
 
@@ -73,9 +73,9 @@ def parse_write_options(
         OptionError: With every problem found.
     """
     use = Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE
-    given = Given(options, _KNOWN, use)
-    write = write_options(given)
-    given.finish(quiet=quiet)
+    parsed = Given(options, _KNOWN, use)
+    write = write_options(parsed)
+    parsed.finish(quiet=quiet)
     return write
 
 
@@ -107,16 +107,16 @@ def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
     Raises:
         OptionError: With every problem found.
     """
-    given = Given(options, _KNOWN, Scope.CLIENT)
-    client = client_options(given)
+    parsed = Given(options, _KNOWN, Scope.CLIENT)
+    client = client_options(parsed)
     common = CommonOptions(
         client,
-        given["subscriptionPrefix"],
-        given["topic"] or given["topics"] or (),
-        given["topicsPattern"],
-        given["commitTopic"],
+        parsed["subscriptionPrefix"],
+        parsed["topic"] or parsed["topics"] or (),
+        parsed["topicsPattern"],
+        parsed["commitTopic"],
     )
-    given.finish(quiet=True)
+    parsed.finish(quiet=True)
     return common
 
 

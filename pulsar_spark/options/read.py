@@ -88,14 +88,14 @@ def _metadata_columns(text: str, option: str) -> tuple[str, ...]:
     words = {"all": METADATA_COLUMNS_ALL, "none": ()}
     if (word := text.strip().lower()) in words:
         return words[word]
-    known = {name.lower(): name for name in METADATA_COLUMNS_ALL}
+    spellings = {name.lower(): name for name in METADATA_COLUMNS_ALL}
     columns: dict[str, None] = {}
     problems = []
     for part in filter(None, map(str.strip, text.split(","))):
-        if part.lower() in known:
-            columns[known[part.lower()]] = None
+        if part.lower() in spellings:
+            columns[spellings[part.lower()]] = None
             continue
-        hint = nearest(part.lower(), known)
+        hint = nearest(part.lower(), spellings)
         problems.append(f"{option}: there is no metadata column {part!r}.{hint}")
     if problems:
         problems[-1] += f" The columns are {', '.join(METADATA_COLUMNS_ALL)}."
@@ -121,7 +121,7 @@ def _schema_version(text: str, option: str) -> int:
 def _column(text: str, option: str) -> str:
     """Parse the name of a column that differs from all special columns."""
     name = text.strip()
-    if name.lower() in {known.lower() for known in (VALUE, *METADATA_COLUMNS_ALL)}:
+    if name.lower() in {column.lower() for column in (VALUE, *METADATA_COLUMNS_ALL)}:
         raise OptionError(f"{option} cannot be {name}: that is another column.")
     return name
 
@@ -608,13 +608,13 @@ def _check_topics(given: Given) -> None:
 
 
 def _check_range(given: Given, read: ReadOptions) -> None:
-    for one, other in (
+    for first, other in (
         ("startingOffsets", "startingTime"),
         ("endingOffsets", "endingTime"),
     ):
-        if one in given and other in given:
+        if first in given and other in given:
             given.problems.append(
-                f"{one} and {other} cannot be used together: choose one."
+                f"{first} and {other} cannot be used together: choose one."
             )
     if given.use is Scope.STREAM:
         return
@@ -623,7 +623,9 @@ def _check_range(given: Given, read: ReadOptions) -> None:
         ("startingOffsets", read.starting_offsets, Edge.LATEST),
         ("endingOffsets", read.ending_offsets, Edge.EARLIEST),
     ):
-        where = [topic for topic, at in offsets.topics.items() if at is edge]
+        where = [
+            topic for topic, position in offsets.topics.items() if position is edge
+        ]
         if offsets.default is edge or where:
             of = f" for {', '.join(where)}" if where else ""
             given.problems.append(
@@ -684,7 +686,7 @@ def _check_failover(given: Given, read: ReadOptions) -> None:
         ("startingOffsets", read.starting_offsets),
         ("endingOffsets", read.ending_offsets),
     ):
-        if any(isinstance(at, MessageId) for at in offsets.topics.values()):
+        if any(isinstance(position, MessageId) for position in offsets.topics.values()):
             given.problems.append(
                 f"{name} cannot have message ids with {FAILOVER}: they mean nothing on"
                 " another cluster. Use earliest, latest or times, or leave it out."

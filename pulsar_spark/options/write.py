@@ -431,14 +431,14 @@ def _check_idempotence(given: Given, write: WriteOptions) -> None:
         if name in given:
             given.problems.append(f"{name} cannot be set with {by}: {why}.")
     if FAILOVER in given:
-        known = (
+        numbers = (
             "duplicates"
             if write.guarantee is DeliveryGuarantee.IDEMPOTENT
             else "transactions"
         )
         given.problems.append(
             f"{FAILOVER} cannot be set with {by}: another cluster knows nothing of the"
-            f" {known} of this one, and would have rows twice. Leave it out, or use"
+            f" {numbers} of this one, and would have rows twice. Leave it out, or use"
             " deliveryGuarantee=at-least-once."
         )
     if write.guarantee is not DeliveryGuarantee.IDEMPOTENT:

@@ -71,7 +71,7 @@ class AvroType:
 
     Attributes:
         kind: Which of AVRO's types it is.
-        logical: What it means beyond that; None where nothing, or nothing that fits.
+        logical: The logical type; None without a logical type that fits.
         precision: Digits of a decimal.
         scale: Of these, the digits after the point.
         size: Bytes of a fixed.
@@ -160,13 +160,15 @@ def nullable(type_: AvroType) -> tuple[AvroType, bool]:
     """
     if type_.kind is not Kind.UNION:
         return type_, type_.kind is Kind.NULL
-    others = tuple(one for one in type_.branches if one.kind is not Kind.NULL)
-    has_null = len(others) < len(type_.branches)
-    if len(others) == 1:
-        return others[0], has_null
-    if not others:
+    branches = tuple(
+        branch for branch in type_.branches if branch.kind is not Kind.NULL
+    )
+    has_null = len(branches) < len(type_.branches)
+    if len(branches) == 1:
+        return branches[0], has_null
+    if not branches:
         return AvroType(Kind.NULL), True
-    return AvroType(Kind.UNION, branches=others), has_null
+    return AvroType(Kind.UNION, branches=branches), has_null
 
 
 _PRIMITIVES = {
@@ -229,10 +231,10 @@ class _Parser:
     def _by_name(self, name: str, namespace: str, where: str) -> AvroType:
         if name in _PRIMITIVES:
             return AvroType(_PRIMITIVES[name])
-        found = self.named.get(_full_name(name, namespace)) or self.named.get(name)
-        if found is None:
+        type_ = self.named.get(_full_name(name, namespace)) or self.named.get(name)
+        if type_ is None:
             raise _error(where, f"the type {shorten(name)} is not defined")
-        return found
+        return type_
 
     def _name(
         self, tree: dict[str, Any], kind: Kind, namespace: str, where: str
@@ -246,7 +248,7 @@ class _Parser:
         if full_name in self.named:
             raise _error(where, f"the type {shorten(full_name)} is defined twice")
         inside = _namespace(full_name)
-        aliases = tuple(_full_name(one, inside) for one in _texts(tree, "aliases"))
+        aliases = tuple(_full_name(alias, inside) for alias in _texts(tree, "aliases"))
         named = AvroType(kind, name=full_name, aliases=aliases)
         self.named[full_name] = named
         return named
@@ -254,8 +256,8 @@ class _Parser:
     def _union(
         self, tree: list[Any], namespace: str, where: str, depth: int
     ) -> AvroType:
-        branches = [self.parse(one, namespace, where, depth + 1) for one in tree]
-        if any(one.kind is Kind.UNION for one in branches):
+        branches = [self.parse(branch, namespace, where, depth + 1) for branch in tree]
+        if any(branch.kind is Kind.UNION for branch in branches):
             raise _error(where, "a union stands directly in a union")
         return AvroType(Kind.UNION, branches=tuple(branches))
 
@@ -273,14 +275,14 @@ class _Parser:
     ) -> AvroType:
         record = self._name(tree, Kind.RECORD, namespace, where)
         inside = _namespace(record.name)
-        given = tree.get("fields")
-        if not isinstance(given, list):
+        field_trees = tree.get("fields")
+        if not isinstance(field_trees, list):
             raise _error(where, f"the record {shorten(record.name)} has no fields")
         fields, names = [], set()
-        for one in given:
-            name = one.get("name") if isinstance(one, dict) else None
-            if not isinstance(name, str) or not name or "type" not in one:
-                raise _error(where, f"{shorten(one)} is no field")
+        for item in field_trees:
+            name = item.get("name") if isinstance(item, dict) else None
+            if not isinstance(name, str) or not name or "type" not in item:
+                raise _error(where, f"{shorten(item)} is no field")
             if name in names:
                 raise _error(where, f"the field {shorten(name)} comes twice")
             names.add(name)
@@ -288,9 +290,9 @@ class _Parser:
             fields.append(
                 AvroField(
                     name,
-                    self.parse(one["type"], inside, path, depth + 1),
-                    one.get("default", NO_DEFAULT),
-                    _texts(one, "aliases"),
+                    self.parse(item["type"], inside, path, depth + 1),
+                    item.get("default", NO_DEFAULT),
+                    _texts(item, "aliases"),
                 )
             )
         record.fields = tuple(fields)
@@ -371,10 +373,10 @@ def _namespace(full_name: str) -> str:
 
 
 def _texts(tree: dict[str, Any], key: str) -> tuple[str, ...]:
-    given = tree.get(key)
-    if not isinstance(given, list):
+    texts = tree.get(key)
+    if not isinstance(texts, list):
         return ()
-    return tuple(one for one in given if isinstance(one, str))
+    return tuple(text for text in texts if isinstance(text, str))
 
 
 def _error(where: str, text: str) -> InvalidSchemaError:

@@ -67,14 +67,14 @@ def _are_same(
     if pair in known:
         return True
     known.add(pair)
-    parts, others = _parts(one), _parts(other)
+    parts, other_parts = _parts(one), _parts(other)
     return (
         _own(one) == _own(other)
         and (not has_names or _names(one) == _names(other))
-        and len(parts) == len(others)
+        and len(parts) == len(other_parts)
         and all(
             _are_same(*both, known, has_names=has_names)
-            for both in zip(parts, others, strict=True)
+            for both in zip(parts, other_parts, strict=True)
         )
     )
 
@@ -107,4 +107,4 @@ def _names(type_: AvroType) -> set[str]:
 
 def _parts(type_: AvroType) -> list[AvroType]:
     items = [] if type_.items is None else [type_.items]
-    return [*items, *type_.branches, *(one.type for one in type_.fields)]
+    return [*items, *type_.branches, *(field.type for field in type_.fields)]

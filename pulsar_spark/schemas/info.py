@@ -48,7 +48,7 @@ class SchemaInfo:
     Attributes:
         type: Its number in the protocol; one that ``SchemaType`` does not know is
             of a newer broker.
-        data: The definition; what it is depends on the type.
+        data: The definition, in a form that depends on the type.
         properties: As they were registered.
         version: The 8 bytes by which messages name it; empty for a schema that is not
             registered.
@@ -75,12 +75,12 @@ class SchemaInfo:
     @property
     def name(self) -> str:
         """Return what Java's client calls it; brokers do not keep that."""
-        known = self.type_name
-        if known.startswith("INT") and known[3:].isdigit():
-            return known
+        type_name = self.type_name
+        if type_name.startswith("INT") and type_name[3:].isdigit():
+            return type_name
         if self.type in (SchemaType.AVRO, SchemaType.JSON):
             return ""
-        return "".join(map(str.title, known.split("_")))
+        return "".join(map(str.title, type_name.split("_")))
 
     @property
     def is_typed(self) -> bool:
@@ -121,7 +121,7 @@ def read_json(data: bytes, name: str) -> Any:
 
     Args:
         data: In UTF-8.
-        name: What it is to its reader, for errors: ``text`` or ``definition``.
+        name: The word for it in errors: ``text`` or ``definition``.
 
     Raises:
         InvalidSchemaError: It is not JSON, nested without end, or far too large.

@@ -105,9 +105,9 @@ def _properties(info: SchemaInfo, name: str) -> Mapping[str, str]:
     key = f"{name}.schema.properties"
     text = info.properties.get(key) or "{}"
     try:
-        found = json.loads(text)
+        tree = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        tree = None
+    if not isinstance(tree, dict):
         raise InvalidSchemaError(f"its property {key} is no object of JSON")
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+    return {key: value for key, value in tree.items() if isinstance(value, str)}

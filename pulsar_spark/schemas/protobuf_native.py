@@ -65,7 +65,7 @@ class MessageType:
     Attributes:
         name: Its full name.
         fields: Its fields, in the order of their declaration; no extensions.
-        is_map_entry: Whether it stands for the entries of a map.
+        is_map_entry: Whether it means the entries of a map.
     """
 
     name: str
@@ -79,11 +79,11 @@ class ProtobufField:
 
     Attributes:
         name: Its name.
-        number: What stands for it in payloads.
+        number: What means it in payloads.
         kind: Its type; a message that is written as a group is of kind GROUP.
         is_repeated: Whether it is a list; also a map is.
         has_presence: Whether a message knows if it has it.
-        default: What it is where it is absent, unless ``has_presence``, or with it but
+        default: The value of an absent field, unless ``has_presence``, or with it but
             declared; None for none. That of an enum is a number.
         oneof: The name of the oneof that it belongs to, "" for none.
         message: Of the kinds MESSAGE and GROUP.
@@ -122,10 +122,10 @@ def parse_protobuf_native(data: bytes) -> MessageType:
 
 
 def _text(tree: Any, key: str) -> str:
-    found = tree.get(key) if isinstance(tree, dict) else None
-    if not isinstance(found, str) or not found:
+    text = tree.get(key) if isinstance(tree, dict) else None
+    if not isinstance(text, str) or not text:
         raise InvalidSchemaError(f"its definition has no `{key}`")
-    return found
+    return text
 
 
 def _files(text: str) -> dict[str, FileDescriptorProto]:
@@ -149,13 +149,14 @@ def _linked(files: dict[str, FileDescriptorProto], root: str) -> Descriptor:
     """Return the descriptor of the root message."""
     pool = DescriptorPool()
     names = list(_in_order(files))
-    at = ""
+    candidate = ""
     try:
-        for at in names:
-            pool.AddSerializedFile(files[at].SerializeToString())
+        for candidate in names:
+            pool.AddSerializedFile(files[candidate].SerializeToString())
     except (TypeError, ValueError, DecodeError) as error:
         raise InvalidSchemaError(
-            f"the file {shorten(at)} cannot be linked ({shorten(str(error), 300)})"
+            f"the file {shorten(candidate)} cannot be linked"
+            f" ({shorten(str(error), 300)})"
         ) from None
     try:
         # A name that is no UTF-8, say with half of a surrogate, is not found, either.
@@ -175,7 +176,10 @@ def _in_order(files: dict[str, FileDescriptorProto]) -> Iterator[str]:
         open_ = {first: iter(files[first].dependency)} if first not in done else {}
         while open_:
             name, imports = next(reversed(open_.items()))
-            needed = next((one for one in imports if one not in done), None)
+            needed = next(
+                (needed_name for needed_name in imports if needed_name not in done),
+                None,
+            )
             if needed is None:
                 done.add(name)
                 del open_[name]
@@ -209,22 +213,24 @@ class _Reader:
 
     def message(self, root: Descriptor) -> MessageType:
         """Return a message with all nested messages."""
-        found = self._named(root)
+        root_message = self._named(root)
         waiting = [root]
         while waiting:
             descriptor = waiting.pop()
             self.fields += len(descriptor.fields)
             if self.fields > _MAX_FIELDS:
                 raise InvalidSchemaError(f"there are more than {_MAX_FIELDS:,} fields")
-            inner = [one.message_type for one in descriptor.fields if one.message_type]
-            for one in inner:
-                if one.full_name not in self.messages:
-                    self._named(one)
-                    waiting.append(one)
+            inner = [
+                field.message_type for field in descriptor.fields if field.message_type
+            ]
+            for message in inner:
+                if message.full_name not in self.messages:
+                    self._named(message)
+                    waiting.append(message)
             self.messages[descriptor.full_name].fields = tuple(
                 map(self._field, descriptor.fields)
             )
-        return found
+        return root_message
 
     def _named(self, descriptor: Descriptor) -> MessageType:
         """Return a new message, still empty: its fields may refer to the message."""
@@ -237,7 +243,7 @@ class _Reader:
     def _field(self, descriptor: FieldDescriptor) -> ProtobufField:
         within = descriptor.containing_type
         in_map = within is not None and within.GetOptions().map_entry
-        found = ProtobufField(
+        result = ProtobufField(
             descriptor.name,
             descriptor.number,
             Kind(descriptor.type),
@@ -245,30 +251,30 @@ class _Reader:
             descriptor.has_presence and not in_map,
         )
         if descriptor.containing_oneof:
-            found.oneof = descriptor.containing_oneof.name
+            result.oneof = descriptor.containing_oneof.name
         if descriptor.message_type:
-            found.message = self.messages[descriptor.message_type.full_name]
-        elif not found.is_repeated and (
-            descriptor.has_default_value or not found.has_presence
+            result.message = self.messages[descriptor.message_type.full_name]
+        elif not result.is_repeated and (
+            descriptor.has_default_value or not result.has_presence
         ):
-            found.default = descriptor.default_value
+            result.default = descriptor.default_value
             _check_text(
-                found.default, f"the default of the field {shorten(found.name)}"
+                result.default, f"the default of the field {shorten(result.name)}"
             )
         if descriptor.enum_type:
-            found.symbols = self._symbols(descriptor.enum_type)
-        return found
+            result.symbols = self._symbols(descriptor.enum_type)
+        return result
 
     def _symbols(self, descriptor: EnumDescriptor) -> dict[int, str]:
-        found = self.symbols.get(descriptor.full_name)
-        if found is None:
-            found = self.symbols[descriptor.full_name] = {}
-            for one in descriptor.values:
+        symbols = self.symbols.get(descriptor.full_name)
+        if symbols is None:
+            symbols = self.symbols[descriptor.full_name] = {}
+            for value in descriptor.values:
                 _check_text(
-                    one.name, f"a name of the enum {shorten(descriptor.full_name)}"
+                    value.name, f"a name of the enum {shorten(descriptor.full_name)}"
                 )
-                found.setdefault(one.number, one.name)
-        return found
+                symbols.setdefault(value.number, value.name)
+        return symbols
 
 
 def _check_text(text: object, what: str) -> None:

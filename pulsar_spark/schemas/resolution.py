@@ -103,9 +103,9 @@ def _is_readable(
 ) -> bool:
     """Return `is_readable`; records under examination count as readable."""
     if writer.kind is Kind.UNION:
-        return any(_is_readable(one, reader, known) for one in writer.branches)
+        return any(_is_readable(branch, reader, known) for branch in writer.branches)
     if reader.kind is Kind.UNION:
-        return any(_is_readable(writer, one, known) for one in reader.branches)
+        return any(_is_readable(writer, branch, known) for branch in reader.branches)
     if writer.kind is not reader.kind:
         return reader.kind in _PROMOTIONS.get(writer.kind, ())
     if writer.kind in _NAMED:
@@ -149,13 +149,13 @@ def source_fields(writer: AvroType, reader: AvroType) -> list[int | None]:
 
     That has the same name, or else one of the aliases; None where there is none.
     """
-    places = {field.name: at for at, field in enumerate(writer.fields)}
-    found = [places.pop(field.name, None) for field in reader.fields]
-    for at, field in enumerate(reader.fields):
-        if found[at] is None:
+    places = {field.name: index for index, field in enumerate(writer.fields)}
+    sources = [places.pop(field.name, None) for field in reader.fields]
+    for index, field in enumerate(reader.fields):
+        if sources[index] is None:
             names = [name for name in field.aliases if name in places]
-            found[at] = places.pop(names[0]) if names else None
-    return found
+            sources[index] = places.pop(names[0]) if names else None
+    return sources
 
 
 def branch_of(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
@@ -170,27 +170,29 @@ def branch_of(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
         branches: Those of the reader's.
     """
     same = [
-        at
-        for at, one in enumerate(branches)
-        if one.kind is writer.kind and is_readable(writer, one)
+        index
+        for index, branch in enumerate(branches)
+        if branch.kind is writer.kind and is_readable(writer, branch)
     ]
     if writer.kind is Kind.RECORD:
         for rule in (lambda name: name, _short):
-            for at in same:
-                if rule(branches[at].name) == rule(writer.name):
-                    return at
+            for index in same:
+                if rule(branches[index].name) == rule(writer.name):
+                    return index
     if same:
         return same[0]
-    for at, one in enumerate(branches):
-        if one.kind is not writer.kind and is_readable(writer, one):
-            return at
+    for index, branch in enumerate(branches):
+        if branch.kind is not writer.kind and is_readable(writer, branch):
+            return index
     return None
 
 
 def symbols_read(writer: AvroType, reader: AvroType) -> list[str | None]:
     """Return what each of the writer's symbols is read as; None for an error."""
     default = reader.default_symbol or None
-    return [one if one in reader.symbols else default for one in writer.symbols]
+    return [
+        symbol if symbol in reader.symbols else default for symbol in writer.symbols
+    ]
 
 
 def factor(
@@ -202,7 +204,7 @@ def factor(
 
     Args:
         writer: An int or a long.
-        reader: What it is read as, likewise.
+        reader: The type that it is read as, in the same form.
         unit: What is wanted; None for the number as it is.
         where: The path of fields to it, for errors.
 
@@ -344,7 +346,8 @@ class _Default:
             return self._items(type_, value)
         if kind is Kind.RECORD and isinstance(value, dict):
             return b"".join(
-                self.encoded(one.type, _of_field(value, one)) for one in type_.fields
+                self.encoded(field.type, _of_field(value, field))
+                for field in type_.fields
             )
         raise ValueError
 
@@ -353,9 +356,9 @@ class _Default:
 
         The specification wants the first one until its release 1.12.
         """
-        for at, one in enumerate(type_.branches):
+        for index, branch in enumerate(type_.branches):
             try:
-                return _zigzag(at) + self.encoded(one, value)
+                return _zigzag(index) + self.encoded(branch, value)
             except (TypeError, ValueError, OverflowError, struct.error):
                 continue
         raise ValueError
@@ -366,13 +369,13 @@ class _Default:
             raise ValueError
         parts = []
         for key in value:
-            one = key
+            item = key
             head = b""
             if type_.kind is Kind.MAP:
-                one = value[key]
+                item = value[key]
                 data = key.encode()
                 head = _zigzag(len(data)) + data
-            parts.append(head + self.encoded(type_.items, one))
+            parts.append(head + self.encoded(type_.items, item))
         return (_zigzag(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
 
 

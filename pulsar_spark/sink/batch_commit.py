@@ -105,7 +105,7 @@ class BatchCommit:
     def abort(self, txns: Iterable[TxnId]) -> None:
         """Take back what was not committed, as far as that is possible now.
 
-        What stays open ends by itself. That a transaction is over is no trouble: Spark
+        What stays open ends on its own. That a transaction is over is no trouble: Spark
         asks for this as well when a commit has failed.
         """
         for error in self._transactions.end(txns, TxnAction.ABORT).values():
@@ -172,11 +172,11 @@ class BatchCommit:
                 outcome.unknown[task] = _NO_ENTRY
                 continue
             try:
-                found = find_out(self._pool, part.topic_partition, part.entry, retry)
+                state = find_out(self._pool, part.topic_partition, part.entry, retry)
             except PulsarSparkError as error:
                 outcome.unknown[task] = error.message
                 continue
-            match found:
+            match state:
                 case Visibility.VISIBLE:
                     outcome.visible.append(task)
                 case Visibility.ABORTED:

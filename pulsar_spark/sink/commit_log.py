@@ -16,15 +16,16 @@ others::
      "tasks":4,"rows":{"0":[2,64],"3":[5,77]},
      "term":[13,0],"of":[12,0]}                        some are, the others expired
 
-``prepared`` is the decision. Before it, everything of the micro-batch is aborted and
-written again; after it, it is carried through, by whoever reads the log next. It counts
-only if its driver is the one that began last: a driver that Spark has replaced, but
-that still runs, decides nothing any more. ``query`` is the query whose checkpoint
-numbers the micro-batches: with a new checkpoint the numbers begin at 0 again. ``rows``
-is the tally of the rows (``sink.tally``): of each task in ``prepared`` and ``partial``,
-of the whole micro-batch in ``committed``. Earlier versions did not write it.
-``others``, of the last two kinds, has such records of other queries that used the log
-before: the last one of each of the last few. Whichever of them goes on finds its own.
+``prepared`` is the decision. Without a decision, everything of the micro-batch is
+aborted and written again. With a decision, the next reader of the log carries the
+commit through. A decision counts only if its driver began last: a driver that Spark
+has replaced, but that still runs, decides nothing any more. ``query`` is the query
+whose checkpoint numbers the micro-batches: with a new checkpoint the numbers begin at 0
+again. ``rows`` is the tally of the rows (``sink.tally``): of each task in ``prepared``
+and ``partial``, of the whole micro-batch in ``committed``. Earlier versions did not
+write it. ``others``, of the last two kinds, has such records of other queries that used
+the log before: the last record of each of the last few. The query that goes on finds
+its own record.
 
 A driver's term is the position of its ``began``. A later driver always has a larger
 term, even if the log was shortened in between. ``committed`` and ``partial`` say how
@@ -68,7 +69,7 @@ class Began:
 
     Attributes:
         run: The driver.
-        term: Where this stands in the log; only whoever reads it knows.
+        term: The position of this record in the log; known to readers only.
     """
 
     run: str
@@ -96,7 +97,7 @@ class Prepared:
         run: Who decides it.
         tasks: Input partitions of the micro-batch, those without rows included.
         term: The driver's.
-        rows: The tally of each task's rows; None where it is not known.
+        rows: The tally of each task's rows; None if it is not known.
     """
 
     batch_id: int
@@ -117,7 +118,7 @@ class Committed:
         query_id: The query that it is of.
         term: Of the driver that says so.
         of: Of the driver that decided it.
-        rows: The tally of all rows; None where it is not known.
+        rows: The tally of all rows; None if it is not known.
         others: How the last decisions of other queries ended.
     """
 
@@ -140,7 +141,7 @@ class Partial:
         tasks: How many input partitions it had.
         term: Of the driver that says so.
         of: Of the driver that decided it.
-        rows: The tally of each of these partitions; None where it is not known.
+        rows: The tally of each of these partitions; None if it is not known.
         others: How the last decisions of other queries ended.
     """
 
@@ -195,15 +196,15 @@ def read_log(records: Iterable[Record], up_to: Term = LAST_TERM) -> LogState:
     state = LogState()
     decided: set[TxnId] = set()
     outcomes: dict[str, Outcome] = {}
-    for one in records:
-        record = _with_term(one, state)
+    for entry in records:
+        record = _with_term(entry, state)
         match record:
             case Began() if record.run != state.run:  # twice is once
                 state.run, state.term = record.run, record.term
             case Opened() if record.term <= up_to:
                 state.undecided[record.txn] = record.batch_id
             # As it stands there: what it decides stands there without a term, too.
-            case Prepared() if one.term > up_to:
+            case Prepared() if entry.term > up_to:
                 pass
             case Prepared() if _counts(record, state):
                 _decide(state, record, outcomes)
@@ -260,14 +261,14 @@ def _decide(
 
 def _take_in(state: LogState, record: Outcome) -> None:
     """Apply a record, unless a later driver said or decided otherwise."""
-    prepared, known = state.prepared, state.outcome
+    prepared, outcome = state.prepared, state.outcome
     is_turned = prepared is not None and record.query_id != prepared.query_id
     if is_turned and record.of < prepared.term:  # type: ignore[union-attr]
         return
-    if known is not None:
-        before, now = (known.term, known.of), (record.term, record.of)
-        is_same = now == before and record.query_id == known.query_id
-        if now < before or (is_same and record.batch_id <= known.batch_id):
+    if outcome is not None:
+        before, now = (outcome.term, outcome.of), (record.term, record.of)
+        is_same = now == before and record.query_id == outcome.query_id
+        if now < before or (is_same and record.batch_id <= outcome.batch_id):
             return
     state.outcome = record
     if is_turned:
@@ -276,8 +277,8 @@ def _take_in(state: LogState, record: Outcome) -> None:
 
 def _remember(outcomes: dict[str, Outcome], record: Outcome) -> None:
     """Keep the last outcome of each query; see ``_take_in`` for which that is."""
-    known = outcomes.get(record.query_id)
-    if known is None or _when(record) > _when(known):
+    outcome = outcomes.get(record.query_id)
+    if outcome is None or _when(record) > _when(outcome):
         outcomes[record.query_id] = record
 
 
@@ -286,15 +287,15 @@ def _when(record: Outcome) -> tuple[Term, Term, int]:
 
 
 def _sum_up(state: LogState) -> None:
-    prepared, known = state.prepared, state.outcome
-    if known is not None:
-        state.query_id = known.query_id
-        state.committed = known.batch_id - isinstance(known, Partial)
+    prepared, outcome = state.prepared, state.outcome
+    if outcome is not None:
+        state.query_id = outcome.query_id
+        state.committed = outcome.batch_id - isinstance(outcome, Partial)
     if prepared is None:
         return
     state.query_id = prepared.query_id
-    if known is not None:
-        if (known.of, known.batch_id) >= (prepared.term, prepared.batch_id):
+    if outcome is not None:
+        if (outcome.of, outcome.batch_id) >= (prepared.term, prepared.batch_id):
             state.prepared = None
         else:
             state.committed = min(state.committed, prepared.batch_id - 1)
@@ -443,8 +444,8 @@ def _txn(pair: Any) -> TxnId:
 
 
 def _others(fields: dict[str, Any]) -> tuple[Outcome, ...]:
-    others = map(_record, _typed(fields.get("others", []), list))
-    return tuple(_outcome(other) for other in others)
+    other_outcomes = map(_record, _typed(fields.get("others", []), list))
+    return tuple(_outcome(other) for other in other_outcomes)
 
 
 def _outcome(record: Record) -> Outcome:
@@ -456,7 +457,7 @@ def _outcome(record: Record) -> Outcome:
 def _tallies(fields: dict[str, Any]) -> dict[int, Tally] | None:
     if "rows" not in fields:
         return None
-    return {_key(task): _tally(one) for task, one in fields["rows"].items()}
+    return {_key(task): _tally(tally) for task, tally in fields["rows"].items()}
 
 
 def _tally(numbers: Any) -> Tally:

@@ -8,8 +8,8 @@ tests take them on a model, in any order and with every kind of fault.
 
 This holds for any number of drivers, wherever one of them was stopped:
 
-- A decision counts where it stands between the ``began`` of its driver and any other.
-  So whoever reads the log after it knows that, and carries it out.
+- A decision counts between the ``began`` of its driver and any other ``began``.
+  So anyone who reads the log after it knows that, and carries it out.
 - A driver ends no transactions of later drivers: their terms are larger than its own.
 - The log is cut only where nothing after the cut needs what was before it: right
   before the driver's own ``began``, when all of that is settled and written down, or
@@ -66,7 +66,7 @@ class CommitProgress:
         partial: The micro-batch of which some parts are visible, -1 for none.
         parts: Which, by input partition.
         tasks: How many input partitions it had.
-        rows: The tally of all rows of ``committed``; None where it is not known.
+        rows: The tally of all rows of ``committed``; None if it is not known.
         part_rows: The tally of each of ``parts``, as far as it is known.
         others: How the last decisions of other queries ended.
         before: Another query that used the log last, "" for none.
@@ -90,8 +90,8 @@ class CommitProgress:
             return self
         for outcome in self.others:
             if outcome.query_id == query_id:
-                found = _progress(outcome, self.run, self.term)
-                return replace(found, before=self.query_id)
+                progress = _progress(outcome, self.run, self.term)
+                return replace(progress, before=self.query_id)
         return CommitProgress(query_id, self.run, term=self.term, before=self.query_id)
 
     def has(self, batch_id: int, partition: int) -> bool:
@@ -260,10 +260,10 @@ def recover(run: str) -> Steps[Recovered]:
         run: A name that no driver had before.
 
     Raises:
-        QueryConflictError: Another driver went to work meanwhile.
+        QueryConflictError: Another driver went to work in the meantime.
     """
-    entries, at = yield from _begin(run)
-    term = entries[at][0]
+    entries, position = yield from _begin(run)
+    term = entries[position][0]
     state = read_log((record for _, record in entries), term)
     yield from _end(state)
     if state.committed < 0:
@@ -273,10 +273,10 @@ def recover(run: str) -> Steps[Recovered]:
         outcome, lost = yield from _settle(state.prepared, state, term)
         yield Append(outcome)
         yield from _forget_markers(term)
-    if at and len(entries) > CUT_LOG_AFTER:
+    if position and len(entries) > CUT_LOG_AFTER:
         if outcome is not None and outcome is state.outcome:
             yield Append(replace(outcome, term=term, others=state.others))
-        yield CutLog(entries[at - 1][0])
+        yield CutLog(entries[position - 1][0])
     progress = replace(_progress(outcome, run, term), others=state.others)
     return Recovered(progress, state.prepared, lost)
 
@@ -298,8 +298,8 @@ def commit(
     positions, records = zip(*entries, strict=True)
     if decision not in records:  # whoever took over is done with it
         raise _taken_over(batch_id)
-    at = records.index(decision)
-    state = read_log(records[: at + 1])
+    index = records.index(decision)
+    state = read_log(records[: index + 1])
     if state.prepared != decision:
         raise _taken_over(batch_id)
     _, lost = yield from _carry_out(decision, term)
@@ -308,7 +308,7 @@ def commit(
         raise TransactionLostError(batch_id, lost)
     tally = total(rows)
     yield Append(Committed(batch_id, query_id, term, term, tally, state.others))
-    yield CutLog(positions[at])
+    yield CutLog(positions[index])
     since = max(progress.committed, 0)
     if batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY:
         yield from _forget_markers(term)
@@ -318,7 +318,7 @@ def abort(term: Term | None) -> Steps[None]:
     """Abort the transactions of this and earlier drivers, unless decided.
 
     Args:
-        term: The driver's. None where it is not known: then only what those before the
+        term: The driver's. None if it is not known: then only what those before the
             last one wrote.
     """
     entries: Entries = yield ReadLog()
@@ -333,7 +333,9 @@ def _begin(run: str) -> Steps[tuple[Entries, int]]:
     for _ in range(2):
         yield Append(Began(run))
         entries: Entries = yield ReadLog()
-        runs = [one.run if isinstance(one, Began) else None for _, one in entries]
+        runs = [
+            record.run if isinstance(record, Began) else None for _, record in entries
+        ]
         if run in runs:
             return entries, runs.index(run)
         if any(runs):
@@ -362,9 +364,9 @@ def _settle(
     if not lost:
         tally = total(decision.rows)
         return Committed(batch_id, query_id, term, of, tally, state.others), _NONE
-    known = state.outcome
-    if isinstance(known, Partial) and known.batch_id == batch_id:
-        visible |= known.parts
+    outcome = state.outcome
+    if isinstance(outcome, Partial) and outcome.batch_id == batch_id:
+        visible |= outcome.parts
     rows = decision.rows
     if rows is not None:
         rows = {part: rows[part] for part in visible if part in rows}
@@ -410,8 +412,8 @@ def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:
             break
         yield Wait()
     markers = filter(None, map(load_marker, messages))
-    wanted = decision.query_id, decision.batch_id
-    return frozenset(marker[2] for marker in markers if marker[:2] == wanted)
+    micro_batch = decision.query_id, decision.batch_id
+    return frozenset(marker[2] for marker in markers if marker[:2] == micro_batch)
 
 
 def _forget_markers(term: Term) -> Steps[None]:

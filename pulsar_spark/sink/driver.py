@@ -70,9 +70,9 @@ class TaskResult:
 
     Attributes:
         task: Which one.
-        written: What it wrote.
+        written: The rows and bytes written.
         txn: The transaction it wrote in; None for none.
-        progress: What it went by, of an exactly-once stream.
+        progress: The commit progress that an exactly-once stream's task used.
         tally: Of the rows that it was given, of such a stream.
         write_began_s: When the driver began the write, by its own clock, in seconds
             since 1970: what commits may be another process.
@@ -159,12 +159,12 @@ class _Write:
         TransactionClient(pool, patience_s=pool.write_patience_s).require()
 
     def _prepare_for_transactions(self, *further: str) -> None:
-        known = list(chain.from_iterable(self._targets.values()))
+        names = list(chain.from_iterable(self._targets.values()))
         prepare_for_transactions(
             self._pool,
-            [*known, *further],
+            [*names, *further],
             waits=self._waits,
-            typed=known,
+            typed=names,
             schema=self._schema,
             new_encryption=self._encryptors(),
         )
@@ -272,8 +272,8 @@ def summary_of(results: Sequence[TaskResult], now_s: float) -> str:
         now_s: When it ended, by the clock of ``TaskResult.write_began_s``.
     """
     written = [result.written for result in results]
-    rows = sum(one.rows for one in written)
-    text = f"{rows} rows, {sum(one.size_bytes for one in written)} bytes"
+    rows = sum(task.rows for task in written)
+    text = f"{rows} rows, {sum(task.size_bytes for task in written)} bytes"
     text += f" by {len(written)} tasks"
     if results:
         took_s = max(0.0, now_s - min(result.write_began_s for result in results))
@@ -285,8 +285,8 @@ def summary_of(results: Sequence[TaskResult], now_s: float) -> str:
             f" {slowest.written.took_s:.1f} s"
         )
     return (
-        f"{text}; {sum(one.duplicate_rows for one in written)} rows were there already;"
-        f" {sum(one.reconnects for one in written)} reconnects"
+        f"{text}; {sum(task.duplicate_rows for task in written)} rows were there"
+        f" already; {sum(task.reconnects for task in written)} reconnects"
     )
 
 
@@ -406,10 +406,10 @@ class StreamWrite(_Write):
         self._log_summary(f"micro-batch {batch_id}", results)
 
     def _commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
-        told = {result.progress for result in results}
-        if not told:  # there are no tasks
+        progresses = {result.progress for result in results}
+        if not progresses:  # there are no tasks
             return
-        (progress,) = told
+        (progress,) = progresses
         assert progress is not None
         # Also where every task took its rows for visible, and so wrote none.
         progress.require_same_cut(batch_id, tasks)
@@ -430,9 +430,9 @@ class StreamWrite(_Write):
         """
         self._log_summary(f"failed micro-batch {batch_id}", results)
         if self._is_transactional:
-            told = (result.progress for result in results)
+            progresses = (result.progress for result in results)
             try:
-                self._protocol().abort(next(told, None))
+                self._protocol().abort(next(progresses, None))
             except PulsarSparkError as error:
                 # Spark would tell of this instead of why the micro-batch has failed.
                 logger.warning(
@@ -444,8 +444,8 @@ class StreamWrite(_Write):
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
         # under an id that was used before, nothing of it is taken for what is there.
-        given = self._options.idempotence_id
-        return task.query_id if given is None else f"{given}-{task.query_id}"
+        chosen = self._options.idempotence_id
+        return task.query_id if chosen is None else f"{chosen}-{task.query_id}"
 
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
         """Return a check of topics named by rows, which the driver cannot know."""

@@ -122,23 +122,23 @@ class CommitProtocol:
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
-            QueryConflictError: Another run of the stream went to work meanwhile.
+            QueryConflictError: Another run of the stream went to work in the meantime.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         self._transactions.require()
-        found = self._run(commit_protocol.recover(uuid.uuid4().hex))
-        if found.finished is not None:
-            batch_id = found.finished.batch_id
+        progress = self._run(commit_protocol.recover(uuid.uuid4().hex))
+        if progress.finished is not None:
+            batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
-        if found.lost:
+        if progress.lost:
             logger.warning(
                 "micro-batch %d: the transactions of %d tasks expired before they "
                 "could be committed; these tasks write their rows again, the others "
                 "do not",
                 batch_id,
-                len(found.lost),
+                len(progress.lost),
             )
-        return found.progress
+        return progress.progress
 
     def commit(
         self,
@@ -156,14 +156,14 @@ class CommitProtocol:
             progress: What the tasks went by.
             tasks: Number of input partitions.
             rows: The tally of the rows of each, those included that were visible
-                already; None where it is not known.
+                already; None if it is not known.
 
         Raises:
             TransactionLostError: One of them had expired. What the others wrote is
                 visible; a restart of the stream writes the rest.
-            QueryConflictError: Another run of the stream went to work meanwhile. Or a
-                part of the micro-batch was visible, and it was cut into other parts
-                now.
+            QueryConflictError: Another run of the stream went to work in the meantime.
+                Or a part of the micro-batch was visible, and it was cut into other
+                parts now.
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
@@ -224,8 +224,8 @@ class CommitProtocol:
             case ReadMarkers():
                 return [message for _, message in self._markers.read()]
             case LastMarker():
-                found = self._markers.last()
-                return None if found is None else found.position
+                marker = self._markers.last()
+                return None if marker is None else marker.position
             case ForgetMarkers(last):
                 self._markers.forget(MessageId(*last))
         return None

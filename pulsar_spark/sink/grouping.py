@@ -56,11 +56,11 @@ def topics_of(named: pa.Array, first_row: int) -> dict[TopicName, pa.Int64Array 
         return {topics[0]: None}
     of_names = pa.array([numbers[topic] for topic in topics], pa.int32())
     of_rows = of_names.take(names.indices)
-    found: dict[TopicName, pa.Int64Array | None] = {}
+    indices: dict[TopicName, pa.Int64Array | None] = {}
     for topic, number in numbers.items():
         is_its_own = pc.equal(of_rows, pa.scalar(number, pa.int32()))
-        found[topic] = pc.indices_nonzero(is_its_own).cast(pa.int64())
-    return found
+        indices[topic] = pc.indices_nonzero(is_its_own).cast(pa.int64())
+    return indices
 
 
 def _topic_name(name: bytes) -> TopicName:
@@ -179,10 +179,10 @@ def runs_of_entries(
 
 def with_keys_as_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with text keys converted to bytes."""
-    at = batch.schema.get_field_index(KEY)
-    if at < 0:
+    index = batch.schema.get_field_index(KEY)
+    if index < 0:
         return batch
     columns = batch.columns
-    columns[at] = columns[at].cast(pa.binary())
-    schema = batch.schema.set(at, pa.field(KEY, pa.binary()))
+    columns[index] = columns[index].cast(pa.binary())
+    schema = batch.schema.set(index, pa.field(KEY, pa.binary()))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -51,7 +51,7 @@ class Stored(NamedTuple):
     """A message of a journal.
 
     Attributes:
-        message_id: Where it is.
+        message_id: The place.
         payload: The message.
         publish_time_ms: When it was appended, by its writer's clock.
     """
@@ -112,7 +112,7 @@ class Journal:
             PulsarSparkError: The topic cannot be read.
         """
         messages = self._reading(self._read)
-        return [(one.message_id, one.payload) for one in messages]
+        return [(message.message_id, message.payload) for message in messages]
 
     def look(self) -> list[Stored]:
         """Return everything that is still stored, in order, and leave no trace.
@@ -202,12 +202,12 @@ class Journal:
         """Return the last message that can be delivered, None if all is forgotten."""
         answers = group.step(lambda one: one.get_last())
         _check(group)
-        at = read_positions(answers[self.topic])
-        if at.last is None:
+        positions = read_positions(answers[self.topic])
+        if positions.last is None:
             # A broker says so of a topic that it gives away, too.
-            found = self._positions.from_message_ids({self.topic: EARLIEST})
-            at = TopicPositions(at.before, found[self.topic].last)
-        return None if at.is_empty else at.last
+            stored = self._positions.from_message_ids({self.topic: EARLIEST})
+            positions = TopicPositions(positions.before, stored[self.topic].last)
+        return None if positions.is_empty else positions.last
 
     def _read(self, group: ConsumerSet[_Consumer]) -> list[Stored]:
         last = self._last(group)
@@ -222,7 +222,7 @@ class Journal:
                 consumer.connection.grant(consumer.consumer_id, _PERMITS)
                 permits = _PERMITS
             with consumer.arrived:
-                some = consumer.arrived.wait_for(
+                arrived = consumer.arrived.wait_for(
                     lambda: (
                         consumer.deliveries
                         or not consumer.is_open
@@ -237,10 +237,10 @@ class Journal:
                     "were not forgotten, which is no log of ours. If it is, raise "
                     "`pulsar.client.memoryLimitBytes`."
                 )
-            if not some or not consumer.is_open:
+            if not arrived or not consumer.is_open:
                 raise _silent(topic, silence_s)
             permits -= len(deliveries)
-            messages += [_message(one, topic) for one in deliveries]
+            messages += [_message(delivery, topic) for delivery in deliveries]
         return messages
 
 
@@ -266,7 +266,8 @@ class _Consumer(TopicConsumer):
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self.arrived:
             self.arrived_bytes += sum(
-                _ENTRY_BYTES + len(one.headers_and_payload) for one in deliveries
+                _ENTRY_BYTES + len(delivery.headers_and_payload)
+                for delivery in deliveries
             )
             if not self.is_too_much:
                 self.deliveries.extend(deliveries)

@@ -98,12 +98,12 @@ class Numbering(Sequence[int]):
         self._batch_id = batch_id
         generation, number = divmod(batch_id, _BATCHES_OF_A_NAME)
         self._base = number << _ID_BITS
-        known = -1 if last_sequence_id < 0 else last_sequence_id >> _ID_BITS
-        if known > number:
-            last = generation * _BATCHES_OF_A_NAME + known
+        last_batch = -1 if last_sequence_id < 0 else last_sequence_id >> _ID_BITS
+        if last_batch > number:
+            last = generation * _BATCHES_OF_A_NAME + last_batch
             raise IdempotenceError(idempotence_id, topic_partition, (batch_id, last))
         self._known_row = -1  # the last one that the broker has; -1 once it has come
-        if known == number:
+        if last_batch == number:
             self._known_row = (last_sequence_id >> _DIGEST_BITS) & (MOST_ROWS - 1)
             self._known_digest = last_sequence_id & _DIGEST_MASK
         self._begins_new = False  # whether the next row is the first new one

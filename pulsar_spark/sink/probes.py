@@ -129,7 +129,7 @@ def prepare_for_transactions(
         waits: Whether to wait for those that others have for themselves.
         typed: Those of them that have a schema.
         schema: Of the rows, as for ``require_deduplication``.
-        new_encryption: Likewise.
+        new_encryption: In the same way.
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
@@ -181,7 +181,7 @@ def aborted_transaction(
 
     Raises:
         TransactionsOffError: The cluster has no transactions.
-        TransactionLostError: It expired meanwhile. No reader is held back by it.
+        TransactionLostError: It expired in the meantime. No reader is held back by it.
         PulsarSparkError: The coordinator does not answer, or refuses.
     """
     transaction = TaskTransaction.begin(pool, _TTL_MS)

@@ -107,11 +107,11 @@ class TopicSchemas:
         topics = list(topics)
         by_base = {topic.base.full_name for topic in topics}
         if self._options.schema_type == "bytes":
-            found: Mapping[str, SchemaInfo | None] = dict.fromkeys(by_base)
+            schemas: Mapping[str, SchemaInfo | None] = dict.fromkeys(by_base)
         else:
-            found = SchemaLookup(self.pool).latest(by_base)
+            schemas = SchemaLookup(self.pool).latest(by_base)
         for topic in topics:
-            registered = found[topic.base.full_name]
+            registered = schemas[topic.base.full_name]
             if registered is not None and not registered.is_typed:
                 registered = None
             self._registered[topic] = registered
@@ -158,16 +158,16 @@ class TopicSchemas:
     def _choice(
         self, topic: TopicName, registered: SchemaInfo | None
     ) -> SchemaInfo | None:
-        wanted = self._options.schema_type
+        schema_type = self._options.schema_type
         try:
             if self._options.schema_topic is not None:
                 return self._copy(topic, registered)
-            if registered is not None and wanted != "bytes":
+            if registered is not None and schema_type != "bytes":
                 return self._by_contract(topic, registered)
             encoding = self._options.key_value_encoding
-            return self._checked(new_schema(self._columns, wanted, encoding))
+            return self._checked(new_schema(self._columns, schema_type, encoding))
         except InvalidSchemaError as error:
-            by = f"schemaType={wanted}"
+            by = f"schemaType={schema_type}"
             if self._options.schema_topic is not None:
                 by = f"the schema of {self._options.schema_topic.full_name}"
             raise SchemaError(
@@ -237,12 +237,13 @@ class TopicSchemas:
         Raises:
             SchemaError: The rows do not fit, or such a schema cannot be written.
         """
-        wanted = self._options.schema_type
+        schema_type = self._options.schema_type
         has = f"{topic.full_name} has the schema {described(registered)}"
-        if wanted not in ("auto", registered.type_name.lower()):
+        if schema_type not in ("auto", registered.type_name.lower()):
             raise SchemaError(
-                f"{has}, and schemaType says {wanted}. A write does not replace the"
-                " schema of a topic: leave schemaType out, or write to another topic."
+                f"{has}, and schemaType says {schema_type}. A write does not replace"
+                " the schema of a topic: leave schemaType out, or write to another"
+                " topic."
             )
         info, is_raw = registered, _is_raw(self._columns)
         try:
@@ -414,7 +415,7 @@ def _fields_of_part(info: SchemaInfo) -> dict[str, str]:
     root: AvroType = parse_avro(info.data)
     if root.kind is not Kind.RECORD:
         return {"": meaning(root)}
-    return {one.name: _said(one) for one in root.fields}
+    return {field.name: _said(field) for field in root.fields}
 
 
 def _said(field: AvroField) -> str:
@@ -460,8 +461,8 @@ class ByTopicEncoder:
             encoder = self._encoders[topic]
             if indices is None:
                 return self._encode(encoder, columns, None)
-            some = [column.take(indices) for column in columns]
-            parts.append(self._encode(encoder, some, indices))
+            taken = [column.take(indices) for column in columns]
+            parts.append(self._encode(encoder, taken, indices))
         order = pa.concat_arrays([i for i in by_topic.values() if i is not None])
         places = pc.sort_indices(order)
         values = pa.concat_arrays([part.values for part in parts]).take(places)

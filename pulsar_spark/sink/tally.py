@@ -3,7 +3,7 @@
 
 Spark gives a micro-batch that it runs again the number that it had. The number alone
 does not say that the rows are the same: a checkpoint that was set back makes Spark
-plan the number anew, with other rows.
+plan the number again, with other rows.
 """
 
 from __future__ import annotations

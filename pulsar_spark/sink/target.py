@@ -127,16 +127,16 @@ class Target:
         # be on its way to storage, and could still fail. But no entry holds some that
         # it has and some that it has not, or it would drop all of them.
         packer, packed = self._packer, rows.packed
-        known, is_seam = start, False
+        number, is_seam = start, False
         if self._numbering is not None:
-            known, is_seam = self._numbering.begin(rows, numbers, start, end)
+            number, is_seam = self._numbering.begin(rows, numbers, start, end)
             numbers = self._numbering
-        runs = runs_of_entries(rows, known, end, batching=self._batching)
-        if start < known:
-            of_known = runs_of_entries(rows, start, known, batching=self._batching)
+        runs = runs_of_entries(rows, number, end, batching=self._batching)
+        if start < number:
+            of_known = runs_of_entries(rows, start, number, batching=self._batching)
             runs = itertools.chain(of_known, runs)
         for begin, stop, is_alone in runs:
-            if is_alone or (begin == known and is_seam):
+            if is_alone or (begin == number and is_seam):
                 yield from self.finish()
             take = packer.add_alone if is_alone else packer.add
             while begin < stop:
@@ -165,7 +165,7 @@ class Target:
     def finish(self) -> Iterator[list[SendFrame]]:
         """Yield the frame of the rows that no entry holds yet.
 
-        Several where it is a single row that has to be cut.
+        Several if it is a single row that has to be cut.
 
         Raises:
             MessageTooLargeError: The one row that is left fits into no entry.
@@ -192,8 +192,8 @@ class Target:
 def _chunk_bytes(options: WriteOptions, limit_bytes: int) -> int:
     if not options.chunking_enabled:
         return 0
-    wanted = options.chunk_max_message_size
-    return wanted if wanted > 0 else limit_bytes
+    size_bytes = options.chunk_max_message_size
+    return size_bytes if size_bytes > 0 else limit_bytes
 
 
 def _now_ms() -> int:

@@ -260,8 +260,8 @@ class TaskWriter:
         # Rows go out by topic partition, and none after one that no entry can hold may
         # be out when that raises. So a row that might be too large goes out before the
         # next. Its metadata is not counted here: half an entry is far more than that.
-        for some, ends_large in up_to_large_rows(rows, self._max_entry_bytes // 2):
-            self._add_rows(some)
+        for part, ends_large in up_to_large_rows(rows, self._max_entry_bytes // 2):
+            self._add_rows(part)
             if ends_large:
                 self._cut_rest()
         self._send_rest()
@@ -389,9 +389,9 @@ class TaskWriter:
     def _send(self, target: Target, frames: Iterable[list[SendFrame]]) -> None:
         """Send frames, at once or with further frames: see ``_send_rest``."""
         try:
-            for some in frames:
-                self._unsent.append((target.producer, some))
-                for frame in some:
+            for batch in frames:
+                self._unsent.append((target.producer, batch))
+                for frame in batch:
                     self._unsent_bytes += len(frame.data)
                 if self._unsent_bytes >= SENT_TOGETHER_BYTES:
                     self._send_rest()

@@ -24,7 +24,7 @@ class TaskTransaction:
     Nothing may be sent in a transaction that is over: brokers take it, and keep readers
     waiting for its end, or even lose track of what was committed. So a task asks if its
     transaction is still open, before it sends and when it is done. The machine may have
-    stopped it meanwhile, and the driver given it up.
+    stopped it in the meantime, and the driver given it up.
 
     Args:
         transactions: Asks the coordinators.

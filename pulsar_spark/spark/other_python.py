@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Python that Spark starts and that has no ``pulsar_spark``. On the driver.
 
-Spark looks for sources in a Python process of its own, by default the first ``python3``
-of the ``PATH``. Where that one lacks this package, a job ends in Spark's bare
-DATA_SOURCE_NOT_FOUND, though the import in the job's own file went well.
+Spark looks for sources in a Python process that it owns, by default the first
+``python3`` of the ``PATH``. Where that one lacks this package, a job ends in Spark's
+bare DATA_SOURCE_NOT_FOUND, though the import in the job's own file went well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def warn_of_other_python() -> None:
     """Log a warning once, where Spark would start a Python without this package.
 
     Nothing is started where that Python is this one, nor in processes that Spark or our
-    command line made, nor for Spark Connect, whose server has a Python of its own.
+    command line made, nor for Spark Connect, whose server has its own Python.
     """
     if is_spark_worker() or _is_our_command() or os.environ.get("SPARK_REMOTE"):
         return
@@ -75,9 +75,9 @@ def _is_our_command() -> bool:
 
 def _is_this(path: str) -> bool:
     """Return whether this process runs the interpreter, by its environment."""
-    here, there = (os.path.dirname(os.path.abspath(p)) for p in (sys.executable, path))
+    here, inside = (os.path.dirname(os.path.abspath(p)) for p in (sys.executable, path))
     try:
-        return os.path.samefile(path, sys.executable) and os.path.samefile(here, there)
+        return os.path.samefile(path, sys.executable) and os.path.samefile(here, inside)
     except OSError:
         return False
 

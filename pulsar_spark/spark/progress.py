@@ -8,7 +8,7 @@
 
     pulsar-spark: stage 3: 12 of 40 tasks (30%), 4,100,000 rows, 82,000 rows/s, ...
 
-Nothing of a source in Python runs in that process, unless somebody calls it there:
+Nothing of a source in Python runs in that process, unless someone calls it there:
 Spark plans in one process and reads in others, and tells none of them how far the job
 is. What knows is Spark itself. So this asks Spark's status tracker for the stages of
 the jobs that the block starts, and its status store for their rows, which executors
@@ -111,7 +111,8 @@ def progress(
 ) -> Iterator[None]:
     """Show how far the jobs are that this thread starts in a ``with`` block.
 
-    One line on a terminal, drawn anew twice a second, and one that stays for each stage
+    One line on a terminal, drawn again twice a second, and one that stays for each
+    stage
     that lasted: rows, rows a second, tasks that are done, and the time left if the
     others take as long. Where there is no terminal nothing is shown unless asked for;
     then there is a line each ten seconds. A job is the same with or without this, but
@@ -137,8 +138,8 @@ def progress(
 
 def _is_wanted(show: bool | None, out: TextIO) -> bool:
     if show is None:
-        said = os.environ.get(VARIABLE, "").strip().lower()
-        show = {"always": True, "never": False}.get(said)
+        setting = os.environ.get(VARIABLE, "").strip().lower()
+        show = {"always": True, "never": False}.get(setting)
     return out.isatty() if show is None else show
 
 
@@ -166,7 +167,8 @@ def _context_of(spark: SparkSession | None) -> SparkContext | None:
 def _stop_own_bar(context: SparkContext) -> bool:
     """Stop the bar of tasks that Spark draws by default; return whether there is none.
 
-    It knows no pause: the session has none from now on. Whoever wants another line has
+    It knows no pause: the session has none from now on. Anyone who wants another line
+        has
     asked for it.
     """
     try:
@@ -246,12 +248,12 @@ class _Watch:
 
     def _stages(self) -> list[int]:
         """Return the stages of jobs since the start that are not reported as ended."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for job_id in self._tracker.getJobIdsForGroup(self._group):
             if job_id not in self._before:
                 job = self._tracker.getJobInfo(job_id)
-                found.update(() if job is None else job.stageIds)
-        return sorted(found - self._ended)
+                numbers.update(() if job is None else job.stageIds)
+        return sorted(numbers - self._ended)
 
     def _stage(
         self, stage_id: int, now_s: float, *, is_over: bool = False
@@ -311,7 +313,7 @@ class _Lines:
 
     def show(self, running: list[StageProgress], over: list[StageProgress]) -> None:
         """Print ended stages, and show the first running stage."""
-        text = "".join(f"{self._line(str(one))}\n" for one in over)
+        text = "".join(f"{self._line(str(stage))}\n" for stage in over)
         if not self.is_terminal and time.monotonic() < self._next_s:
             running = []
         if running:

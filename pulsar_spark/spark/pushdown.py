@@ -104,15 +104,15 @@ def _is_comparable(column: str, name: str, value: Any) -> bool:
     if name in _OF_TEXT and column != TOPIC:
         return False
     # NULL equals no topic, so it may stand in a list.
-    values = [one for one in value if one is not None] if name == "in" else [value]
-    return all(type(one) is _TYPES[column] for one in values)
+    values = [item for item in value if item is not None] if name == "in" else [value]
+    return all(type(item) is _TYPES[column] for item in values)
 
 
 def _times(name: str, value: Any) -> tuple[list[int], list[int]]:
     """Bounds, lower and upper, of publish times in ms since 1970: one or none each."""
-    values = [one for one in value if one is not None] if name == "in" else [value]
+    values = [item for item in value if item is not None] if name == "in" else [value]
     if not values or not all(
-        isinstance(one, datetime) and one.tzinfo is not None for one in values
+        isinstance(item, datetime) and item.tzinfo is not None for item in values
     ):
         return [], []
     low = [] if name in ("lt", "le") else [math.floor(_ms(min(values)))]

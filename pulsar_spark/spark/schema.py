@@ -79,12 +79,12 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
     Raises:
         SchemaError: A column of values is called like that of bad values.
     """
-    others = list(options.metadata_columns)
-    if options.allow_different_topic_schemas and SCHEMA_VERSION not in others:
-        others.append(SCHEMA_VERSION)
+    other_names = list(options.metadata_columns)
+    if options.allow_different_topic_schemas and SCHEMA_VERSION not in other_names:
+        other_names.append(SCHEMA_VERSION)
     if values is None:
-        return spark_schema((VALUE, *others))
-    fields = [*values, *arrow_schema(others)]
+        return spark_schema((VALUE, *other_names))
+    fields = [*values, *arrow_schema(other_names)]
     if options.mode == "PERMISSIVE":
         if options.corrupt_record_column in values.names:
             raise SchemaError(
@@ -111,27 +111,29 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
             or is declared NOT NULL though messages may lack it; or there is no column
             at all. Lists all problems.
     """
-    known = spark_schema(METADATA_COLUMNS_ALL)
+    known_types = spark_schema(METADATA_COLUMNS_ALL)
     corrupt_record = options.corrupt_record_column
     problems = [] if schema.fields else ["it has no column"]
     for field in schema.fields:
-        found = field.dataType.simpleString()
-        wanted: tuple[str, ...]
+        type_name = field.dataType.simpleString()
+        types: tuple[str, ...]
         if field.name == corrupt_record:
-            wanted = "binary", "string"
+            types = "binary", "string"
         elif field.name in METADATA_COLUMNS_ALL:
-            wanted = (known[field.name].dataType.simpleString(),)
+            types = (known_types[field.name].dataType.simpleString(),)
         else:
-            wanted = (found,)
-        if found not in wanted:
+            types = (type_name,)
+        if type_name not in types:
             problems.append(
-                f"`{field.name}` is {' or '.join(wanted)}, not {found} (cast it after "
-                "reading)"
+                f"`{field.name}` is {' or '.join(types)}, not {type_name} (cast it"
+                " after reading)"
             )
         if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
     problems += repetitions(schema)
-    problems += filter(None, (_twins(one.dataType, one.name) for one in schema.fields))
+    problems += filter(
+        None, (_twins(item.dataType, item.name) for item in schema.fields)
+    )
     names = set(schema.fieldNames())
     if corrupt_record in names and not names - {corrupt_record, *METADATA_COLUMNS_ALL}:
         problems.append(
@@ -169,10 +171,10 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             problems.
     """
     left_out = [
-        one.name
-        for one in schema.fields
-        if one.name in READ_ONLY
-        and one.dataType.simpleString() == READ[one.name].type.simple_string
+        item.name
+        for item in schema.fields
+        if item.name in READ_ONLY
+        and item.dataType.simpleString() == READ[item.name].type.simple_string
     ]
     problems = []
     copies_bytes = options.schema_topic is not None and _is_bytes(schema, left_out)
@@ -184,11 +186,13 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
                 f"with schemaTopic the bytes in `{VALUE}` need `{SCHEMA_VERSION}` "
                 f"beside them, which a read has with `metadataColumns={SCHEMA_VERSION}`"
             )
-    schema = StructType([one for one in schema.fields if one.name not in left_out])
+    schema = StructType([item for item in schema.fields if item.name not in left_out])
     names = schema.fieldNames()
     is_auto = options.schema_type == "auto"
-    others = (n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto))
-    if VALUE not in names and not any(others):
+    other_names = (
+        n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto)
+    )
+    if VALUE not in names and not any(other_names):
         beside = f" (`{TOMBSTONE}` needs the topic's columns beside it, as NULLs)"
         problems.append(
             f"there is no column `{VALUE}`, nor another one for the value"
@@ -226,11 +230,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
 def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
     """Return whether the value is ``value`` alone, as bytes."""
     values = [
-        one
-        for one in schema.fields
-        if one.name == VALUE or not (one.name in WRITE or one.name in left_out)
+        field
+        for field in schema.fields
+        if field.name == VALUE or not (field.name in WRITE or field.name in left_out)
     ]
-    return [(one.name, one.dataType) for one in values] == [(VALUE, BinaryType())]
+    return [(field.name, field.dataType) for field in values] == [(VALUE, BinaryType())]
 
 
 def _problem(field: StructField, schema_type: str) -> str:
@@ -268,14 +272,14 @@ def _unwritable(type_: DataType, where: str) -> str:
             f"`{where}` is {type_.simpleString()}, which no schema of Pulsar's has "
             "(cast it before)"
         )
-    parts = (_unwritable(one, path) for one, path in _parts(type_, where))
+    parts = (_unwritable(part, path) for part, path in _parts(type_, where))
     return next(filter(None, parts), "")
 
 
 def _parts(type_: DataType, where: str) -> list[tuple[DataType, str]]:
     """Return the nested types of a type, with their paths."""
     if isinstance(type_, StructType):
-        return [(one.dataType, f"{where}.{one.name}") for one in type_.fields]
+        return [(field.dataType, f"{where}.{field.name}") for field in type_.fields]
     if isinstance(type_, ArrayType):
         return [(type_.elementType, f"{where}[]")]
     if isinstance(type_, MapType):
@@ -289,5 +293,5 @@ def _twins(type_: DataType, where: str) -> str:
         names = type_.fieldNames()
         if len(set(names)) < len(names):
             return f"`{where}` has two fields of one name"
-    parts = (_twins(one, path) for one, path in _parts(type_, where))
+    parts = (_twins(part, path) for part, path in _parts(type_, where))
     return next(filter(None, parts), "")

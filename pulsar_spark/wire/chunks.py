@@ -101,19 +101,22 @@ class ChunkAssembler:
                 count,
                 metadata.total_chunk_msg_size,
             )
-        found = self._open.get(metadata.uuid)
-        if found is None or index > found.chunks:
+        message = self._open.get(metadata.uuid)
+        if message is None or index > message.chunks:
             # A gap: what was collected is of no use, whatever follows.
             self._drop(metadata.uuid)
             return MissingChunks(chunk) if is_last else None
-        if (found.count, found.total_bytes) != (count, metadata.total_chunk_msg_size):
+        if (message.count, message.total_bytes) != (
+            count,
+            metadata.total_chunk_msg_size,
+        ):
             raise CorruptEntryError(
                 f"it is a chunk of {count} with {metadata.total_chunk_msg_size} bytes, "
-                f"while the first one is of {found.count} with {found.total_bytes}."
+                f"while the first one is of {message.count} with {message.total_bytes}."
             )
-        if index < found.chunks:
+        if index < message.chunks:
             return None  # stored twice by a resend
-        self._append(found, chunk)
+        self._append(message, chunk)
         if is_last:
             return self._complete(metadata.uuid, chunk)
         self._make_room(metadata.publish_time)

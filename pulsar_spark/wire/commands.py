@@ -362,7 +362,7 @@ def partitioned_metadata(
 def scalable_topic_lookup(topic: str) -> Request[pb.CommandScalableTopicUpdate]:
     """Build SCALABLE_TOPIC_LOOKUP: which segments does a topic have (Pulsar 5)?
 
-    The broker goes on to tell of changes until ``scalable_topic_close``.
+    The broker goes on to report changes until ``scalable_topic_close``.
 
     Args:
         topic: Full name, without the suffix of a partition.
@@ -428,7 +428,7 @@ def schema(
         schema_type: Its number in the protocol.
         data: The definition.
         properties: Its own.
-        name: What it is called; brokers do not keep it.
+        name: The name; brokers do not keep it.
 
     Raises:
         ValueError: The type that is none: it would keep all others out of the topic.
@@ -656,7 +656,7 @@ def producer(
 
     Args:
         topic: Full name of a topic partition. The bare name of a partitioned topic
-            would be taken for another topic that nobody reads.
+            would be taken for another topic that no one reads.
         producer_id: Of the new producer, unique on the connection.
         producer_name: "" for one that the broker makes up.
         user_provided_producer_name: False when such a name is used again.
@@ -872,12 +872,12 @@ def _is_topic_list(data: bytes) -> bool:
     """Return whether the body is a list of topics, by its first bytes."""
     if not data.startswith(_LIST_HEAD):
         return False
-    size, at, shift = 0, len(_LIST_HEAD), 0
-    while data[at] & 0x80 and shift < _WORD_BITS:
-        size |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    size |= data[at] << shift
-    return at + 1 + size == len(data)
+    size, position, shift = 0, len(_LIST_HEAD), 0
+    while data[position] & 0x80 and shift < _WORD_BITS:
+        size |= (data[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    size |= data[position] << shift
+    return position + 1 + size == len(data)
 
 
 def _check_body(command: pb.BaseCommand) -> None:

@@ -79,11 +79,11 @@ class Entry:
         ledger_id, entry_id: Where the entry is stored; for a chunked message, where its
             last chunk is.
         metadata: The entry's own metadata (of the last chunk for a chunked message).
-        batch_size: Messages the entry was written with; 0 where it is not a batch.
+        batch_size: Messages the entry was written with; 0 if it is not a batch.
         table: Where its messages are, among those of other entries.
         first_row, last_row: Which of the table's rows are its own, the last one
             exclusive.
-        broker_metadata: What the broker stamped on the entry, where it exposes that.
+        broker_metadata: What the broker stamped on the entry, if it exposes that.
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message.
     """
@@ -141,7 +141,7 @@ class Entry:
     def between(self, start: MessageId, end: MessageId) -> Entry:
         """Keep the messages from ``start`` to ``end``, both inclusive.
 
-        A batch index of -1 stands for the whole entry, and so does any other one where
+        A batch index of -1 means the whole entry, and so does any other one where
         the entry is not a batch. Of an earlier entry than ``start``, or a later one
         than ``end``, nothing is kept.
         """
@@ -207,21 +207,21 @@ class EntryRun:
 
     def entry(self, number: int) -> Entry:
         """Return an entry as a separate object."""
-        known, data = self.deliveries, memoryview(self.deliveries.data)
-        place, end = known.fact(number, METADATA), known.fact(number, PAYLOAD)
-        stamp = known.fact(number, BROKER_METADATA)
-        stamp_end = known.fact(number, BROKER_METADATA_END)
+        deliveries, data = self.deliveries, memoryview(self.deliveries.data)
+        place, end = deliveries.fact(number, METADATA), deliveries.fact(number, PAYLOAD)
+        stamp = deliveries.fact(number, BROKER_METADATA)
+        stamp_end = deliveries.fact(number, BROKER_METADATA_END)
         return Entry(
-            *known.position(number),
+            *deliveries.position(number),
             pb.MessageMetadata.FromString(bytes(data[place:end])),
-            known.fact(number, COUNT),
+            deliveries.fact(number, COUNT),
             self.table,
             self._row_of(number),
             self.end_of(number),
             pb.BrokerEntryMetadata.FromString(bytes(data[stamp:stamp_end]))
             if stamp >= 0
             else None,
-            known.fact(number, REDELIVERY_COUNT),
+            deliveries.fact(number, REDELIVERY_COUNT),
         )
 
     @cached_property
@@ -245,10 +245,10 @@ class StoredEntry:
     """An entry with parsed metadata, and the payload as stored.
 
     Attributes:
-        ledger_id, entry_id: Where it is stored.
+        ledger_id, entry_id: The place in the store.
         metadata: Its MessageMetadata.
         payload: Its bytes as transmitted: possibly compressed, possibly one chunk.
-        broker_metadata: What the broker stamped on it, where it exposes that.
+        broker_metadata: What the broker stamped on it, if it exposes that.
         redelivery_count: How often the broker had delivered it before.
         first_chunk: ``(ledger_id, entry_id)`` of the first chunk of a chunked message
             that was put together, else None.
@@ -351,7 +351,7 @@ def read_stored_entry(
 
     Args:
         ledger_id: From the MESSAGE command.
-        entry_id: Likewise.
+        entry_id: In the same way.
         headers_and_payload: Everything after that command in its frame.
         redelivery_count: From the MESSAGE command.
 

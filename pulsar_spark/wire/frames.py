@@ -95,7 +95,7 @@ class FrameReader:
     Fill what `buffer` gives and say with `received` how far, then call `next_frame`
     until it answers None; before it `next_deliveries` takes many at a time.
     `receive_data` does the first two for bytes that are already somewhere else. A large
-    frame is not copied: it stays where it was read to, and only the beginning of one
+    frame is not copied: it stays where it was received, and only the beginning of one
     that does not fit any more is moved to the next buffer::
 
         buffer     | frame | frame | fra          next   | frame | ...
@@ -109,12 +109,12 @@ class FrameReader:
 
     Args:
         max_frame_bytes: See below.
-        new_buffer: Gives room for so many bytes, most often for `BUFFER_BYTES`. It is
+        new_buffer: Gives room for as many bytes, most often for `BUFFER_BYTES`. It is
             not to be given to anybody else as long as it is viewed.
 
     Attributes:
         max_frame_bytes: Largest frame accepted, its totalSize field included. May be
-            set anew at any time: CONNECTED tells the broker's max_message_size.
+            set again at any time: CONNECTED tells the broker's max_message_size.
         limit_advice: What the error about a larger frame says of it.
     """
 
@@ -382,10 +382,10 @@ def _without_checksum(data: memoryview, verify: bool) -> memoryview:
         raise CorruptEntryError("it ends inside of its checksum.")
     _, expected = _CHECKSUM_PART.unpack_from(data)
     rest = data[_CHECKSUM_PART.size :]
-    found = crc32c(rest) if verify else expected
-    if found != expected:
+    computed = crc32c(rest) if verify else expected
+    if computed != expected:
         raise CorruptEntryError(
             f"its checksum should be {expected:#010x}, but its bytes give "
-            f"{found:#010x}."
+            f"{computed:#010x}."
         )
     return rest

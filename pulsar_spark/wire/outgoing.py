@@ -70,8 +70,8 @@ class EntryEncoder:
         max_message_size_bytes: The broker's limit for metadata and payload of an entry.
         compression: Of payloads.
         txn: Transaction that the entries are part of.
-        chunk_bytes: Most bytes of a message in one entry, where it may be cut into
-            several; 0 where it may not.
+        chunk_bytes: Most bytes of a message in one entry, if it may be cut into
+            several; 0 if it may not.
         schema_version: Of the schema that payloads were written with; empty for none.
         encryption: Of payloads; None where they stay as they are.
     """

@@ -151,7 +151,7 @@ class Permits:
         """Account for an entry in the way of the broker.
 
         Args:
-            messages: num_messages_in_batch as sent, or 1 where it is absent, also for a
+            messages: num_messages_in_batch as sent, or 1 if it is absent, also for a
                 chunk; less those that MESSAGE.ack_set marks as acknowledged.
             size_bytes: Memory that the entry occupies until its messages are taken.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection as a value: bytes in, events out, nothing blocks.
 
-The handshake, keep-alive answers, and the sorting of what arrives into events. Whoever
-owns a socket reads into `ClientProtocol.buffer`, acts on the events of
+The handshake, keep-alive answers, and the sorting of what arrives into events. Anyone
+who owns a socket reads into `ClientProtocol.buffer`, acts on the events of
 `ClientProtocol.received`, and sends what `ClientProtocol.data_to_send` returns.
 Commands that this version does not know are passed over, so that newer brokers do no
 harm.
@@ -105,10 +105,10 @@ class Delivery(NamedTuple):
 
     Attributes:
         consumer_id: Whose.
-        ledger_id, entry_id: Where it is stored.
+        ledger_id, entry_id: The place in the store.
         redelivery_count: How often it had been delivered before.
         ack_set: Which messages of a batch are still to be acknowledged, as words of 64
-            bits; empty stands for all.
+            bits; empty means all.
         headers_and_payload: The entry itself, see ``wire.entries.read_stored_entry``.
     """
 
@@ -169,7 +169,7 @@ class TopicMigrated:
 
     Attributes:
         attached: Whose.
-        service_url, service_url_tls: Of the other cluster, "" where it is not said.
+        service_url, service_url_tls: Of the other cluster, "" if it is not said.
     """
 
     attached: Attached
@@ -257,7 +257,7 @@ class ClientProtocol:
 
     @property
     def state(self) -> State:
-        """Return where the connection stands."""
+        """Return where the connection is."""
         return self._state
 
     def data_to_send(self) -> bytes:

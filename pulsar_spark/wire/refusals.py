@@ -2,7 +2,7 @@
 """Refusals that share a code, told apart by the broker's sentence.
 
 Several reasons share a code, and only the broker's sentence tells them apart. Each
-predicate stands for one sentence, which is quoted with the version it was seen on.
+predicate means one sentence, which is quoted with the version it was seen on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def exceeds_limit_of_topic(answer: object) -> bool:
     """Return whether an entry is longer than the topic's own limit.
 
     4.0.7 answers SEND by NotAllowedError: "Exceed maximum message size". Only the
-    policy ``maxMessageSize`` of a topic does that: the broker's own limit stands in
+    policy ``maxMessageSize`` of a topic does that: the broker's own limit is in
     CONNECTED.
 
     Args:

@@ -13,11 +13,11 @@ import pyarrow as pa
 def release_unused() -> None:
     """Return freed memory to the system: Arrow's, and that of the C library.
 
-    Both keep some of it, which makes small allocations fast. Beside a large message it
+    Both keep some of it, which makes small allocations fast. Next to a large message it
     counts: Arrow keeps tens of MiB, and so does glibc: once blocks of some MiB have
     been freed, it leaves up to 64 MiB at the end of its heap.
 
-    This takes up to 20 ms, and whoever allocates next waits for the system again.
+    This takes up to 20 ms, and anyone who allocates next waits for the system again.
     """
     pa.default_memory_pool().release_unused()
     trim = _malloc_trim()

@@ -74,7 +74,7 @@ def open_pkcs12(data: bytes, password: str | None, system: System) -> KeyStore:
 
     Args:
         data: Its bytes.
-        password: None where it has none.
+        password: None if it has none.
         system: Whose error it is where the package that reads it is missing.
 
     Raises:
@@ -102,8 +102,10 @@ def open_pkcs12(data: bytes, password: str | None, system: System) -> KeyStore:
             "it is protected in an old way. Make a new one of it by `keytool"
             " -importkeystore` with a current Java"
         ) from None
-    found = ([] if store.cert is None else [store.cert]) + store.additional_certs
+    certificates = ([] if store.cert is None else [store.cert]) + store.additional_certs
     return KeyStore(
-        tuple(c.certificate.public_bytes(serialization.Encoding.PEM) for c in found),
+        tuple(
+            c.certificate.public_bytes(serialization.Encoding.PEM) for c in certificates
+        ),
         store.key,
     )

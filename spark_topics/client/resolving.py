@@ -2,8 +2,8 @@
 """Resolve names of hosts with a deadline, which the system's resolver does not have.
 
 A thread asks the system, and the caller waits for it until the deadline. A call that
-hangs cannot be ended. So all callers that ask for the same name meanwhile wait for the
-same thread, and the number of threads is limited.
+hangs cannot be ended. So all callers that ask for the same name in the meantime wait
+for the same thread, and the number of threads is limited.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def connect_to(
 def is_here(host: str) -> bool:
     """Return whether a host is surely this machine: localhost or a loopback address.
 
-    Nobody is asked what a name resolves to.
+    No one is asked what a name resolves to.
 
     Args:
         host: Its name, or an address without brackets.
@@ -76,22 +76,22 @@ def _addresses(host: str, timeout_s: float, option: str) -> list[str]:
     except socket.gaierror:
         pass  # it is a name
     with _lock:
-        found = _asked.get(host)
-        if found is None:
+        future = _asked.get(host)
+        if future is None:
             if len(_asked) >= _MOST:
                 raise TimeoutError(
                     f"{_MOST} other names of hosts are still being resolved"
                 )
-            found = Future()
+            future = Future()
             threading.Thread(
-                target=_resolve, args=(host, found), name="resolve", daemon=True
+                target=_resolve, args=(host, future), name="resolve", daemon=True
             ).start()
-            _asked[host] = found
+            _asked[host] = future
     try:
-        return found.result(timeout_s)
+        return future.result(timeout_s)
     except NotInTimeError:
-        if found.done():  # so says the system itself, or it has just answered
-            return found.result()
+        if future.done():  # so says the system itself, or it has just answered
+            return future.result()
         raise TimeoutError(
             f"the name {host} was not resolved to an address within {timeout_s:g} s"
             + f" ({option})" * bool(option)
@@ -117,9 +117,9 @@ def _forget(host: str) -> None:
 
 def _ask(host: str, flags: int = 0) -> list[str]:
     """Ask the system; return the addresses of a host, as texts, best first."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
+    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
     addresses = []
-    for *_, where in found:
+    for *_, where in infos:
         address, _, *more = map(str, where)  # of IPv6 also flow and scope
         if len(more) > 1 and more[1] != "0" and "%" not in address:
             address += f"%{more[1]}"

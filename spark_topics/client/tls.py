@@ -194,7 +194,7 @@ def _unverified(error: ssl.SSLCertVerificationError, broker: str, tls: Tls) -> s
 
 def _alerted(alert: str, tls: Tls) -> str:
     """Return why the peer ended the handshake by an alert."""
-    said = alert.lower().replace("_", " ")
+    alert_text = alert.lower().replace("_", " ")
     names, trusts = tls.options.network.tls, tls.options.network.trusts
     if alert == "PROTOCOL_VERSION":
         return _no_version(tls)
@@ -202,13 +202,13 @@ def _alerted(alert: str, tls: Tls) -> str:
         alert in ("BAD_CERTIFICATE", "HANDSHAKE_FAILURE") and not tls.shows_certificate
     ):
         if tls.shows_certificate:
-            return f"it wants another client certificate than ours ({said})"
+            return f"it wants another client certificate than ours ({alert_text})"
         wants = "it wants" if alert != "HANDSHAKE_FAILURE" else "perhaps it wants"
         files = " and ".join(
             dict.fromkeys((f"`{names.certificate}`", f"`{names.key}`"))
         )
         store = "" if names.key_store in files else f", or `{names.key_store}`"
-        text = f"{wants} a client certificate ({said}): set {files}{store}"
+        text = f"{wants} a client certificate ({alert_text}): set {files}{store}"
         if alert == "HANDSHAKE_FAILURE":
             text += f". Or {_no_cipher(tls)}"
         return text
@@ -225,12 +225,12 @@ def _alerted(alert: str, tls: Tls) -> str:
         "DECRYPT_ERROR",
     ):
         return (
-            f"it does not accept our client certificate ({said}). It has to be valid,"
-            f" and of an authority in {trusts}"
+            f"it does not accept our client certificate ({alert_text}). It has to be"
+            f" valid, and of an authority in {trusts}"
         )
     if alert == "INSUFFICIENT_SECURITY":
         return _no_cipher(tls)
-    return f"it ended the handshake ({said})"
+    return f"it ended the handshake ({alert_text})"
 
 
 def _no_version(tls: Tls) -> str:

@@ -48,12 +48,12 @@ def context(options: TlsSettings) -> ssl.SSLContext:
 
     Raises:
         TlsError: A file is missing or holds something else; says where and what.
-        OptionError: A password is not where it was said to be.
+        OptionError: A password is not if it was said to be.
     """
     fingerprint = _fingerprint(options)
-    known = _contexts.get(options)
-    if known is not None and known[0] == fingerprint:
-        return known[1]
+    context_ = _contexts.get(options)
+    if context_ is not None and context_[0] == fingerprint:
+        return context_[1]
     made = settled(_paths(options), lambda: _new_context(options))
     if len(_contexts) >= _KEPT:
         _contexts.clear()
@@ -63,12 +63,12 @@ def context(options: TlsSettings) -> ssl.SSLContext:
 
 
 def _fingerprint(options: TlsSettings) -> _Fingerprint:
-    found = []
+    digests = []
     for path in (*_paths(options), ssl.get_default_verify_paths().cafile):
         with contextlib.suppress(OSError, ValueError, TypeError):
             stat = os.stat(path)
-            found.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    return tuple(found)
+            digests.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(digests)
 
 
 def _paths(options: TlsSettings) -> list[str]:

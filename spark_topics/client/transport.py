@@ -407,7 +407,7 @@ def open_transport(
             tells where to go on.
 
     Raises:
-        TransportError: The name does not resolve, nobody listens, or there is no
+        TransportError: The name does not resolve, no one listens, or there is no
             answer in time.
         TlsError: The connection cannot be made safe.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's options, checked against the known options.
 
-All problems are reported together, so that a set of options is mended in one go. Values
+All problems are reported together, so that a set of options is fixed in one go. Values
 of options that may hold a secret are not kept, printed or logged.
 """
 
@@ -110,7 +110,7 @@ class Given:
         use: What they are given for.
         problems: What is wrong, in sentences. Checks of values that depend on each
             other add theirs.
-        warnings: What differs from what the user may expect, likewise.
+        warnings: What differs from what the user may expect, in the same way.
         path: What Spark gives as ``path``, which is no option of ours: ``load(...)``
             and ``save(...)`` set it, and tables of Spark's catalog have one.
     """

@@ -4,7 +4,7 @@
 What holds for all formats: `earliest` and `latest` for all partitions, in any case; in
 JSON the same words, or Kafka's -2 and -1, or an offset of the system. No partition is
 named twice. A start that JSON does not name is `earliest`, and an end is `latest`, so
-that no row is left out that nobody has spoken of.
+that no row is left out that no one has spoken of.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def offsets_parser(
 
     Args:
         partitions: Returns the partitions and values of a name and its value in the
-            JSON; raises ValueError where it has no such form.
+            JSON; raises ValueError if it has no such form.
         problem: Returns why a number is no offset, None for one that is.
         example: A sentence that shows what to write.
         unnamed: Where partitions start or end that JSON does not name.
@@ -143,7 +143,11 @@ def _place(
 def range_problems(starting: Offsets[_K], ending: Offsets[_K]) -> list[str]:
     """Return the problems of a batch's start and end positions."""
     problems = []
-    where = [str(one) for one, at in ending.by_partition.items() if at is Edge.EARLIEST]
+    where = [
+        str(named)
+        for named, position in ending.by_partition.items()
+        if position is Edge.EARLIEST
+    ]
     if ending.default is Edge.EARLIEST or where:
         of = f" for {list_names(where)}" if where else ""
         problems.append(f"endingOffsets cannot be earliest{of}: nothing would be read.")

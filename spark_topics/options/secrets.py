@@ -34,7 +34,7 @@ class Secret:
     constant time.
 
     Args:
-        given: The text, or where it is.
+        given: The text, or if it is.
         option: The option that errors name.
 
     Raises:

@@ -56,7 +56,7 @@ class OptionSpec(Generic[_T_co]):
         name: Its spelling in documents and errors.
         default: Its default as a user would write it, None where there is none.
         parse: Makes a value of its text.
-        scope: Where it has a meaning.
+        scope: If it has a meaning.
         doc: One line of meaning, in Markdown.
         aliases: Other names, case and dots apart.
         support: What this version does with it.

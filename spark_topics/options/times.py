@@ -22,7 +22,7 @@ def parse_time(value: object) -> int:
     """Return milliseconds since 1970 UTC.
 
     Args:
-        value: These as they are; or text of them, or of ISO-8601, which is UTC where it
+        value: These as they are; or text of them, or of ISO-8601, which is UTC if it
             names no zone, and whose digits below a millisecond are cut off.
 
     Raises:

@@ -74,7 +74,7 @@ def size(minimum: int, maximum: int) -> Parse[int]:
 
 
 def limit(parse: Parse[int], unlimited: _T) -> Parse[int | _T]:
-    """Return a parser of limits, for which 0 stands for none, as in Java.
+    """Return a parser of limits, for which 0 means none, as in Java.
 
     Args:
         parse: Reads any other number.
@@ -155,16 +155,18 @@ def choice(
     """Return a parser of words in any case.
 
     Args:
-        words: What each word stands for.
+        words: What each word means.
         others: Further words, which errors do not name.
     """
-    known = {word.lower(): value for word, value in {**words, **(others or {})}.items()}
+    choices = {
+        word.lower(): value for word, value in {**words, **(others or {})}.items()
+    }
     *first, last = words
     names = f"{', '.join(first)} or {last}"
 
     def parse(text: str, option: str) -> _T:
         try:
-            return known[text.strip().lower()]
+            return choices[text.strip().lower()]
         except KeyError:
             raise OptionError(f"{option} must be {names}, not {text!r}.") from None
 

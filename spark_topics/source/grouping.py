@@ -38,7 +38,7 @@ def group(
         sizes: Of the ranges.
         max_partitions: Tasks wanted at most; None for one for each range.
         max_records: Rows wanted in a task at most, which comes first; None for any
-            number. A range that has more by itself is not divided here.
+            number. A range that has more on its own is not divided here.
     """
     if max_partitions is None or max_partitions >= len(ranges):
         return [(range_,) for range_ in ranges]

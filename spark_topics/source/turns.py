@@ -52,7 +52,7 @@ def read_turns(
     Args:
         turns: Makes the turns.
         kind: What the task does.
-        name: What it is called.
+        name: The name.
         interval_s: Time between two lines of statistics; 0 for none.
         refresh: Called before a line, to add figures of the messaging system's own.
     """
@@ -98,8 +98,10 @@ class _Turns:
 
     def refresh(self, totals: Totals) -> None:
         """Bring the figures of a task up to date."""
-        totals.broker_s = self._waited_s + sum(one.waited_s for one in self._open)
-        totals.reconnects = self._reconnects + sum(one.reconnects for one in self._open)
+        totals.broker_s = self._waited_s + sum(turn.waited_s for turn in self._open)
+        totals.reconnects = self._reconnects + sum(
+            turn.reconnects for turn in self._open
+        )
 
     def close(self) -> None:
         """Let go of the servers, wherever this is."""

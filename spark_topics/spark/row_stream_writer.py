@@ -54,9 +54,9 @@ def batches_of(
         batch_rows: Rows of a batch, at most.
     """
     with _utc():
-        while some := list(islice(rows, batch_rows)):
+        while chunk := list(islice(rows, batch_rows)):
             table = LocalDataToArrowConversion.convert(
-                some, schema, use_large_var_types=False
+                chunk, schema, use_large_var_types=False
             )
             yield from table.to_batches()
 

@@ -66,11 +66,11 @@ def read_schema(
         if column is None:
             problems.append(f"there is no column `{field.name}`")
             continue
-        found = field.dataType.simpleString()
-        if found != column.type.simple_string:
+        type_name = field.dataType.simpleString()
+        if type_name != column.type.simple_string:
             problems.append(
-                f"`{field.name}` is {column.type.simple_string}, not {found} (cast it "
-                "after reading)"
+                f"`{field.name}` is {column.type.simple_string}, not {type_name} (cast"
+                " it after reading)"
             )
         if not (field.nullable or column.never_null):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
@@ -110,14 +110,16 @@ def write_schema(
         SchemaError: A column is missing, unknown, comes twice, or has a type that
             cannot be written. Lists all problems; of the system's own class.
     """
-    given = read_only or {}
+    skipped = read_only or {}
     left_out = [
-        one.name
-        for one in schema.fields
-        if one.name in given
-        and one.dataType.simpleString() == given[one.name].type.simple_string
+        field_.name
+        for field_ in schema.fields
+        if field_.name in skipped
+        and field_.dataType.simpleString() == skipped[field_.name].type.simple_string
     ]
-    schema = StructType([one for one in schema.fields if one.name not in left_out])
+    schema = StructType(
+        [field_ for field_ in schema.fields if field_.name not in left_out]
+    )
     names = schema.fieldNames()
     problems = [
         f"there is no column `{name}`" for name in required if name not in names

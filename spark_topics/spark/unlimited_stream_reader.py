@@ -35,13 +35,13 @@ class UnlimitedStreamReader(StreamReaderBase):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # 4.2 tells more
         """Return how far the next micro-batch goes: to where the topics end."""
         planner = self._plan()
-        known = self._known
-        start = planner.initial() if known is None else planner.offset(known)
+        latest = self._known
+        start = planner.initial() if latest is None else planner.offset(latest)
         end = planner.latest(start, unlimited=True, is_committed=self._is_committed)
         # Whoever asks again has run what was logged, and not committed, in between.
         self._is_committed = True
         # The very text where nothing is new: Spark compares texts.
-        return dict(known) if known is not None and end is start else end.to_json()
+        return dict(latest) if latest is not None and end is start else end.to_json()
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
@@ -69,12 +69,12 @@ def problem_of_limits(limits: Mapping[str, object]) -> str:
     Args:
         limits: By the names of options; None for those that are not set.
     """
-    given = [f"`{name}`" for name, value in limits.items() if value is not None]
-    if not given:
+    set_limits = [f"`{name}`" for name, value in limits.items() if value is not None]
+    if not set_limits:
         return ""
     release = releases.text(releases.SPARK_WITH_LIMITS)
     return (
-        f"{' and '.join(given)} cannot be kept: Spark lets Python sources limit a "
+        f"{' and '.join(set_limits)} cannot be kept: Spark lets Python sources limit a "
         f"micro-batch since {release}, and this is {pyspark.__version__}. Use Spark "
         f"{release} or newer, or leave it out: then each micro-batch takes all that is "
         "there."

@@ -32,7 +32,7 @@ def main() -> None:
         for version, python in chosen_pythons().items():
             wheel = build_wheel(python, sdist, work / version)
             environment = Environment(work / f"venv-{version}", python)
-            environment.install(wheel)
+            environment.install(f"{wheel}[spark]")
             environment.smoke("compiled")
             keep(wheel)
 

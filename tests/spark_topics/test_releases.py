@@ -26,7 +26,7 @@ def test_pythons() -> None:
 
 
 def test_spark() -> None:
-    """The first release that pip takes."""
+    """The first release that pip takes, with the extra."""
     assert f'"pyspark>={releases.text(releases.SPARK)}"' in PROJECT
 
 

@@ -48,17 +48,17 @@ class _Rows(NamedTuple):
         return pa.Array.from_buffers(
             type_,
             count,
-            [one if one is None else pa.py_buffer(one) for one in buffers],
+            [buffer if buffer is None else pa.py_buffer(buffer) for buffer in buffers],
             nulls,
         )
 
     def maps(self) -> pa.Array:
         """Return the column of other attributes; NULL where a message has none."""
-        some = self.messages
+        messages = self.messages
         return pa.MapArray.from_arrays(
-            _numbers(pa.int32(), some.pair_ends, len(self) + 1),
-            self.bytes(pa.string(), some.names, some.pairs),
-            self.bytes(pa.string(), some.texts, some.pairs),
+            _numbers(pa.int32(), messages.pair_ends, len(self) + 1),
+            self.bytes(pa.string(), messages.names, messages.pairs),
+            self.bytes(pa.string(), messages.texts, messages.pairs),
         )
 
     def offsets(self) -> pa.Array:
@@ -124,7 +124,7 @@ class Decoder:
         types = self._column(columns.MSG_TYPE, rows)
         is_wanted = pc.is_in(types, value_set=self._filters)
         return self._batch(
-            [one.filter(is_wanted) for one in arrays], is_wanted.true_count
+            [array.filter(is_wanted) for array in arrays], is_wanted.true_count
         )
 
     def _batch(self, arrays: list[pa.Array], count: int) -> pa.RecordBatch:

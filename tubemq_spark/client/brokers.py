@@ -63,16 +63,16 @@ class BrokerPool:
             TransportError: It cannot be reached.
         """
         with self._lock:
-            found = self._connections.get(server)
-            if found is None or not found.is_open:
-                found = connect(
+            connection_ = self._connections.get(server)
+            if connection_ is None or not connection_.is_open:
+                connection_ = connect(
                     server,
                     connect_timeout_s=self._options.connect_timeout_s,
                     timeout_s=self._options.rpc_timeout_s,
                     tls=self._options.tls,
                 )
-                self._connections[server] = found
-            return found
+                self._connections[server] = connection_
+            return connection_
 
     def close(self) -> None:
         """End all connections."""
@@ -83,7 +83,7 @@ class BrokerPool:
             connection.close()
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child: sockets and threads are the parent's."""
+        """Begin again in a forked child: sockets and threads are the parent's."""
         self._lock = threading.Lock()
         for connection in self._connections.values():
             connection.forget_parent()
@@ -115,7 +115,7 @@ class Registered(NamedTuple):
     """What a broker says to a registration.
 
     Attributes:
-        offset: Where the next get starts; not always where it was asked to.
+        offset: Where the next get starts; not always if it was asked to.
         end: The offset after the last message that counts as there.
     """
 
@@ -129,8 +129,8 @@ class Fetched(NamedTuple):
     Attributes:
         code: Of the get: that of success, 404 for nothing at the moment, or 452 for
             too much.
-        start: Where it started, None where it brought nothing.
-        messages: What it brought, perhaps nothing.
+        start: The start, None if it brought nothing.
+        messages: The fetched messages, perhaps nothing.
         end: Where the next one starts.
         pause_s: How long the broker wants us to wait.
     """
@@ -193,7 +193,7 @@ class Consumer:
         """Become the reader of the partition from an offset on, once more perhaps.
 
         Raises:
-            PartitionOccupiedError: Somebody else of the group reads it.
+            PartitionOccupiedError: Another client of the group reads it.
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """
@@ -414,7 +414,7 @@ def register_on(
     Args:
         connection: To the broker.
         client_id: Whose registrations these are.
-        groups: Not of readers; the first that nobody else uses at the moment is taken.
+        groups: Not of readers; the first that no one else uses at the moment is taken.
         partitions: All on this broker.
         offsets: To register at; the first there is where nothing is said.
         priority: What counts as there.
@@ -426,13 +426,13 @@ def register_on(
         ServerError: The broker refuses.
         TransportError: It does not answer.
     """
-    found: dict[Partition, Registered] = {}
+    registered: dict[Partition, Registered] = {}
     for begin in range(0, len(partitions), _TOGETHER):
-        some = partitions[begin : begin + _TOGETHER]
-        found |= _register_some(
-            connection, client_id, groups, some, offsets or {}, priority, token
+        group = partitions[begin : begin + _TOGETHER]
+        registered |= _register_some(
+            connection, client_id, groups, group, offsets or {}, priority, token
         )
-    return found
+    return registered
 
 
 def _register_some(
@@ -444,20 +444,20 @@ def _register_some(
     priority: int,
     token: Token | None,
 ) -> dict[Partition, Registered]:
-    found: dict[Partition, Registered] = {}
+    registered: dict[Partition, Registered] = {}
     for number, group in enumerate(groups):
-        pending = [one for one in partitions if one not in found]
+        pending = [asked for asked in partitions if asked not in registered]
         requests = [
             messages.register(
                 client_id,
                 group,
-                one.topic,
-                one.partition_id,
-                offsets.get(one, 0),
+                asked.topic,
+                asked.partition_id,
+                offsets.get(asked, 0),
                 priority=priority,
                 token=token,
             )
-            for one in pending
+            for asked in pending
         ]
         calls = connection.call_all(requests)
         is_last = number == len(groups) - 1
@@ -467,17 +467,17 @@ def _register_some(
                 if reply.errCode == codes.PARTITION_OCCUPIED and not is_last:
                     continue
                 connection.check(reply, request, subject=str(partition))
-                found[partition] = _registered(reply, str(partition))
+                registered[partition] = _registered(reply, str(partition))
         finally:
             # Of those, too, that nobody waited for: others' are not touched by it.
             connection.call_all(
                 [
                     messages.unregister(
-                        client_id, group, one.topic, one.partition_id, token
+                        client_id, group, asked.topic, asked.partition_id, token
                     )
-                    for one in pending
+                    for asked in pending
                 ]
             )
-        if len(found) == len(partitions):
+        if len(registered) == len(partitions):
             break
-    return found
+    return registered

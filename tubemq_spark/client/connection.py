@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection to a master or a broker, and its reading thread.
 
-Any number of calls may be under way. Each has a deadline of its own: a server that
+Any number of calls may be under way. Each has its own deadline: a server that
 cannot read a request, or finds it too old, answers by silence. So does one that is
 gone without a word, or has become deaf for the rest of the connection: after a call
-that nobody answered, while nothing else was heard, no other call is made on it.
+that no one answered, while nothing else was heard, no other call is made on it.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Connection:
 
         Args:
             request: What to ask.
-            subject: What it is about, for messages.
+            subject: The subject, for messages.
             accepting: Codes to return as well as that of success.
 
         Raises:
@@ -214,9 +214,9 @@ class Connection:
 
     def give_up(self, error: ProtocolError) -> TubeMQError:
         """End the connection over a malformed reply; return the error to raise."""
-        told = error.about(f"From {self.server}")
-        self._fail(told)
-        return told
+        told_error = error.about(f"From {self.server}")
+        self._fail(told_error)
+        return told_error
 
     def close(self) -> None:
         """End the connection; calls under way end in an error."""
@@ -362,7 +362,7 @@ def connect(
         tls: How it is made safe; None, or not enabled, for not at all.
 
     Raises:
-        TransportError: Nobody can be reached there in time.
+        TransportError: No one can be reached there in time.
         TlsError: It cannot be made safe.
     """
     transport = open_server(server, connect_timeout_s, tls)

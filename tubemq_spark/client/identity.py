@@ -17,8 +17,8 @@ _NONCES = 2**31
 class Identity:
     """The user of some options. For one thread.
 
-    Each request proves anew who sends it, because not every master keeps what it was
-    shown; a token that one gave is shown beside it. The password is read each time, so
+    Each request proves again who sends it, because not every master keeps what it was
+    shown; a token that one gave is shown next to it. The password is read each time, so
     that one that is renewed in its file serves the next request.
 
     Args:
@@ -34,7 +34,7 @@ class Identity:
         """Return the certificate for the next request, None for anonymous access.
 
         Raises:
-            OptionError: The password is not where it was said to be.
+            OptionError: The password is not if it was said to be.
         """
         if self._user is None or self._password is None:
             return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What masters know: brokers, partitions, and whether a client is let in.
 
-Exactly one master serves; the others answer every call that they stand by. Whoever is
-asked goes through the list from the last one that served.
+Exactly one master serves; the others answer every call that they stand by. Anyone who
+is asked goes through the list from the last one that served.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Masters:
         if timeout_s is None:
             timeout_s = self._options.operation_timeout_s
         retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, timeout_s)
-        said: dict[str, TubeMQError] = {}
+        reasons: dict[str, TubeMQError] = {}
         while True:
             for _ in self._options.masters:
                 server = self._options.masters[self._next % len(self._options.masters)]
@@ -125,10 +125,10 @@ class Masters:
                 except (TransportError, ServerError) as error:
                     if not error.retriable or isinstance(error, TlsError):
                         raise
-                    said[server] = error
+                    reasons[server] = error
                 self.close()
                 self._next += 1
-            retry.pause(_none_serves(said))
+            retry.pause(_none_serves(reasons))
 
     def _work(self, work: Callable[[Connection], T], connection: Connection) -> T:
         try:

@@ -2,9 +2,9 @@
 """Opening transports, and errors where only a single side speaks TLS.
 
 A server of TubeMQ answers what it cannot read by silence: so the handshake of TLS at a
-port without it, which is a time-out. At a port for TLS it hangs up on whoever begins
+port without it, which is a time-out. At a port for TLS it hangs up on anyone who begins
 without. Both could be a server that goes down, and are looked into by a question that
-tells nobody anything.
+tells no one anything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_server(server: str, timeout_s: float, tls: TlsOptions | None) -> Transp
         tls: How connections are made safe; None, or not enabled, for not at all.
 
     Raises:
-        TransportError: Nobody can be reached there in time.
+        TransportError: No one can be reached there in time.
         TlsError: The connection cannot be made safe.
     """
     if tls is None or not tls.enable:

@@ -71,25 +71,25 @@ def refusal(
 
     Args:
         code: Of its reply.
-        sentence: What it says.
+        sentence: The text.
         call: Name of the request.
         server: ``host:port`` of it.
-        subject: What it is about, "" for nothing in particular.
+        subject: The subject, "" for nothing in particular.
     """
     kind, cure = _KINDS.get(code, (ServerError, ""))
     if code == codes.CERTIFICATE_FAILURE:
         cure = next((text for part, text in _AUTH_CURES if part in sentence), cure)
     name = codes.NAMES.get(code, f"CODE_{code}")
-    said = foreign_text(sentence)
+    shown = foreign_text(sentence)
     about = f" of {subject}" if subject else ""
-    text = f"The server {server} answered the {call}{about} by {code} {name}: {said}"
+    text = f"The server {server} answered the {call}{about} by {code} {name}: {shown}"
     if cure:
         text = f"{text.rstrip('. ')}. {cure}"
     return kind(
         text,
         code=code,
         name=name,
-        server_message=said,
+        server_message=shown,
         broker=server,
         retriable=code in codes.RETRIABLE or is_lock_failure(code, sentence),
     )
@@ -102,12 +102,12 @@ def is_lock_failure(code: int, sentence: str) -> bool:
 
 def exception(failure: Failure, *, call: str, server: str) -> ServerError:
     """Return what a server threw, as the error to raise."""
-    said = foreign_text(failure.message)
+    text = foreign_text(failure.message)
     name = foreign_text(failure.exception)
     return ServerError(
-        f"The server {server} answered the {call} by {name}: {said}",
+        f"The server {server} answered the {call} by {name}: {text}",
         name=name,
-        server_message=said,
+        server_message=text,
         broker=server,
         retriable=failure.is_fatal or failure.exception in codes.RETRIABLE_EXCEPTIONS,
     )

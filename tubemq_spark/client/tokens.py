@@ -44,7 +44,7 @@ class Tokens:
         Args:
             token: The refused one.
             group: Of a planner, see `Masters.readable`.
-            topic: What it is for.
+            topic: The purpose.
 
         Raises:
             TubeMQError: As `Masters.readable`.

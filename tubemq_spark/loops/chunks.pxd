@@ -26,7 +26,7 @@ cdef class ChunkJoiner:
 
     @cython.locals(end=Py_ssize_t, step=Py_ssize_t)
     cpdef Py_ssize_t take(
-        self, const unsigned char[::1] data, Py_ssize_t at
+        self, const unsigned char[::1] data, Py_ssize_t offset
     ) except -2
 
     cpdef joined(self)

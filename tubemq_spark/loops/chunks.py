@@ -63,33 +63,33 @@ class ChunkJoiner:
         self.chunks_left = chunks
         self._digits = self.length = 0
 
-    def take(self, data: memoryview, at: int) -> int:
+    def take(self, data: memoryview, offset: int) -> int:
         """Take what has come from a place on, up to the frame's end.
 
         Returns:
             The place behind; -1 where a chunk is too long, as ``length`` tells.
         """
         end = len(data)
-        while self.chunks_left > 0 and at < end:
+        while self.chunks_left > 0 and offset < end:
             if self._digits < _LENGTH_BYTES:
-                self.length = self.length << 8 | data[at]
+                self.length = self.length << 8 | data[offset]
                 self._digits += 1
-                at += 1
+                offset += 1
                 if self._digits < _LENGTH_BYTES:
                     continue
                 if self.length > self._max_bytes - self.size:  # below 0 is more, too
                     return -1
-            step = min(self.length, end - at)
+            step = min(self.length, end - offset)
             if step > self._room - self.size:
                 self._make_room(step)
-            memory.copy(self._bytes, self.size, data, at, step)
+            memory.copy(self._bytes, self.size, data, offset, step)
             self.size += step
-            at += step
+            offset += step
             self.length -= step
             if self.length == 0:
                 self.chunks_left -= 1
                 self._digits = 0
-        return at
+        return offset
 
     def joined(self) -> memoryview:
         """Return the completed frame, and forget the frame."""

@@ -41,7 +41,7 @@ cdef class MessageTable:
     cpdef Py_ssize_t size_bytes(self)
 
     @cython.locals(
-        bodies=cython.int[::1], data=object, number=Py_ssize_t, found=cython.uint,
+        bodies=cython.int[::1], data=object, number=Py_ssize_t, checksum=cython.uint,
         start=Py_ssize_t, end=Py_ssize_t,
     )
     cpdef Py_ssize_t first_damaged(self, object crc32) except -2
@@ -114,7 +114,7 @@ cpdef progression(
     long long first, long long step, Py_ssize_t count, object allocate=*
 )
 
-@cython.locals(at=Py_ssize_t)
+@cython.locals(index=Py_ssize_t)
 cdef bint _is_same(
     const unsigned char[::1] one,
     Py_ssize_t start,

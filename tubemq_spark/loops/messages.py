@@ -12,9 +12,10 @@ each column that is wanted gathers its bytes from there, right where Arrow expec
 Only what servers write is read here. What is written in another way, which may be as
 good, is for protobuf to read; see ``wire/gets.py``.
 
-This file runs as it is. Where a C compiler is at hand, Cython compiles it together with
-``messages.pxd``, which gives the types. So what is written here keeps to what C can do:
-every index is checked against its end before it is used, and no number exceeds 64 bits.
+This file runs as it is. Where a C compiler is available, Cython compiles it together
+with ``messages.pxd``, which gives the types. So what is written here keeps to what C
+can do: every index is checked against its end before it is used, and no number exceeds
+64 bits.
 
 Source: "Protocol Buffers encoding"; InLong 2.4, Message and MessageFlagUtils.
 """
@@ -89,9 +90,9 @@ class MessageTable:
         count: How many messages there are; `keep` makes them fewer.
         ids: Of each message: int64.
         bodies: For each where its stored bytes begin and end: int32.
-        values: Likewise its value, once there was a `split`.
+        values: Its value, once there was a `split`.
         has_attributes: Whether the flag of any message says so.
-        types, times: Likewise its type and time, -1 for none, after a `split` that
+        types, times: Its type and time, -1 for none, after a `split` that
             looked at attributes; as all below, where any has some.
         pair_ends: For each the number of other attributes before it, and after the last
             one the number of all: int32.
@@ -132,8 +133,8 @@ class MessageTable:
 
     def message_id(self, number: int) -> int:
         """Return the id of a message."""
-        found = int(self.ids[number])
-        return found if found < _SIGN_64 else found - 2 * _SIGN_64
+        identifier = int(self.ids[number])
+        return identifier if identifier < _SIGN_64 else identifier - 2 * _SIGN_64
 
     def __getitem__(self, number: int) -> Message:
         """Return a message by its number, from 0."""
@@ -162,8 +163,8 @@ class MessageTable:
         """
         bodies, data = self.bodies, self.data
         for number in range(self.count):
-            found: int = crc32(data[bodies[2 * number] : bodies[2 * number + 1]])
-            if found & _CHECKSUM_MASK != self._checksums[number]:
+            checksum: int = crc32(data[bodies[2 * number] : bodies[2 * number + 1]])
+            if checksum & _CHECKSUM_MASK != self._checksums[number]:
                 return number
         return -1
 
@@ -172,7 +173,7 @@ class MessageTable:
     def _scan(self, end: int) -> bytes:
         """Find the messages; return the fields between messages."""
         data = self._bytes
-        others = []
+        further = []
         begin = position = 0
         while position < end:
             start = position
@@ -187,13 +188,13 @@ class MessageTable:
             size = self._skip(tag, end)
             if tag == 0x22:
                 if begin < start:
-                    others.append(bytes(self.data[begin:start]))
+                    further.append(bytes(self.data[begin:start]))
                 begin = self._position
                 self._read_message(begin - size, begin)
             position = self._position
         if begin < end:
-            others.append(bytes(self.data[begin:end]))
-        return b"".join(others)
+            further.append(bytes(self.data[begin:end]))
+        return b"".join(further)
 
     def _skip(self, tag: int, end: int) -> int:
         """Skip a field's value; return its number or length."""
@@ -398,7 +399,7 @@ def gather(
 
     Args:
         data: Holds the bytes.
-        bounds: For each row where its bytes begin and end, -1 where it is null.
+        bounds: For each row where its bytes begin and end, -1 if it is null.
         count: How many rows.
         allocate: Returns a buffer of that many bytes.
 
@@ -446,8 +447,8 @@ def _is_same(
     begin: int,
     size: int,
 ) -> bool:
-    for at in range(size):  # noqa: SIM110 - in C, too
-        if one[start + at] != other[begin + at]:
+    for index in range(size):  # noqa: SIM110 - in C, too
+        if one[start + index] != other[begin + index]:
             return False
     return True
 

@@ -35,7 +35,7 @@ _MAX_USER = 256
 
 def masters(text: str, name: str) -> tuple[tuple[str, int | None], ...]:
     """Read ``host[:port],...`` as hosts and ports, None where there is none."""
-    found = []
+    addresses = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _HOST.fullmatch(part)
         port = int(match[2]) if match and match[2] else None
@@ -44,10 +44,10 @@ def masters(text: str, name: str) -> tuple[tuple[str, int | None], ...]:
                 f"{name} must be host:port of each master by comma, such as "
                 f"10.0.0.7:{_DEFAULT_PORT}, not {foreign_text(part)!r}."
             )
-        found.append((match[1], port))
-    if not found:
+        addresses.append((match[1], port))
+    if not addresses:
         raise OptionError(f"{name} names no master.")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def user(text: str, name: str) -> str:
@@ -62,27 +62,27 @@ def user(text: str, name: str) -> str:
 
 def topics(text: str, name: str) -> tuple[str, ...]:
     """Read names of topics, by comma."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    for topic in found:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for topic in names:
         if _TOPIC.fullmatch(topic) is None:
             raise OptionError(
                 f"{name} has {topic!r}, which cannot be a topic: letters, digits and "
                 "underscores after a letter can."
             )
-    if not found:
+    if not names:
         raise OptionError(f"{name} names no topic.")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def topic(text: str, name: str) -> tuple[str, ...]:
     """Parse the name of a topic."""
-    found = topics(text, name)
-    if len(found) > 1:
+    names = topics(text, name)
+    if len(names) > 1:
         raise OptionError(
-            f"{name} is for one topic, and names {len(found)}: reads take several by "
+            f"{name} is for one topic, and names {len(names)}: reads take several by "
             "topics, and rows that are written may name theirs in __topic."
         )
-    return found
+    return names
 
 
 def group(text: str, name: str) -> str:

@@ -37,15 +37,15 @@ TOPICS = OptionSpec("topics", None, topics, Scope.READ, "Several topics, by comm
 
 def filters(text: str, name: str) -> tuple[str, ...]:
     """Read message types, by comma."""
-    found = tuple(
+    texts = tuple(
         dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
     )
-    if not found or len(found) > _MAX_FILTERS or max(map(len, found)) > _MAX_FILTER:
+    if not texts or len(texts) > _MAX_FILTERS or max(map(len, texts)) > _MAX_FILTER:
         raise OptionError(
             f"{name} must be one to {_MAX_FILTERS} message types by comma, of "
             f"{_MAX_FILTER} characters at most."
         )
-    return found
+    return texts
 
 
 def from_max(text: str, name: str) -> Offsets[Partition]:
@@ -224,33 +224,33 @@ def parse_read_options(
     Raises:
         OptionError: With every problem.
     """
-    given = Given(options, KNOWN, use)
-    client = client_options(given)
-    found = given.fill(ReadOptions, client=client)
-    if "topic" in given and "topics" in given:
-        given.problems.append("topic and topics are both given: leave one out.")
-    if not found.topics and "topic" not in given and "topics" not in given:
-        given.problems.append("topic is missing: name one, or several by topics.")
-    if "startingOffsets" in given and "bootstrap.from.max" in given:
-        given.problems.append(
+    parsed = Given(options, KNOWN, use)
+    client = client_options(parsed)
+    options_ = parsed.fill(ReadOptions, client=client)
+    if "topic" in parsed and "topics" in parsed:
+        parsed.problems.append("topic and topics are both given: leave one out.")
+    if not options_.topics and "topic" not in parsed and "topics" not in parsed:
+        parsed.problems.append("topic is missing: name one, or several by topics.")
+    if "startingOffsets" in parsed and "bootstrap.from.max" in parsed:
+        parsed.problems.append(
             "startingOffsets and bootstrap.from.max are both given: leave one out."
         )
     for offsets, name in (
-        (found.starting, "startingOffsets"),
-        (found.ending, "endingOffsets"),
+        (options_.starting, "startingOffsets"),
+        (options_.ending, "endingOffsets"),
     ):
         for partition in offsets.by_partition:
-            if found.topics and partition.topic not in found.topics:
-                given.problems.append(
+            if options_.topics and partition.topic not in options_.topics:
+                parsed.problems.append(
                     f"{name} names the topic {partition.topic!r}, which is not read."
                 )
     if use is Scope.BATCH:
-        given.problems += range_problems(found.starting, found.ending)
+        parsed.problems += range_problems(options_.starting, options_.ending)
     if (
         use is Scope.STREAM
-        and "startingOffsets" not in given
-        and ("bootstrap.from.max" not in given)
+        and "startingOffsets" not in parsed
+        and ("bootstrap.from.max" not in parsed)
     ):
-        found = replace(found, starting=Offsets(Edge.LATEST))
-    given.finish(quiet=quiet)
-    return found
+        options_ = replace(options_, starting=Offsets(Edge.LATEST))
+    parsed.finish(quiet=quiet)
+    return options_

@@ -44,9 +44,9 @@ class TlsOptions:
     Attributes:
         enable: Whether connections are by TLS, all of them.
         trust_path: File with the certificates to trust; None for the system's.
-        trust_store_password: Its password, where it is a store.
+        trust_store_password: Its password, if it is a store.
         identity_path: File with the client's certificate and its private key.
-        key_store_password: Its password, where it is a store.
+        key_store_password: Its password, if it is a store.
         store_type: What both files are, ``PEM`` or ``PKCS12``.
         allow_insecure: Whether any server is trusted.
         verify_hostname: Whether a certificate must be for the host that was asked for.

@@ -119,8 +119,8 @@ def parse_write_options(
     Raises:
         OptionError: With every problem.
     """
-    given = Given(options, KNOWN, use)
-    client = client_options(given)
-    found = given.fill(WriteOptions, client=client)
-    given.finish(quiet=quiet)
-    return found
+    parsed = Given(options, KNOWN, use)
+    client = client_options(parsed)
+    options_ = parsed.fill(WriteOptions, client=client)
+    parsed.finish(quiet=quiet)
+    return options_

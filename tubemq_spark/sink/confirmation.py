@@ -9,7 +9,7 @@ the flushed end of its store has passed its offset::
                                |   and other messages get their offsets
                            flushed end
 
-An offset stands for a message only while the process that assigned it lives. So a
+An offset means a message only while the process that assigned it lives. So a
 message counts as confirmed if the flushed end was told on the same connection as its
 acknowledgement. If that connection has broken, its fate is unknown.
 """
@@ -41,8 +41,8 @@ class Stored(Generic[M]):
     Attributes:
         message: As it may have to be sent again.
         size_bytes: Of it.
-        partition: Where it is.
-        offset: Where it is there.
+        partition: The place.
+        offset: The offset in that partition.
         connection: On which it was acknowledged.
     """
 
@@ -77,7 +77,7 @@ class Unconfirmed(Generic[M]):
     def lost(self) -> list[M]:
         """Take out the messages of which nothing more can be known."""
         broken = [key for key in self._by_store if not key[0].is_open]
-        return [one.message for key in broken for one in self._drop(key)]
+        return [entry.message for key in broken for entry in self._drop(key)]
 
     def look(self, token: Token | None) -> None:
         """Ask all brokers for their flushed offsets, and drop confirmed messages.
@@ -108,8 +108,10 @@ class Unconfirmed(Generic[M]):
     def _confirm(self, key: tuple[Connection, Store], end: int) -> None:
         # Sends of several tries may be acknowledged in another order.
         waiting = self._by_store[key]
-        left = deque(one for one in waiting if one.offset >= end)
-        self.size_bytes -= sum(one.size_bytes for one in waiting if one.offset < end)
+        left = deque(entry for entry in waiting if entry.offset >= end)
+        self.size_bytes -= sum(
+            entry.size_bytes for entry in waiting if entry.offset < end
+        )
         if left:
             self._by_store[key] = left
         else:
@@ -117,5 +119,5 @@ class Unconfirmed(Generic[M]):
 
     def _drop(self, key: tuple[Connection, Store]) -> Iterable[Stored[M]]:
         dropped = self._by_store.pop(key)
-        self.size_bytes -= sum(one.size_bytes for one in dropped)
+        self.size_bytes -= sum(entry.size_bytes for entry in dropped)
         return dropped

@@ -76,13 +76,13 @@ class Routes:
         Raises:
             TransportError: The masters have not told it.
         """
-        found = self._view.brokers.get(partition.broker_id)
-        if found is None:
+        address = self._view.brokers.get(partition.broker_id)
+        if address is None:
             raise TransportError(
                 f"The master tells no address of broker {partition.broker_id}.",
                 retriable=True,
             )
-        return found
+        return address
 
     def close(self) -> None:
         """Let go of the masters."""
@@ -128,8 +128,8 @@ class Routes:
         """
         if row.partition is not None or row.key is not None:
             return partition
-        others = self._good(row.topic)
-        return self._next(others) if others else partition
+        candidates = self._good(row.topic)
+        return self._next(candidates) if candidates else partition
 
     def has_way(self, row: Row, partition: Partition) -> bool:
         """Return whether a row that could not be sent can go to a good broker."""
@@ -153,7 +153,11 @@ class Routes:
             for broker_id, until_s in self._blocked.items()
             if now_s < until_s
         }
-        return [one for one in partitions if one.broker_id not in self._blocked]
+        return [
+            candidate
+            for candidate in partitions
+            if candidate.broker_id not in self._blocked
+        ]
 
     def _next(self, partitions: Sequence[Partition]) -> Partition:
         self._turn += 1
@@ -189,7 +193,8 @@ class Routes:
         """Search for other brokers, and for new addresses of known brokers.
 
         Masters name one that was started to producers only half a minute later. What
-        they refuse meanwhile ends nothing: the brokers that are known may come back.
+        they refuse in the meantime ends nothing: the brokers that are known may come
+            back.
         """
         self._look_after(_SEARCH_S, TubeMQError)
 
@@ -228,10 +233,10 @@ class Routes:
         )
         for topic in self._topics:
             named = view.topics[topic].partitions if topic in view.topics else ()
-            known = tuple(sorted({*self._partitions.get(topic, ()), *named}))
-            if known:
-                self._partitions[topic] = known
-                self._open[topic] = tuple(sorted(named)) or known
+            partitions_ = tuple(sorted({*self._partitions.get(topic, ()), *named}))
+            if partitions_:
+                self._partitions[topic] = partitions_
+                self._open[topic] = tuple(sorted(named)) or partitions_
         self._seen_at = time.monotonic()
         self._has_answer = True
 
@@ -240,9 +245,12 @@ def _named(
     wanted: tuple[int | None, int], partitions: Iterable[Partition], row: Row
 ) -> Partition:
     broker_id, partition_id = wanted
-    for one in partitions:
-        if one.partition_id == partition_id and broker_id in (None, one.broker_id):
-            return one
+    for candidate in partitions:
+        if candidate.partition_id == partition_id and broker_id in (
+            None,
+            candidate.broker_id,
+        ):
+            return candidate
     where = f" on broker {broker_id}" if broker_id is not None else ""
     raise BadRowError(
         f"Row {row.number} of its task: the topic {row.topic} has no partition "

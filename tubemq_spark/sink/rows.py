@@ -24,7 +24,7 @@ class Row(NamedTuple):
         msg_type: What filters compare, None for none.
         msg_time: As its attributes have it, None for none.
         key: A number that chooses its partition, None for turns.
-        partition: Broker and partition that the row names, None where it does not; a
+        partition: Broker and partition that the row names, None if it does not; a
             broker of None is any that has the partition.
         number: Of the row within its task, from 0.
     """
@@ -57,8 +57,8 @@ def rows_of(
     def column(name: str) -> list[Any]:
         if name not in names:
             return [None] * count
-        found: list[Any] = batch.column(name).to_pylist()
-        return found
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
 
     keys = column(options.partition_key) if options.partition_key else [None] * count
     fixed = options.topic[0] if options.topic else None
@@ -100,13 +100,13 @@ def _stored(number: int, value: Any, type_: Any, time: Any, attributes: Any) -> 
             "out."
         )
     data = value.encode() if isinstance(value, str) else value
-    found = dict(attributes or ())
-    if None in found.values():
+    pairs = dict(attributes or ())
+    if None in pairs.values():
         raise BadRowError(
             f"{row}: {columns.ATTRIBUTES} has a NULL, which cannot be written."
         )
     try:
-        return encode_body(Body(data, type_, time, found))
+        return encode_body(Body(data, type_, time, pairs))
     except ValueError as error:
         raise BadRowError(f"{row} cannot be a message: {error}.") from None
 

@@ -186,7 +186,7 @@ class Sender:
                 for message in mine:
                     message.call, message.connection = _failed(error), None
                 continue
-            calls = connection.call_all([self._request(one) for one in mine])
+            calls = connection.call_all([self._request(row) for row in mine])
             for message, call in zip(mine, calls, strict=True):
                 message.call, message.connection = call, connection
 
@@ -257,13 +257,13 @@ class Sender:
             half = max(least, first.most_bytes // 2)
             self._most_bytes = min(self._most_bytes, half)
         # Those behind it have had the same fate, most likely, or will be acknowledged.
-        failed = [one for one in self._in_flight if one is first or _is_lost(one)]
+        failed = [row for row in self._in_flight if row is first or _is_lost(row)]
         self._resend(_first_of(failed, self._most_bytes))
 
     def _resend(self, some: list[_Message]) -> None:
-        for one in some:
-            one.tries += 1
-            one.partition = self._routes.elsewhere(one.row, one.partition)
+        for row in some:
+            row.tries += 1
+            row.partition = self._routes.elsewhere(row.row, row.partition)
         self.sent.resent += len(some)
         for group in _groups(some):
             self._start(group)
@@ -354,7 +354,7 @@ def _may_pass(error: TubeMQError, tries: int) -> bool:
 
 
 def _is_of_broker(error: TubeMQError) -> bool:
-    """Return whether another broker may take the message meanwhile."""
+    """Return whether another broker may take the message in the meantime."""
     if isinstance(error, ServerError):
         # An exception of a server that stops has no code.
         return error.code in (0, codes.SERVICE_UNAVAILABLE)
@@ -373,7 +373,7 @@ def _is_too_much(error: TubeMQError, message: _Message) -> bool:
 
 def _first_of(some: list[_Message], size_bytes: int) -> list[_Message]:
     """Return the first messages within the limit, at least the first."""
-    ends = itertools.accumulate(one.size_bytes for one in some)
+    ends = itertools.accumulate(row.size_bytes for row in some)
     count = sum(1 for _ in itertools.takewhile(lambda end: end <= size_bytes, ends))
     return some[: max(1, count)]
 

@@ -74,9 +74,9 @@ class TubeMQWrite:
         """Log what was written."""
         logger.info(
             "wrote %d messages, %d bytes; %d were sent again",
-            sum(one.messages for one in results),
-            sum(one.size_bytes for one in results),
-            sum(one.resent for one in results),
+            sum(result.messages for result in results),
+            sum(result.size_bytes for result in results),
+            sum(result.resent for result in results),
         )
 
     def abort(self, results: Sequence[Sent], batch_id: int = 0) -> None:
@@ -84,5 +84,5 @@ class TubeMQWrite:
         logger.warning(
             "a write failed; the %d messages of tasks that had finished stay, and so "
             "do some of the others",
-            sum(one.messages for one in results),
+            sum(result.messages for result in results),
         )

@@ -43,8 +43,8 @@ class ReadTask:
     parts: int = 1
 
     def __str__(self) -> str:
-        one = self.range
-        return f"{one.partition} [{one.start}, {one.end})"
+        own = self.range
+        return f"{own.partition} [{own.start}, {own.end})"
 
 
 def batch_group(options: ReadOptions) -> str:
@@ -61,12 +61,12 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
     """
     group = batch_group(options)
     with Masters(options.client) as masters:
-        found = find_partitions(masters, options, group, wait=True)
-    check_named(options.starting, "startingOffsets", found.brokers)
-    check_named(options.ending, "endingOffsets", found.brokers)
-    edges = find_edges(pool, found, found.brokers, options, group)
+        partitions = find_partitions(masters, options, group, wait=True)
+    check_named(options.starting, "startingOffsets", partitions.brokers)
+    check_named(options.ending, "endingOffsets", partitions.brokers)
+    edges = find_edges(pool, partitions, partitions.brokers, options, group)
     ranges = []
-    for partition in sorted(found.brokers):
+    for partition in sorted(partitions.brokers):
         start = chosen_start(
             partition,
             options.starting,
@@ -85,11 +85,13 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
                     partition,
                     start,
                     end,
-                    found.brokers[partition],
-                    partition in found.dense,
+                    partitions.brokers[partition],
+                    partition in partitions.dense,
                 )
             )
-    return tasks_of(split_ranges(ranges, options.min_partitions), group, found.token)
+    return tasks_of(
+        split_ranges(ranges, options.min_partitions), group, partitions.token
+    )
 
 
 def tasks_of(
@@ -102,11 +104,17 @@ def tasks_of(
         group: Name of the consumer group.
         token: What brokers may ask for.
     """
-    parts = Counter(one.partition for one in ranges)
+    parts = Counter(range_.partition for range_ in ranges)
     number = {partition: itertools.count() for partition in parts}
     return [
-        ReadTask(one, group, token, next(number[one.partition]), parts[one.partition])
-        for one in ranges
+        ReadTask(
+            range_,
+            group,
+            token,
+            next(number[range_.partition]),
+            parts[range_.partition],
+        )
+        for range_ in ranges
     ]
 
 
@@ -115,12 +123,12 @@ def split_ranges(
 ) -> list[PartitionRange]:
     """Cut the largest ranges until there are enough."""
     parts = count_parts(
-        [RangeSize(one.entries) for one in ranges],
+        [RangeSize(range_.entries) for range_ in ranges],
         min_partitions=min_partitions,
         max_records=None,
     )
     return [
         part
-        for one, count in zip(ranges, parts, strict=True)
-        for part in split(one, count)
+        for range_, count in zip(ranges, parts, strict=True)
+        for part in split(range_, count)
     ]

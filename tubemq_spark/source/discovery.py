@@ -48,21 +48,21 @@ def planners_of(group: str) -> str:
 def readers_of(group: str) -> str:
     """Return the group of readers for a group.
 
-    Whoever registers moves the position of the group on the broker, and each get moves
-    that further. That of the group itself belongs to others, too: to an application
-    that reads by this name, and to those who look at a stream.
+    Anyone who registers moves the position of the group on the broker, and each get
+    moves that further. That of the group itself belongs to others, too: to an
+    application that reads by this name, and to those who look at a stream.
     """
     return f"{group}-read"
 
 
 def group_slots(group: str, part: int = 0, parts: int = 1) -> list[str]:
-    """Return the groups that a name stands for.
+    """Return the groups that a name means.
 
     Args:
         group: The name.
         part: Which of the readers of a partition asks, from 0.
         parts: How many of these there are at the same time: each has a group of its
-            own, which comes first, and then those that are for whoever needs one.
+            own, which comes first, and then those that are for anyone who needs one.
     """
     slots = [group, *(f"{group}-{number}" for number in range(1, SLOTS + parts - 1))]
     own = slots[:parts]
@@ -84,7 +84,7 @@ def find_partitions(
         options: What to read.
         group: Of the readers.
         wait: Whether to wait for those that are not open for reading: their broker is
-            down or starts, or lets nobody read. Else they are left out.
+            down or starts, or lets no one read. Else they are left out.
 
     Raises:
         TransportError: Some are not open in time, and ``failOnDataLoss`` is set.
@@ -93,7 +93,11 @@ def find_partitions(
     retry = Retry(_FIRST_PAUSE_S, _MAX_PAUSE_S, options.client.operation_timeout_s)
     while True:
         view = masters.readable(planners_of(group), options.topics)
-        closed = [one for topic in options.topics for one in view.topics[topic].closed]
+        closed = [
+            known_partition
+            for topic in options.topics
+            for known_partition in view.topics[topic].closed
+        ]
         if not (wait and closed):
             break
         error = _closed(closed)
@@ -108,13 +112,18 @@ def find_partitions(
         for topic in options.topics
         for partition in view.topics[topic].partitions
     ]
-    unknown = {one.broker_id for one in partitions} - view.brokers.keys()
+    unknown = {
+        known_partition.broker_id for known_partition in partitions
+    } - view.brokers.keys()
     if unknown:
         raise TransportError(
             f"The master tells no address of broker {min(unknown)}.", retriable=True
         )
     return Found(
-        {one: view.brokers[one.broker_id] for one in partitions},
+        {
+            known_partition: view.brokers[known_partition.broker_id]
+            for known_partition in partitions
+        },
         frozenset(dense_partitions(partitions)),
         view.token,
     )
@@ -136,14 +145,14 @@ def is_alone(
         TubeMQError: The masters do not answer, or refuse.
     """
     topic = masters.readable(planners_of(group), options.topics).topics[partition.topic]
-    known = [*topic.partitions, *topic.closed]
-    if partition not in known:
+    all_partitions = [*topic.partitions, *topic.closed]
+    if partition not in all_partitions:
         raise TransportError(
             f"The master does not name {partition}, so that it is not known whether "
             "messages are missing there: its broker is down or starts.",
             retriable=True,
         )
-    return partition in dense_partitions(known)
+    return partition in dense_partitions(all_partitions)
 
 
 def _closed(partitions: Sequence[Partition]) -> TransportError:
@@ -169,18 +178,22 @@ def find_edges(
         TubeMQError: A broker does not answer within ``operation.timeout``, or refuses.
     """
     first_of: dict[object, Partition] = {}
-    wanted = sorted(partitions)
-    for partition in wanted:
+    in_order = sorted(partitions)
+    for partition in in_order:
         first_of.setdefault(partition.store, partition)
     by_broker: dict[str, list[Partition]] = {}
     for partition in first_of.values():
         by_broker.setdefault(found.brokers[partition], []).append(partition)
     edges: dict[object, Edges] = {}
-    for server, some in by_broker.items():
-        answers = _register_patiently(pool, server, some, found.token, options, group)
+    for server, of_broker in by_broker.items():
+        answers = _register_patiently(
+            pool, server, of_broker, found.token, options, group
+        )
         for partition, answer in answers.items():
             edges[partition.store] = Edges(answer.offset, answer.end)
-    return {one: edges[one.store] for one in wanted}
+    return {
+        wanted_partition: edges[wanted_partition.store] for wanted_partition in in_order
+    }
 
 
 def _register_patiently(

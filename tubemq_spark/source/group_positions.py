@@ -70,7 +70,7 @@ class GroupPositions:
                 self._next_try_s[server] = time.monotonic() + _REST_S
                 self._warn(server, error)
             else:
-                self._stored.update({one: ends[one] for one in partitions})
+                self._stored.update({member: ends[member] for member in partitions})
 
     def _warn(self, server: str, error: TubeMQError) -> None:
         level = logger.debug if self._has_warned else logger.warning

@@ -6,7 +6,7 @@ A message comes without its offset, so that a range is cut by where gets start a
     start                              E                 end of the get
       |  get  |  get  |      get       |                 |
                       | m  m  m  m  m  |  m  m     m     |
-                                       '- what a get from E brings: where it is cut
+                                       '- what a get from E brings: if it is cut
 
 Where a get brought as many messages as its offsets span, each has one of them, and the
 cut is arithmetic. Else other partitions of the store lie between, or messages that a
@@ -14,7 +14,7 @@ filter left out, and the broker is asked what comes from E on.
 
 Brokers move a reader without an error: to the first offset that is left after
 retention, or to the end where the log was rolled back. So where a get started is
-compared with where it had to; where that differs, the reader registers again, and the
+compared with if it had to; where that differs, the reader registers again, and the
 answer says what is left.
 
 While a get is decoded, the next ones are under way.
@@ -331,7 +331,7 @@ class RangeReader:
         if not tail:
             return len(messages)
         # Ids are unique within a get.
-        ids = [one.message_id for one in mine]
+        ids = [message.message_id for message in mine]
         first = tail[0].message_id
         cut = ids.index(first) if first in ids else len(mine)
         if mine[cut:] != tail[: len(mine) - cut]:
@@ -342,7 +342,7 @@ class RangeReader:
         """Return from where the messages of a get are read again."""
         if self._options.read_unflushed:
             return UNFLUSHED
-        if any(len(one.stored) > MOST_IN_MEMORY for one in messages):
+        if any(len(message.stored) > MOST_IN_MEMORY for message in messages):
             return FLUSHED  # memory may pass over it: wait until the disk counts it
         # What is read lies on the disk; by default brokers wait for nothing more there.
         return BROKER_DEFAULT

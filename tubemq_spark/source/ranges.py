@@ -60,7 +60,7 @@ def dense_partitions(partitions: Iterable[Partition]) -> set[Partition]:
     by_store: dict[object, list[Partition]] = {}
     for partition in partitions:
         by_store.setdefault(partition.store, []).append(partition)
-    return {some[0] for some in by_store.values() if len(some) == 1}
+    return {group_[0] for group_ in by_store.values() if len(group_) == 1}
 
 
 def chosen_start(
@@ -75,16 +75,16 @@ def chosen_start(
     Raises:
         DataLossError: It is gone, or never was.
     """
-    wanted = starting.of(partition)
-    if wanted is Edge.EARLIEST:
+    position = starting.of(partition)
+    if position is Edge.EARLIEST:
         return edges.begin
-    if wanted is Edge.LATEST:
+    if position is Edge.LATEST:
         return edges.end
-    assert isinstance(wanted, int)
-    if edges.begin <= wanted <= edges.end:
-        return wanted
-    report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
-    return min(max(wanted, edges.begin), edges.end)
+    assert isinstance(position, int)
+    if edges.begin <= position <= edges.end:
+        return position
+    report(loss(partition, position, edges), fail_on_data_loss=fail_on_data_loss)
+    return min(max(position, edges.begin), edges.end)
 
 
 def chosen_end(
@@ -99,15 +99,15 @@ def chosen_end(
     Raises:
         DataLossError: The partition does not reach that far.
     """
-    wanted = ending.of(partition)
-    if wanted is Edge.LATEST:
+    position = ending.of(partition)
+    if position is Edge.LATEST:
         return edges.end
-    if wanted is Edge.EARLIEST:
+    if position is Edge.EARLIEST:
         return edges.begin
-    assert isinstance(wanted, int)
-    if wanted > edges.end:
-        report(loss(partition, wanted, edges), fail_on_data_loss=fail_on_data_loss)
-    return min(wanted, edges.end)
+    assert isinstance(position, int)
+    if position > edges.end:
+        report(loss(partition, position, edges), fail_on_data_loss=fail_on_data_loss)
+    return min(position, edges.end)
 
 
 def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
@@ -145,7 +145,9 @@ def check_named(
     Raises:
         OptionError: One does not.
     """
-    unknown = sorted(one for one in offsets.by_partition if one not in existing)
+    unknown = sorted(
+        partition for partition in offsets.by_partition if partition not in existing
+    )
     if unknown:
         raise OptionError(
             f"{name} names {', '.join(map(str, unknown[:10]))}, which does not exist."
@@ -156,7 +158,7 @@ def split(range_: PartitionRange, parts: int) -> list[PartitionRange]:
     """Cut a range into parts of about equal size.
 
     Args:
-        range_: Of so many messages at least.
+        range_: Of as many messages at least.
         parts: At least 1.
     """
     begin = range_.start // ENTRY_BYTES

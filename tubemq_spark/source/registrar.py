@@ -2,11 +2,11 @@
 """Registration of readers at partitions, repeated after faults.
 
 One (group, partition) has one owner. A task that died keeps its partition until the
-broker's time-out, so that a name stands for several groups, and the first that is free
+broker's time-out, so that a name means several groups, and the first that is free
 is taken.
 
-Every registration has a client id of its own. Where a connection broke, or an answer
-did not come, the broker may still have requests of the old one at hand: with the same
+Every registration has a client id that it owns. Where a connection broke, or an answer
+did not come, the broker may still have requests of the old one available: with the same
 id they would move the position of the new one, unseen.
 """
 
@@ -79,7 +79,7 @@ class Registrar:
         """Register as the partition's reader.
 
         Args:
-            offset: Where to begin; the broker answers where it really begins.
+            offset: Where to begin; the broker answers if it really begins.
 
         Raises:
             PartitionOccupiedError: Each of the groups has another reader of it, which
@@ -109,7 +109,11 @@ class Registrar:
 
     def _register(self, offset: int) -> tuple[Consumer, Registered]:
         connection = self._pool.connection(self._broker)
-        self._left = [one for one in self._left if not one.unregister(connection)]
+        self._left = [
+            registration
+            for registration in self._left
+            if not registration.unregister(connection)
+        ]
         for group in self._groups[:-1]:
             try:
                 return self._register_in(group, connection, offset)
@@ -136,7 +140,7 @@ class Registrar:
         except BaseException:
             self.let_go(consumer)  # it may have been done all the same
             raise
-        self._groups = [group, *(one for one in self._groups if one != group)]
+        self._groups = [group, *(other for other in self._groups if other != group)]
         return consumer, answer
 
     def _renewed(self, token: Token | None) -> Token | None:

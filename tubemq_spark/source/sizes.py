@@ -83,11 +83,11 @@ class Sizes:
         on_seen: Callable[[Partition, EntrySize], None],
     ) -> Sequence[EntrySize]:
         spanned = (fetched.end - part.start) // ENTRY_BYTES
-        sizes = [EntrySize(1.0, len(one.stored)) for one in fetched.messages]
+        sizes = [EntrySize(1.0, len(message.stored)) for message in fetched.messages]
         is_new = fetched.end > self._seen.get(partition, 0)
         if len(sizes) < spanned:  # others of the store lie between
             if is_new:
-                total = sum(one.size_bytes for one in sizes)
+                total = sum(message.size_bytes for message in sizes)
                 on_seen(partition, EntrySize(1.0, -(-total // spanned)))
                 self._seen[partition] = fetched.end
             return ()

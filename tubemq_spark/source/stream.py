@@ -2,8 +2,8 @@
 """TubeMQ's part in planning a stream.
 
 A position is the offset at which reading goes on. The offsets in the checkpoint are all
-that counts, and brokers keep messages for a time, whoever has read them. They are told
-how far a group is that has a name, for those who look at it there.
+that counts, and brokers keep messages for a time, anyone who has read them. They are
+told how far a group is that has a name, for those who look at it there.
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ class TubeMQCluster:
         """See `Cluster`."""
         # Those that are found later are read from their first row on: where that is not
         # what the options say, they must be there now.
-        found = self._discover(
+        discovery = self._discover(
             wait=self._options.starting != Offsets(Edge.EARLIEST),
         )
-        check_named(self._options.starting, "startingOffsets", found.brokers)
-        edges = self._edges(found.brokers)
+        check_named(self._options.starting, "startingOffsets", discovery.brokers)
+        edges = self._edges(discovery.brokers)
         return {
             str(partition): Position(
                 chosen_start(
@@ -174,7 +174,7 @@ class TubeMQCluster:
                     fail_on_data_loss=self._options.fail_on_data_loss,
                 )
             )
-            for partition in sorted(found.brokers)
+            for partition in sorted(discovery.brokers)
         }
 
     def partitions(self, *, wait: bool = False) -> list[str]:
@@ -185,8 +185,8 @@ class TubeMQCluster:
         Args:
             wait: Whether to wait for these: what is found is all that is read.
         """
-        found = self._discover(wait=wait)
-        return [str(partition) for partition in sorted(found.brokers)]
+        discovery = self._discover(wait=wait)
+        return [str(partition) for partition in sorted(discovery.brokers)]
 
     def is_wanted(self, name: str) -> bool:
         """See `Cluster`."""
@@ -237,15 +237,17 @@ class TubeMQCluster:
         return edges.end if self._options.read_unflushed else edges.begin
 
     def _discover(self, *, wait: bool = False) -> Found:
-        found = find_partitions(self._masters, self._options, self._group, wait=wait)
+        discovery = find_partitions(
+            self._masters, self._options, self._group, wait=wait
+        )
         if self._found is not None:
-            found = Found(
-                {**self._found.brokers, **found.brokers},
-                self._dense(found),
-                found.token,
+            discovery = Found(
+                {**self._found.brokers, **discovery.brokers},
+                self._dense(discovery),
+                discovery.token,
             )
-        self._found = found
-        return found
+        self._found = discovery
+        return discovery
 
     def _dense(self, found: Found) -> frozenset[Partition]:
         """Return partitions that were, and still are, alone in their store."""
@@ -254,9 +256,9 @@ class TubeMQCluster:
         return found.dense | unseen
 
     def _edges(self, partitions: Any) -> dict[Partition, Edges]:
-        wanted = list(partitions)
-        found = self._known(wanted)
-        return find_edges(self._pool, found, wanted, self._options, self._group)
+        names = list(partitions)
+        discovery = self._known(names)
+        return find_edges(self._pool, discovery, names, self._options, self._group)
 
     def _known(self, wanted: Sequence[Partition]) -> Found:
         """Wait until each of some partitions is known; return what was found.
@@ -267,8 +269,10 @@ class TubeMQCluster:
             TransportError: The master does not name one within ``operation.timeout``.
         """
         retry = Retry(0.5, 5.0, self._options.client.operation_timeout_s)
-        found = self._found or self._discover()
-        while missing := [one for one in wanted if one not in found.brokers]:
+        discovery = self._found or self._discover()
+        while missing := [
+            partition for partition in wanted if partition not in discovery.brokers
+        ]:
             retry.pause(
                 TransportError(
                     f"The master does not name the partition {missing[0]}, which the "
@@ -276,8 +280,8 @@ class TubeMQCluster:
                     "was made anew with fewer partitions.",
                 )
             )
-            found = self._discover()
-        return found
+            discovery = self._discover()
+        return discovery
 
     # -- how far a micro-batch goes ----------------------------------------------------
 
@@ -302,8 +306,10 @@ class TubeMQCluster:
             partition_of(name): Part(int(unread.after), int(unread.last))
             for name, unread in news.items()
         }
-        found = self._known(list(parts))
-        seen = self._sizes.peek(parts, found, lambda one, size: on_seen(str(one), size))
+        discovery = self._known(list(parts))
+        seen = self._sizes.peek(
+            parts, discovery, lambda one, size: on_seen(str(one), size)
+        )
         return {
             str(partition): [
                 NextEntry(Position(parts[partition].start + n * ENTRY_BYTES), size)
@@ -319,7 +325,7 @@ class TubeMQCluster:
     def ranges(self, spans: Sequence[Span[Position]]) -> Sequence[ReadTask]:
         """See `Cluster`."""
         require_named(self, [span.topic_partition for span in spans])
-        found = self._known([partition_of(span.topic_partition) for span in spans])
+        discovery = self._known([partition_of(span.topic_partition) for span in spans])
         ranges = []
         for span in spans:
             partition = partition_of(span.topic_partition)
@@ -328,21 +334,25 @@ class TubeMQCluster:
                     partition,
                     int(span.after),
                     int(span.last),
-                    found.brokers[partition],
-                    partition in found.dense,
+                    discovery.brokers[partition],
+                    partition in discovery.dense,
                 )
             )
         parts = split_ranges(ranges, self._options.min_partitions)
-        return tasks_of(parts, self._group, found.token)
+        return tasks_of(parts, self._group, discovery.token)
 
     # -- the end -----------------------------------------------------------------------
 
     def acknowledge(self, read: Mapping[str, Position]) -> None:
         """Store the group's positions for TubeMQ's tools; queries do not read them."""
         if self._group_positions is not None and self._found is not None:
-            ends = {partition_of(name): int(at) for name, at in read.items()}
-            known = {one: at for one, at in ends.items() if one in self._found.brokers}
-            self._group_positions.store(known, self._found)
+            ends = {partition_of(name): int(offset) for name, offset in read.items()}
+            present = {
+                partition: offset
+                for partition, offset in ends.items()
+                if partition in self._found.brokers
+            }
+            self._group_positions.store(present, self._found)
 
     def close(self) -> None:
         """Let go of the masters."""

@@ -8,7 +8,7 @@
 
 Attributes are UTF-8 text, ``k=v,k2=v2``. Two keys belong to the system and come first:
 ``$msgType$``, by which readers filter, and ``$msgTime$``, twelve digits of a minute in
-the producer's own zone, which nobody stores.
+the producer's own zone, which no one stores.
 
 Brokers look into this when they deliver, not when they store: a message whose bytes do
 not have this form is acknowledged, and never delivered.
@@ -49,8 +49,8 @@ class Body(NamedTuple):
 
     Attributes:
         value: Its value.
-        msg_type: Its type, None where it has none.
-        msg_time: Its time as it is stored, None where it has none.
+        msg_type: Its type, None if it has none.
+        msg_time: Its time as it is stored, None if it has none.
         attributes: Its other attributes.
     """
 
@@ -150,9 +150,9 @@ def decode_attributes(
         pairs = text.decode().split(",")
     except UnicodeDecodeError:
         raise ProtocolError("Its attributes are not UTF-8.") from None
-    found: dict[str, str] = {}
+    decoded: dict[str, str] = {}
     for pair in pairs:
         if pair:
             key, _, attribute = pair.partition("=")
-            found.setdefault(key, attribute)
-    return found.pop(MSG_TYPE, None), found.pop(MSG_TIME, None), found
+            decoded.setdefault(key, attribute)
+    return decoded.pop(MSG_TYPE, None), decoded.pop(MSG_TIME, None), decoded

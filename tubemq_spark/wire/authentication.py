@@ -28,8 +28,8 @@ def signature(name: str, password: str, timestamp_ms: int, nonce: int) -> str:
         timestamp_ms: Now, in milliseconds since 1970.
         nonce: From 0 to 2**31 - 1, another one each time.
     """
-    said = f"{name}{timestamp_ms}{nonce}".encode()
-    digest = hmac.digest(password.encode("utf-8", "surrogatepass"), said, "sha1")
+    text = f"{name}{timestamp_ms}{nonce}".encode()
+    digest = hmac.digest(password.encode("utf-8", "surrogatepass"), text, "sha1")
     return quote(base64.b64encode(digest), safe="")
 
 

@@ -107,10 +107,10 @@ class FrameReader:
         if self._rest:
             data = self._rest + bytes(data)
         with memoryview(data) as view:
-            at = 0
-            while step := self._read(view, at):
-                at += step
-            self._rest = bytes(view[at:])
+            position = 0
+            while step := self._read(view, position):
+                position += step
+            self._rest = bytes(view[position:])
 
     def next_frame(self) -> Frame | None:
         """Return the next frame, None if more bytes are needed.

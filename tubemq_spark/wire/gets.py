@@ -14,7 +14,7 @@ class Got(NamedTuple):
     """The reply to a get.
 
     Attributes:
-        head: What it says, without its messages.
+        head: The text, without its messages.
         messages: These.
     """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to masters and brokers, with their reply types.
 
-What a server would answer by silence, or by making a store that nobody wanted, cannot
+What a server would answer by silence, or by making a store that no one wanted, cannot
 be expressed here.
 
 Source: InLong 2.4, MasterService and BrokerService.
@@ -47,11 +47,11 @@ class Request(Generic[ReplyT]):
     """A call of a method.
 
     Attributes:
-        name: What it is called in messages.
+        name: The name in messages.
         method: Number of the method.
         service: Who answers it.
         body: What the method is given.
-        reply_type: What it answers; a memoryview where its bytes are for who asked to
+        reply_type: The reply; a memoryview where its bytes are for who asked to
             read, and the thread that receives them has others to look after.
         needs: Fields that an answer must have, where its errCode is 200.
     """
@@ -109,7 +109,7 @@ def heartbeat_producer(
     *,
     certificate: pb.MasterCertificateInfo | None = None,
 ) -> Request[pb.HeartResponseM2P]:
-    """Return a producer's heartbeat, which asks for all topics and brokers anew."""
+    """Return a producer's heartbeat, which asks for all topics and brokers again."""
     body = pb.HeartRequestP2M(
         clientId=client_id,
         brokerCheckSum=-1,

@@ -94,9 +94,9 @@ class TopicMetadata(NamedTuple):
 
     Attributes:
         partitions: All that are open, in order.
-        max_message_bytes: Largest message, None where it is not said.
+        max_message_bytes: Largest message, None if it is not said.
         closed: Those that are not open, as far as that is said: their broker is down
-            or starts, or lets nobody in.
+            or starts, or lets no one in.
     """
 
     partitions: tuple[Partition, ...]
@@ -157,12 +157,12 @@ def decode_topic_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
         topic, *parts = info.split("#", 3)
         if not topic or not parts:
             raise _unreadable(info)
-        found: set[Partition] = set()
+        named: set[Partition] = set()
         for broker_id, partitions, stores in _layouts(parts[0], 3, info):
-            believed.add(found, topic, broker_id, stores=stores, partitions=partitions)
+            believed.add(named, topic, broker_id, stores=stores, partitions=partitions)
         size = parts[1].strip() if len(parts) > 1 else ""
         limit = _number(size, info) if size else None
-        topics[topic] = TopicMetadata(tuple(sorted(found)), limit)
+        topics[topic] = TopicMetadata(tuple(sorted(named)), limit)
     return topics
 
 
@@ -178,18 +178,18 @@ def decode_topic_meta_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
         topic, _, layouts = info.partition("#")
         if not topic:
             raise _unreadable(info)
-        found: set[Partition] = set()
+        named: set[Partition] = set()
         closed: set[Partition] = set()
         for broker_id, stores, partitions, status in _layouts(layouts, 4, info):
             believed.add(
-                found if status == _SUBSCRIBABLE else closed,
+                named if status == _SUBSCRIBABLE else closed,
                 topic,
                 broker_id,
                 stores=stores,
                 partitions=partitions,
             )
         topics[topic] = TopicMetadata(
-            tuple(sorted(found)), closed=tuple(sorted(closed))
+            tuple(sorted(named)), closed=tuple(sorted(closed))
         )
     return topics
 
@@ -252,7 +252,7 @@ class _Believed:
 def _layouts(text: str, count: int, info: str) -> Iterable[list[int]]:
     """Yield the numbers of each broker's part of a topic."""
     for layout in filter(None, text.split(",", _MAX_BROKERS)):
-        numbers = [_number(one, info) for one in layout.split(":", count)]
+        numbers = [_number(number, info) for number in layout.split(":", count)]
         if len(numbers) != count or numbers[0] > _MAX_INT:
             raise _unreadable(info)
         yield numbers

@@ -4,7 +4,7 @@
 Requests get serial numbers, and replies find them. A server answers the requests of a
 connection one after another, but not each of them: one that it cannot read, or whose
 time is over when it is its turn, is passed over in silence. So each has a deadline, and
-a reply to one that nobody waits for is dropped.
+a reply to one that no one waits for is dropped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Thrown:
 
     Attributes:
         serial: Which one.
-        failure: What it says.
+        failure: The text.
     """
 
     serial: int
@@ -62,7 +62,7 @@ class ClientProtocol:
         new_buffer: As `FrameReader`.
 
     Attributes:
-        frames: How many have come whole, be they for somebody or not.
+        frames: How many have come whole, be they for someone or not.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Failure:
 
     Attributes:
         exception: Name of its class, without packages.
-        message: What it says.
+        message: The text.
         is_fatal: Whether the server calls it fatal: it is starting or stopping.
     """
 
@@ -109,49 +109,53 @@ def decode_reply(payload: bytes | memoryview) -> Result | Failure:
     """
     if payload[: len(_SUCCEEDED)] == _SUCCEEDED:
         return _result(payload, len(_SUCCEEDED))
-    header, at = _next(payload, 0, pb.RpcConnHeader())
+    header, position = _next(payload, 0, pb.RpcConnHeader())
     if header.flag != _REPLY:
         raise ProtocolError(f"A server sent a frame with flag {header.flag}, no reply.")
-    response, at = _next(payload, at, pb.ResponseHeader())
+    response, position = _next(payload, position, pb.ResponseHeader())
     if not response.HasField("status"):
         raise ProtocolError("A reply has no status.")
     if response.status != _SUCCESS:
-        error, _ = _next(payload, at, pb.RspExceptionBody())
+        error, _ = _next(payload, position, pb.RspExceptionBody())
         return Failure(
             error.exceptionName.rpartition(".")[2],
             error.stackTrace,
             response.status > 1,
         )
-    return _result(payload, at)
+    return _result(payload, position)
 
 
-def _result(payload: bytes | memoryview, at: int) -> Result:
-    found = _ordinary(payload, at)
-    if found is not None:
-        return found
-    body, _ = _next(payload, at, pb.RspResponseBody())
+def _result(payload: bytes | memoryview, offset: int) -> Result:
+    ordinary = _ordinary(payload, offset)
+    if ordinary is not None:
+        return ordinary
+    body, _ = _next(payload, offset, pb.RspResponseBody())
     if not (body.HasField("method") and body.HasField("data")):
         raise ProtocolError("A reply has no method, or no data.")
     return Result(body.method, body.data)
 
 
-def _ordinary(payload: bytes | memoryview, at: int) -> Result | None:
+def _ordinary(payload: bytes | memoryview, offset: int) -> Result | None:
     """Parse an RspResponseBody in the servers' usual form; large data stay views.
 
     Returns:
-        None where it is written in another way, which may be as good.
+        None if it is written in another way, which may be as good.
     """
-    size, begin = _varint(payload, at, "RspResponseBody")
+    size, begin = _varint(payload, offset, "RspResponseBody")
     end = begin + size
     if end != len(payload) or payload[begin : begin + 1] != _METHOD_TAG:
         return None
-    method, at = payload[begin + 1 : begin + 2], begin + 2
-    if len(method) != 1 or method[0] >= 0x80 or payload[at : at + 1] != _DATA_TAG:
+    method, offset = payload[begin + 1 : begin + 2], begin + 2
+    if (
+        len(method) != 1
+        or method[0] >= 0x80
+        or payload[offset : offset + 1] != _DATA_TAG
+    ):
         return None
-    data_bytes, at = _varint(payload, at + 1, "RspResponseBody")
-    if at + data_bytes != end:
+    data_bytes, offset = _varint(payload, offset + 1, "RspResponseBody")
+    if offset + data_bytes != end:
         return None
-    return Result(method[0], memoryview(payload)[at:])
+    return Result(method[0], memoryview(payload)[offset:])
 
 
 def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
@@ -172,27 +176,27 @@ def parse(message: MessageT, data: bytes | memoryview) -> MessageT:
 
 
 def _next(
-    payload: bytes | memoryview, at: int, message: MessageT
+    payload: bytes | memoryview, offset: int, message: MessageT
 ) -> tuple[MessageT, int]:
-    size, at = _varint(payload, at, message.DESCRIPTOR.name)
-    end = at + size
+    size, offset = _varint(payload, offset, message.DESCRIPTOR.name)
+    end = offset + size
     if end > len(payload):
         raise ProtocolError(
             f"A {message.DESCRIPTOR.name} of {size} bytes does not fit in its frame."
         )
-    return parse(message, memoryview(payload)[at:end]), end
+    return parse(message, memoryview(payload)[offset:end]), end
 
 
-def _varint(payload: bytes | memoryview, at: int, name: str) -> tuple[int, int]:
+def _varint(payload: bytes | memoryview, offset: int, name: str) -> tuple[int, int]:
     value = 0
     for shift in range(_MAX_VARINT_BYTES):
-        if at == len(payload):
+        if offset == len(payload):
             raise ProtocolError(f"A frame ends before its {name}.")
-        byte = payload[at]
-        at += 1
+        byte = payload[offset]
+        offset += 1
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value, at
+            return value, offset
     raise ProtocolError(f"The size of a {name} is no number.")
 
 

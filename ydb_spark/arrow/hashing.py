@@ -13,8 +13,8 @@ def murmur2(data: bytes) -> int:
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+    for index in range(0, whole, 4):
+        k = int.from_bytes(data[index : index + 4], "little") * _M & _MASK
         k = (k ^ (k >> 24)) * _M & _MASK
         h = (h * _M & _MASK) ^ k
     rest = data[whole:]

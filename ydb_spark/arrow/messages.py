@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion of messages to columns.
 
-Only the columns that are wanted are made: a body that nobody asks for is not decoded.
+Only the columns that are wanted are made: a body that no one asks for is not decoded.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class MessageColumns:
 def _micros(time: Any) -> int | None:
     """Return a time in microseconds since 1970; None for none that Spark knows.
 
-    Whoever writes a message says what he likes.
+    Anyone who writes a message says what he likes.
     """
     if not _YEAR_1 <= time.seconds < _YEAR_10000:
         return None

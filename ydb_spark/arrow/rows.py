@@ -40,8 +40,8 @@ class Row:
         created_ns: Nanoseconds since 1970; before it, negative.
         metadata: Items, in their order; keys are unique.
         partition: Value of the column ``partition_id``, None where there is none.
-        key: Value of the column ``key``, likewise.
-        group: Value of the column ``message_group_id``, likewise.
+        key: Value of the column ``key``, in the same way.
+        group: Value of the column ``message_group_id``, in the same way.
     """
 
     number: int

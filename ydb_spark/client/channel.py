@@ -3,7 +3,7 @@
 
 gRPC does not survive a fork: a child of a process that used it hangs, with a driver of
 its own, too. Spark forks its workers before they import this, so there a driver is made
-in the worker, kept for its further tasks, and closed at its end. Whoever brings one
+in the worker, kept for its further tasks, and closed at its end. Anyone who brings one
 over a fork gets an error instead of a hang.
 """
 
@@ -86,7 +86,7 @@ class Channel:
             is_deduplicated: Whether a repetition of its requests does no harm.
 
         Raises:
-            YdbError: The cluster cannot be reached, or lets nobody in.
+            YdbError: The cluster cannot be reached, or lets no one in.
         """
         self.ready()
         stream = Stream(
@@ -208,9 +208,9 @@ class Channel:
         try:
             self._await_driver(_READY_S, deadline)
         except Exception as error:
-            said = self._details or foreign_text(str(error) or str(first))
+            text = self._details or foreign_text(str(error) or str(first))
             raise self._refusal() or TransportError(
-                f"{self._where} cannot be used: {said}. Look"
+                f"{self._where} cannot be used: {text}. Look"
                 " at database; where the cluster lists endpoints that cannot be reached"
                 " from here, disableDiscovery=true uses the one in url alone.",
                 broker=self.options.endpoint,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials of the SDK, made from options.
 
-The SDK logs in and renews what it got. It keeps that for as long as it thinks that it
-holds; where the server thinks otherwise, `Credentials.forget` lets it log in anew.
+The SDK logs in, renews its token, and keeps the token while the SDK counts the token as
+valid. Where the server rejects the token, `Credentials.forget` makes the SDK log in
+again.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ def _look_by_tls(
                 " begin with grpc:// for a connection that is not encrypted.",
                 broker=where,
             )
-        said = foreign_text(error.reason or str(error))
-        return TlsError(f"{where}: no safe connection: {said}.", broker=where)
+        text = foreign_text(error.reason or str(error))
+        return TlsError(f"{where}: no safe connection: {text}.", broker=where)
     except OSError:
         return TransportError(
             f"{where} ended the connection in a TLS handshake. Is that its TLS port?",
@@ -152,16 +152,16 @@ def _look_by_tls(
 
 
 def _why(error: ssl.SSLCertVerificationError) -> str:
-    said = foreign_text(error.verify_message)
+    text = foreign_text(error.verify_message)
     if error.verify_code in _OTHER_NAMES:
         return (
-            f"Its certificate is for another name: {said} Let url have the name that"
+            f"Its certificate is for another name: {text} Let url have the name that"
             " the certificate is for."
         )
     if error.verify_code == _EXPIRED:
-        return f"Its certificate has ended: {said}. The server needs a new one."
+        return f"Its certificate has ended: {text}. The server needs a new one."
     return (
-        f"Its certificate is of an authority that is not trusted: {said}. Let ca name"
+        f"Its certificate is of an authority that is not trusted: {text}. Let ca name"
         " that authority."
     )
 

@@ -44,7 +44,7 @@ class Pauses:
         """Wait before the next try.
 
         Raises:
-            YdbError: ``error``, where it is final or the time is over.
+            YdbError: ``error``, if it is final or the time is over.
         """
         is_slow = isinstance(error, ServerError) and error.is_slow
         (self._slow if is_slow else self._fast).pause(error)

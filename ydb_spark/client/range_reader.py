@@ -5,7 +5,8 @@ A stream that breaks is opened again at the next offset, so a message comes once
 goes back to the server when its messages are out of hand: what is on its way never has
 more bytes than ``credit_bytes`` and one message.
 
-Nothing in a stream tells the topic from another that was made by its name meanwhile. So
+Nothing in a stream tells the topic from another that was made by its name in the
+meantime. So
 it is described once the server has begun a stream: if it is the topic of the plan then,
 it was so when the stream was opened.
 """
@@ -161,14 +162,14 @@ class RangeReader:
         """Check that the topic is that of the plan; if not, there is no more to read.
 
         Raises:
-            DataLossError: It was dropped and made anew, and that is an error.
+            DataLossError: It was dropped and made again, and that is an error.
             YdbError: There is no topic of that name any more, or no answer.
         """
         if not self._created:
             return
         session = self._session
-        found = describe_topic(self._channel, self._path, with_offsets=False)
-        if not found.is_another(self._created):
+        description = describe_topic(self._channel, self._path, with_offsets=False)
+        if not description.is_another(self._created):
             return
         problem = (
             f"{self._subject}: {self._path} was dropped and made anew since that was"
@@ -179,7 +180,7 @@ class RangeReader:
                 f"{problem} failOnDataLoss=false goes on without them.",
                 topic_partition=session.name,
                 wanted=self._created,
-                available=found.created,
+                available=description.created,
             )
         logger.warning("%s", problem)
         session.is_done = True

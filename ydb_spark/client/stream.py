@@ -39,7 +39,7 @@ class _End:
 class Stream:
     """A stream of requests and responses.
 
-    A thread of its own takes the answers, so that waiting for one can have a deadline.
+    its own thread takes the answers, so that waiting for one can have a deadline.
 
     Args:
         subject: What errors say that it was for.

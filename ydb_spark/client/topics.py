@@ -20,7 +20,7 @@ class PartitionInfo:
         is_active: Whether it takes messages: not after a split or merge.
         parents: The partitions that it was split or merged from.
         children: The partitions that it was split or merged into.
-        start: First offset that is retained; 0 where it was not asked for.
+        start: First offset that is retained; 0 if it was not asked for.
         end: Offset of the next message.
         size_bytes: Size of what is stored, estimated.
         from_bound: Where its range of keys begins; b"" for the lowest.
@@ -43,7 +43,7 @@ class TopicInfo:
     Attributes:
         partitions: All that are there, by number.
         codecs: Those that it takes; none for any.
-        write_bytes_per_second: Quota of a partition; 0 where it is not known.
+        write_bytes_per_second: Quota of a partition; 0 if it is not known.
         consumers: Their names.
         created: What tells it from one of the same name before; "" where the server
             does not say.

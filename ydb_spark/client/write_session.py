@@ -12,9 +12,10 @@ Messages with a producer are stored once: what the server has, by ``last_seq_no`
 answer ``skipped``, is not stored again. Without one a repetition is another message.
 
 A group is a producer, too, but not ours alone: its numbers go on from where another
-writer left them. Of what had no answer when a stream broke nobody knows whose numbers
-the server has; so it is numbered anew, and stored again rather than left out. Likewise
-where it skips a message, because somebody else has used its number meanwhile.
+writer left them. Of what had no answer when a stream broke no one knows whose numbers
+the server has; so it is numbered again, and stored again rather than left out. In the
+same way if it skips a message, because another client has used its number in the
+meantime.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class WriteSession:
     Attributes:
         acked: How messages were answered.
         reconnects: How often a stream was opened again.
-        partition: Where it writes, once it is open.
+        partition: If it writes, once it is open.
         partitions: Where the server says that it stored rows.
         last_seq_no: The server's highest number at the first opening.
         waited_s: How long answers were waited for, in seconds.
@@ -263,8 +264,8 @@ class WriteSession:
             )
         begun = response.init_response
         self._session_id = begun.session_id
-        wanted = self._settings.partition
-        if wanted is not None and begun.partition_id != wanted:
+        partition = self._settings.partition
+        if partition is not None and begun.partition_id != partition:
             raise ProtocolError(
                 f"{self.subject}: the server began partition {begun.partition_id}."
             )
@@ -285,17 +286,17 @@ class WriteSession:
 
     def _require_known(self, last_seq_no: int) -> None:
         """Check that the server still has the rows that were acknowledged."""
-        known = max(self._unacked.last_answered, self.last_seq_no)
-        if last_seq_no >= known:
+        last_known = max(self._unacked.last_answered, self.last_seq_no)
+        if last_seq_no >= last_known:
             return
         path = self._settings.path
         raise DataLossError(
-            f"{self.subject}: {path} had rows up to number {known} of this producer,"
-            f" and now knows it up to {last_seq_no}. The topic was dropped and made"
-            " anew while it was written to, and rows are gone with it. Run the write"
-            " again.",
+            f"{self.subject}: {path} had rows up to number {last_known} of this"
+            f" producer, and now has rows up to {last_seq_no}. The topic was dropped"
+            " and made anew while it was written to, and rows are gone with it. Run"
+            " the write again.",
             topic_partition=f"{path}/{self.partition}",
-            wanted=str(known),
+            wanted=str(last_known),
             available=str(last_seq_no),
         )
 
@@ -330,8 +331,8 @@ class WriteSession:
         return True
 
     def _take_acks(self, response: Any) -> None:
-        wanted = self._settings.partition
-        if wanted is not None and response.partition_id != wanted:
+        partition = self._settings.partition
+        if partition is not None and response.partition_id != partition:
             raise ProtocolError(
                 f"{self.subject}: the server stored rows in partition "
                 f"{response.partition_id}."

@@ -189,10 +189,10 @@ def connection_options(given: Given) -> ConnectionOptions:
             " grpcs://host:2135/path/of/database."
         )
     elif url:
-        found = _check_url(given, url)
-        if found and database and found != database:
+        parsed_url = _check_url(given, url)
+        if parsed_url and database and parsed_url != database:
             given.problems.append("url and database name two databases: leave one out.")
-        database = found or database
+        database = parsed_url or database
         if not database:
             given.problems.append(
                 "database is missing: append its path to url, or set database."

@@ -66,7 +66,7 @@ class ReadOptions(TopicOptions):
     """How to read.
 
     Attributes:
-        starting: Where a query begins; None where it begins at a time.
+        starting: Where a query begins; None if it begins at a time.
         starting_time_ms: What is read was stored then or later, in milliseconds since
             1970; None where a query begins at offsets.
         ending: Where a batch read ends.
@@ -76,7 +76,7 @@ class ReadOptions(TopicOptions):
         min_partitions: Tasks wanted.
         read_buffer_bytes: How much the server may send ahead, to each task.
         poll_timeout_s: How long to go on without a message, in seconds.
-        consumer: Whose progress is published; None for nobody's.
+        consumer: Whose progress is published; None for no one's.
         discovery_interval_s: How often to look for new partitions, in seconds.
     """
 
@@ -185,19 +185,19 @@ def parse_read_options(
     Raises:
         OptionError: With every problem found.
     """
-    given = Given(options, known, Scope.STREAM if streaming else Scope.BATCH)
-    values = topic_options(given)
-    parsed = given.fill(ReadOptions, **values)
+    checked = Given(options, known, Scope.STREAM if streaming else Scope.BATCH)
+    values = topic_options(checked)
+    parsed = checked.fill(ReadOptions, **values)
     if parsed.starting_time_ms is not None:
         if parsed.starting is not None:
-            given.problems.append(
+            checked.problems.append(
                 "startingOffsets and startingTime exclude each other: both say where to"
                 " begin."
             )
     elif parsed.starting is None:
         edge = Edge.LATEST if streaming else Edge.EARLIEST
-        parsed = given.fill(ReadOptions, **values, starting=Offsets(edge))
+        parsed = checked.fill(ReadOptions, **values, starting=Offsets(edge))
     if not streaming and parsed.starting is not None:
-        given.problems += range_problems(parsed.starting, parsed.ending)
-    given.finish(quiet=quiet)
+        checked.problems += range_problems(parsed.starting, parsed.ending)
+    checked.finish(quiet=quiet)
     return parsed

@@ -175,23 +175,23 @@ def parse_write_options(
         OptionError: With every problem found.
     """
     scope = Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE
-    given = Given(options, known, scope)
-    values = topic_options(given)
-    parsed = given.fill(WriteOptions, **values)
+    checked = Given(options, known, scope)
+    values = topic_options(checked)
+    parsed = checked.fill(WriteOptions, **values)
     is_idempotent = parsed.guarantee is DeliveryGuarantee.IDEMPOTENT
     if is_idempotent and parsed.partitioning is Partitioning.KEY:
-        given.problems.append(
+        checked.problems.append(
             "partitioning=key and deliveryGuarantee=idempotent exclude each other: when"
             " a topic has got more partitions, a repetition would go elsewhere and be"
             " stored again. Use partitioning=server, or compute partition_id."
         )
     if is_idempotent and parsed.partitioning is Partitioning.MESSAGE_GROUP_ID:
-        given.problems.append(
+        checked.problems.append(
             "partitioning=message_group_id and deliveryGuarantee=idempotent exclude"
             " each other: the server knows a repetition by the numbers of a group, and"
             " these belong to whoever writes to it. Use partitioning=server."
         )
     if not is_idempotent:
-        given.has_no_effect("idempotenceId")
-    given.finish(quiet=False)
+        checked.has_no_effect("idempotenceId")
+    checked.finish(quiet=False)
     return parsed

@@ -29,7 +29,7 @@ class TaskResult:
 
     Attributes:
         task: Which one.
-        written: What it wrote.
+        written: The rows and bytes written.
     """
 
     task: Task
@@ -87,7 +87,7 @@ class _Write:
         """Log the totals, and check that all rows are in the same topic.
 
         Raises:
-            DataLossError: The topic was dropped and made anew between two tasks.
+            DataLossError: The topic was dropped and made again between two tasks.
         """
         self._log(what, results)
         created = {result.written.created for result in results}
@@ -125,7 +125,7 @@ class BatchWrite(_Write):
         """Say what was written. On the driver.
 
         Raises:
-            DataLossError: The topic was dropped and made anew between two tasks.
+            DataLossError: The topic was dropped and made again between two tasks.
         """
         self._end("write", results)
 
@@ -152,7 +152,7 @@ class StreamWrite(_Write):
         """Say what was written. On the driver.
 
         Raises:
-            DataLossError: The topic was dropped and made anew between two tasks.
+            DataLossError: The topic was dropped and made again between two tasks.
         """
         self._end(f"micro-batch {batch_id}", results)
 
@@ -163,5 +163,5 @@ class StreamWrite(_Write):
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
         # under an id that was used before, nothing of it is taken for what is there.
-        given = self._options.idempotence_id
-        return task.query_id if given is None else f"{given}-{task.query_id}"
+        chosen = self._options.idempotence_id
+        return task.query_id if chosen is None else f"{chosen}-{task.query_id}"

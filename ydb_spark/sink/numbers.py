@@ -7,8 +7,8 @@ Of each producer it keeps the highest number, and stores nothing at or below it:
     seq_no     63      32 31           0
                [ batch id ][ row, from 1 ]
 
-Every attempt of a task has the same rows in the same order, so a number stands for one
-row; a session stores a prefix of what it is sent; and the numbers of a later
+Every attempt of a task has the same rows in the same order, so a number means one
+row; a session stores a prefix of its messages; and the numbers of a later
 micro-batch are above all of an earlier one. So a row is stored once, whatever is
 repeated.
 """

@@ -85,11 +85,11 @@ class Places:
             YdbError: There is no such topic any more, or no answer.
         """
         if self._topic is None:
-            found = self._describe()
-            require_fixed_size(found, self._options)
-            self._topic = found
+            description = self._describe()
+            require_fixed_size(description, self._options)
+            self._topic = description
             if self._created is None:
-                self._created = found.created
+                self._created = description.created
         return self._topic
 
     def require_open(self, place: Place) -> None:
@@ -109,7 +109,7 @@ class Places:
         """Check that the topic is still the topic found first.
 
         Raises:
-            DataLossError: It was dropped and made anew since then.
+            DataLossError: It was dropped and made again since then.
             YdbError: There is none of its name any more, or no answer.
         """
         require_one_topic(self._options.topic, {self.created, self._describe().created})
@@ -135,18 +135,18 @@ class Places:
     def _inactive(self, partition: int) -> YdbError | None:
         """Return the problem of a partition that rows name; None without a problem."""
         partitions = self.topic().partitions
-        found = partitions.get(partition)
+        info = partitions.get(partition)
         path = self._options.topic
-        if found is None:
+        if info is None:
             return BadRowError(
                 f"Rows name partition {partition}, which {path} does not have: it has"
                 f" {sorted(partitions)}."
             )
-        if found.is_active:
+        if info.is_active:
             return None
         return InactivePartitionError(
             f"Partition {partition} of {path} takes no more rows: it was split or"
-            f" merged, and became {list(found.children)}. Name these in partition_id,"
+            f" merged, and became {list(info.children)}. Name these in partition_id,"
             " or let the server choose: partitioning=server.",
             status="OVERLOADED",
         )
@@ -193,15 +193,15 @@ def require_one_topic(path: str, created: set[str]) -> None:
     Raises:
         DataLossError: They are in more.
     """
-    found = sorted(created - {""})
-    if len(found) > 1:
+    stamps = sorted(created - {""})
+    if len(stamps) > 1:
         raise DataLossError(
             f"{path} was dropped and made anew while it was written to, and rows that"
             " were stored before are gone with it. Run the write again; a stream does"
             " so when it is started again.",
             topic_partition=path,
-            wanted=found[0],
-            available=found[-1],
+            wanted=stamps[0],
+            available=stamps[-1],
         )
 
 
@@ -241,9 +241,9 @@ def _group(row: Row) -> str:
 
 def _two_of_a_group(error: TakenOverError) -> TakenOverError:
     """Return the error for a group with another writer."""
-    said = error.message.partition(" Another attempt of this task")[0]
+    text = error.message.partition(" Another attempt of this task")[0]
     return error.saying(
-        f"{said} Somebody else writes to this message group now. Let one task have all"
+        f"{text} Somebody else writes to this message group now. Let one task have all"
         ' rows of a group, by df.repartition("message_group_id"), set'
         " spark.speculation=false, and let no other program write to it meanwhile."
     )

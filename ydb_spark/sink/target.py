@@ -47,7 +47,7 @@ class Target:
     def add(self, row: Row, number: int, body: bytes) -> int:
         """Add a message to the request; return its approximate size.
 
-        A large one begins a request of its own: with others it may be too large.
+        A large one begins its own request: with others it may be too large.
         """
         size = len(body) + _MESSAGE_BYTES
         size += sum(len(key) + len(value) for key, value in row.metadata or ())

@@ -108,7 +108,7 @@ class TaskWriter:
 
         Raises:
             BadRowError: A row that cannot be written.
-            DataLossError: The topic was dropped and made anew meanwhile.
+            DataLossError: The topic was dropped and made again in the meantime.
             IdempotenceError: A later micro-batch was written before.
             YdbError: The server refuses, or does not answer in time.
         """
@@ -231,7 +231,7 @@ class TaskWriter:
         been another.
 
         Raises:
-            DataLossError: It was dropped and made anew meanwhile.
+            DataLossError: It was dropped and made again in the meantime.
             YdbError: There is none of its name any more, or no answer.
         """
         if self._sessions + self._so_far().reconnects > 1:

@@ -43,21 +43,21 @@ def starting(
     _require_known(options.starting, topic, "startingOffsets", options.topic)
     starts = {}
     for number, info in topic.partitions.items():
-        wanted = options.starting.of(number)
-        if isinstance(wanted, Edge):
-            wanted = info.start if wanted is Edge.EARLIEST else info.end
-        elif not info.start <= wanted <= info.end:
+        position = options.starting.of(number)
+        if isinstance(position, Edge):
+            position = info.start if position is Edge.EARLIEST else info.end
+        elif not info.start <= position <= info.end:
             _report(
-                f"startingOffsets: {options.topic}/{number} has no offset {wanted}: it"
-                f" has {info.start} to {info.end}. failOnDataLoss=false begins at the"
-                " next one that is there.",
+                f"startingOffsets: {options.topic}/{number} has no offset {position}:"
+                f" it has {info.start} to {info.end}. failOnDataLoss=false begins at"
+                " the next one that is there.",
                 options,
                 number,
-                wanted,
+                position,
                 info.start,
             )
-            wanted = min(max(wanted, info.start), info.end)
-        starts[number] = wanted
+            position = min(max(position, info.start), info.end)
+        starts[number] = position
     return starts
 
 
@@ -71,21 +71,21 @@ def ending(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
     _require_known(options.ending, topic, "endingOffsets", options.topic)
     ends = {}
     for number, info in topic.partitions.items():
-        wanted = options.ending.of(number)
-        if isinstance(wanted, Edge):
-            wanted = info.end
-        elif wanted > info.end:
+        position = options.ending.of(number)
+        if isinstance(position, Edge):
+            position = info.end
+        elif position > info.end:
             _report(
                 f"endingOffsets: {options.topic}/{number} ends before {info.end}, not"
-                f" {wanted}. A batch read waits for nothing: end earlier, or set"
+                f" {position}. A batch read waits for nothing: end earlier, or set"
                 " failOnDataLoss=false to read what there is.",
                 options,
                 number,
-                wanted,
+                position,
                 info.end,
             )
-            wanted = info.end
-        ends[number] = wanted
+            position = info.end
+        ends[number] = position
     return ends
 
 
@@ -115,13 +115,13 @@ def _first_since(
         last = _first(channel, options, info, info.end - 1, None)
         if last is not None and last[1] < time_ms:
             return info.end
-        found = _first(channel, options, info, info.start, time_ms)
+        first = _first(channel, options, info, info.start, time_ms)
     except ReadTimeoutError as error:
         raise error.saying(
             f"{error.message} startingTime cannot be found where a partition ends in"
             " offsets without messages: say startingOffsets."
         ) from None
-    return info.end if found is None else found[0]
+    return info.end if first is None else first[0]
 
 
 def _first(

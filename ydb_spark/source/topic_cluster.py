@@ -4,7 +4,7 @@
 Positions are offsets of the message that was read last. A partition that was split or
 merged keeps its messages and has no more; its children are partitions of their own, and
 a micro-batch begins them only when all of their parents have been planned to the end,
-so that what a producer wrote before the split is not read after what it wrote behind.
+so that a producer's messages before the split are read before its later messages.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class TopicOffset(StreamOffset[Offset]):
             created = dict.fromkeys(topics, created)
         if not isinstance(created, Mapping):
             raise ValueError("the times of creation are not an object by topic")
-        return {**fields, "created": {topic: str(at) for topic, at in created.items()}}
+        return {
+            **fields,
+            "created": {topic: str(offset) for topic, offset in created.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -185,14 +188,14 @@ class TopicCluster:
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Offset]]:
         """Return the first and last offsets; deleted partitions are left out."""
         topic = self._describe()
-        found = {}
+        statuses = {}
         for name in names:
             info = topic.partitions.get(_number(name))
             if info is not None:
-                found[name] = PartitionStatus(
+                statuses[name] = PartitionStatus(
                     Offset(info.start - 1), Offset(info.end - 1)
                 )
-        return found
+        return statuses
 
     @contextmanager
     def visit(
@@ -305,15 +308,15 @@ class TopicCluster:
     def _require_consumer(self, topic: TopicInfo) -> None:
         consumer = self._options.consumer
         if consumer is not None and consumer not in topic.consumers:
-            known = ", ".join(map(foreign_text, topic.consumers)) or "none"
+            consumers = ", ".join(map(foreign_text, topic.consumers)) or "none"
             raise OptionError(
                 f"consumer: {self._options.topic} has none of the name"
-                f" {foreign_text(consumer)}. It has: {known}. ALTER TOPIC ... ADD"
+                f" {foreign_text(consumer)}. It has: {consumers}. ALTER TOPIC ... ADD"
                 " CONSUMER makes one; without the option nothing is committed."
             )
 
     def _is_another(self, topic: TopicInfo) -> bool:
-        """Return whether the topic was dropped and made anew since the offset in hand.
+        """Return whether the topic was dropped and made again since the offset in hand.
 
         Raises:
             DataLossError: It was, and ``failOnDataLoss`` is set.
@@ -346,7 +349,7 @@ class TopicCluster:
         self._is_of_another = self._is_another(topic)
         if self._is_of_another:
             self._committed.clear()
-        found: dict[str, Offset] = {}
+        offsets: dict[str, Offset] = {}
         for name, after in begins.items():
             info = topic.partitions.get(_number(name))
             if info is not None:
@@ -355,11 +358,11 @@ class TopicCluster:
                     after = Offset(first)
                 elif after < first or last < after:
                     after = self._moved(name, after, first, last)
-                found[name] = after
-        unread = self._unread(topic, found)
+                offsets[name] = after
+        unread = self._unread(topic, offsets)
         return {
-            name: self._status(topic, name, found[name], unread)
-            if name in found
+            name: self._status(topic, name, offsets[name], unread)
+            if name in offsets
             else None
             for name in begins
         }

@@ -153,10 +153,10 @@ class _Turn:
 
 def cut(ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
     """Cut ranges so that there are as many as wanted."""
-    sizes = [RangeSize(one.end - one.start) for one in ranges]
+    sizes = [RangeSize(range_.end - range_.start) for range_ in ranges]
     parts = count_parts(sizes, min_partitions=min_partitions, max_records=None)
     return [
-        replace(one, start=start, end=end)
-        for one, count in zip(ranges, parts, strict=True)
-        for start, end in cut_numbers(one.start, one.end, count)
+        replace(range_, start=start, end=end)
+        for range_, count in zip(ranges, parts, strict=True)
+        for start, end in cut_numbers(range_.start, range_.end, count)
     ]

@@ -54,9 +54,9 @@ class RangeSession:
         end: Offset after the last.
         credit_bytes: How much the server may send ahead.
         is_strict: Whether an offset without a message is a loss. In a compacted topic
-            it is not; nobody can tell one from the other.
+            it is not; no one can tell one from the other.
         read_from_ms: Lets the server leave out what it stored before, in milliseconds
-            since 1970; then offsets do not tell of a loss.
+            since 1970; then offsets do not report a loss.
 
     Attributes:
         position: Offset of the next message.
@@ -195,15 +195,15 @@ class RangeSession:
         if response.bytes_size < 0:
             raise ProtocolError("The server sent messages of a negative size.")
         self._asked_status = False
-        wanted: list[MessageBatch] = []
+        batches: list[MessageBatch] = []
         for data in response.partition_data:
             if data.partition_session_id != self._session:
                 continue  # of a session that is over
             for batch in data.batches:
                 part = self._part(batch)
                 if part.first < part.stop:
-                    wanted.append(part)
-        return wanted, response.bytes_size
+                    batches.append(part)
+        return batches, response.bytes_size
 
     def _part(self, batch: Any) -> MessageBatch:
         """Return the messages of a batch within the range, and advance."""

@@ -83,8 +83,8 @@ _INACTIVE = "inactive partition"
 
 def issues_text(issues: Iterable[Any]) -> str:
     """Return the text of a server's issues, nested issues included, on a line."""
-    said = [text for issue in issues for text in _texts(issue, depth=5)]
-    return foreign_text("; ".join(dict.fromkeys(said))) or "no reason given"
+    texts = [text for issue in issues for text in _texts(issue, depth=5)]
+    return foreign_text("; ".join(dict.fromkeys(texts))) or "no reason given"
 
 
 def _texts(issue: Any, depth: int) -> list[str]:
@@ -98,7 +98,7 @@ def _texts(issue: Any, depth: int) -> list[str]:
 def server_error(
     number: int, reason: str, subject: str, *, is_deduplicated: bool = False
 ) -> ServerError:
-    """Return the error that a status stands for.
+    """Return the error that a status means.
 
     Args:
         number: Of the status.
@@ -107,40 +107,40 @@ def server_error(
         is_deduplicated: Whether a repetition of what was asked does no harm.
     """
     status = STATUSES.get(number, Status(f"status {number}", Reaction.FINAL))
-    said = f"{subject}: {reason} ({status.name})."
+    text = f"{subject}: {reason} ({status.name})."
     name = status.name
     if name == "UNAUTHORIZED":
         return AuthError(
-            f"{said} Writing needs the right UpdateRow, reading SelectRow.",
+            f"{text} Writing needs the right UpdateRow, reading SelectRow.",
             status=name,
         )
     if name == "SCHEME_ERROR":
         return TopicNotFoundError(
-            f"{said} The topic or partition does not exist, or there is no right to see"
+            f"{text} The topic or partition does not exist, or there is no right to see"
             " it: the server answers both alike.",
             status=name,
         )
     if name == "BAD_REQUEST" and _TAKEN_OVER in reason:
         return TakenOverError(
-            f"{said} Another attempt of this task, or another query with the same"
+            f"{text} Another attempt of this task, or another query with the same"
             " idempotenceId, writes now. Set spark.speculation=false, and give each"
             " query an id of its own.",
             status=name,
         )
     if name == "BAD_REQUEST" and _BOUND in reason:
         return BoundProducerError(
-            f"{said} A producer stays in the partition that it first wrote to. Take a"
+            f"{text} A producer stays in the partition that it first wrote to. Take a"
             " new idempotenceId, or send the rows to the former partition.",
             status=name,
         )
     if _NEEDS_CONSUMER in reason:
-        said = (
-            f"{said} This server is too old: reads are without a consumer, which it"
+        text = (
+            f"{text} This server is too old: reads are without a consumer, which it"
             " does not know. Upgrade the server."
         )
     reaction = status.reaction
     return ServerError(
-        said,
+        text,
         status=name,
         is_slow=reaction is Reaction.RETRY_SLOWLY and _INACTIVE not in reason,
         retriable=reaction in (Reaction.RETRY, Reaction.RETRY_SLOWLY)

@@ -41,7 +41,7 @@ def init_request(
 
     Args:
         path: Of the topic.
-        producer_id: Whose messages are told apart by their numbers; "" for nobody's.
+        producer_id: Whose messages are told apart by their numbers; "" for no one's.
         partition: Where to write; None where the server chooses.
         session_meta: What comes with each batch that a reader gets.
     """
@@ -72,7 +72,7 @@ def number(messages: Iterable[Any], last: int) -> int:
     """Give the messages consecutive numbers; return the last number.
 
     Raises:
-        BadRowError: There are no more: somebody has used the highest there can be.
+        BadRowError: There are no more: someone has used the highest there can be.
     """
     for message in messages:
         last += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values of messages become in a query, and the other way: by their schema.
+"""Values of messages as columns, and columns as values, by the schema.
 
 A :class:`ValueDecoder` turns values into columns, a :class:`ValueEncoder` columns into
 values. There is one of each for a kind of schema, in a module of that name.
@@ -16,13 +16,13 @@ from pulsar_spark.schemas.info import SchemaInfo
 
 
 class ValueRun(NamedTuple):
-    """Values of consecutive messages, at least one.
+    """Values of consecutive messages, at least 1.
 
     Attributes:
         values: The bytes of each message's value, NULL for a null value. They lie where
             they were received; columns may view the same memory. May be a slice.
         schema_version: The version of the schema that they were written with, as the
-            producer sent it; empty where it sent none.
+            producer sent it; empty if it sent none.
         keys: The partition key of each message, decoded, NULL where there is none; only
             for a decoder with ``needs_keys``.
     """
@@ -70,7 +70,7 @@ class ValueDecoder(Protocol):
     def needs_keys(self) -> bool: ...  # noqa: D102
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
-        """Return what the schema may add to so many rows of so many bytes."""
+        """Return the bytes that the schema may add to ``rows`` of ``size_bytes``."""
         ...
 
     def decode(self, run: ValueRun) -> Decoded:
@@ -93,7 +93,7 @@ class ValueSettings(NamedTuple):
 
 
 class VersionDecoder(Protocol):
-    """Makes the value columns of messages that were written with one schema.
+    """Makes the value columns of messages written with a single schema version.
 
     Each kind of schema has a :class:`SchemaKind` that plans it.
     """
@@ -104,10 +104,10 @@ class VersionDecoder(Protocol):
 
 
 class SchemaKind(Protocol):
-    """What is known of one kind of schema, most often by a module of its name."""
+    """The operations of a kind of schema, usually from the module of the same name."""
 
     def columns_of(self, info: SchemaInfo) -> pa.Schema:
-        """Return the columns of a topic with this schema, unless users ask for others.
+        """Return the columns of a topic with this schema, if the user names no columns.
 
         Raises:
             InvalidSchemaError: There are none.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a schema adds to its values: defaults, and names of enums.
+"""The memory that a schema adds to its values: defaults, and names of enums.
 
 A value of one byte may become a text of many: the default of a field that its writer
 did not have, or the symbol of an enum. Rows are weighed with these before RecordBatches
@@ -64,13 +64,21 @@ def added(reader: SchemaInfo, wanted: pa.Schema) -> Added:
         if root.kind is not Kind.RECORD:
             return walk.of_type(root)
         return _sum(
-            [walk.of_field(one) for one in root.fields if one.name in wanted.names]
+            [
+                walk.of_field(field)
+                for field in root.fields
+                if field.name in wanted.names
+            ]
         )
     if reader.type == SchemaType.PROTOBUF_NATIVE:
         message = parse_protobuf_native(reader.data)
-        known = _Protobuf()
+        types = _Protobuf()
         return _sum(
-            [known.of_field(one) for one in message.fields if one.name in wanted.names]
+            [
+                types.of_field(field)
+                for field in message.fields
+                if field.name in wanted.names
+            ]
         )
     if reader.type == SchemaType.KEY_VALUE:
         parts = parse_key_value(reader)
@@ -90,15 +98,15 @@ def _fields(type_: pa.DataType) -> pa.Schema:
 
 def _sum(parts: list[Added]) -> Added:
     return Added(
-        sum(one.row_bytes for one in parts),
-        max((one.item_bytes for one in parts), default=0),
+        sum(part.row_bytes for part in parts),
+        max((part.item_bytes for part in parts), default=0),
     )
 
 
 def _largest(parts: list[Added]) -> Added:
     return Added(
-        max((one.row_bytes for one in parts), default=0),
-        max((one.item_bytes for one in parts), default=0),
+        max((part.row_bytes for part in parts), default=0),
+        max((part.item_bytes for part in parts), default=0),
     )
 
 
@@ -113,28 +121,28 @@ class AvroAdded:
         self._known: dict[int, Added] = {}
 
     def of_type(self, type_: AvroType) -> Added:
-        """Return what a type adds to a row that has it."""
-        known = self._known.get(id(type_))
-        if known is None:
+        """Return the bytes that a type adds to each row that has the type."""
+        added = self._known.get(id(type_))
+        if added is None:
             self._known[id(type_)] = Added()  # a record in itself has no columns
-            known = self._known[id(type_)] = self._of_type(type_)
-        return known
+            added = self._known[id(type_)] = self._of_type(type_)
+        return added
 
     def of_field(self, field: AvroField) -> Added:
-        """Return what a field adds to its record."""
+        """Return the bytes that a field adds to its record."""
         # A field is either there, or its default is.
         return _largest([Added(default_bytes(field)), self.of_type(field.type)])
 
     def _of_type(self, type_: AvroType) -> Added:
         if type_.kind is Kind.RECORD:
-            return _sum([self.of_field(one) for one in type_.fields])
+            return _sum([self.of_field(part) for part in type_.fields])
         if type_.kind is Kind.UNION:
-            return _largest([self.of_type(one) for one in type_.branches])
+            return _largest([self.of_type(part) for part in type_.branches])
         if type_.items is not None:
             return _item(self.of_type(type_.items))
         return Added(
             max(
-                (len(one.encode("utf-8", "replace")) for one in type_.symbols),
+                (len(part.encode("utf-8", "replace")) for part in type_.symbols),
                 default=0,
             )
         )
@@ -155,9 +163,9 @@ class _Protobuf:
         return _item(own) if field.is_repeated else own
 
     def _of_message(self, message: MessageType) -> Added:
-        known = self._known.get(id(message))
-        if known is None:
+        added = self._known.get(id(message))
+        if added is None:
             self._known[id(message)] = Added()
-            known = _sum([self.of_field(one) for one in message.fields])
-            self._known[id(message)] = known
-        return known
+            added = _sum([self.of_field(field) for field in message.fields])
+            self._known[id(message)] = added
+        return added

@@ -34,7 +34,7 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
 def decoder(
     writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema, settings: ValueSettings
 ) -> AvroDecoder:
-    """Plan how values of one schema become columns of another.
+    """Plan how values of the writer's schema become columns of the reader's schema.
 
     Raises:
         InvalidSchemaError: There are no such columns, or the one cannot be read as the
@@ -45,7 +45,7 @@ def decoder(
 
 
 class AvroDecoder:
-    """Makes columns of values that were written with one schema.
+    """Makes columns of values that were written with a single schema.
 
     A value without bytes has NULL in all columns, but where the schema is of values
     that have none.
@@ -82,7 +82,7 @@ class AvroDecoder:
         return Decoded(columns, bad, self._reason() if bad else "")
 
     def _reason(self) -> str:
-        """Return what is wrong with the first bad row."""
+        """Return the reason of the first bad row."""
         source, names = self._planned.plan.source, self._planned.names
         reason = REASONS[source.error]
         if 0 <= source.field < len(names):
@@ -91,12 +91,12 @@ class AvroDecoder:
 
 
 def _read_offset(info: SchemaInfo) -> int:
-    given = info.properties.get(READ_OFFSET, "0")
+    text = info.properties.get(READ_OFFSET, "0")
     try:
-        return int(given)
+        return int(text)
     except ValueError:
         raise InvalidSchemaError(
-            f"its property {READ_OFFSET} is no number, but {given!r}"
+            f"its property {READ_OFFSET} is no number, but {text!r}"
         ) from None
 
 

@@ -62,7 +62,7 @@ class AvroEncoder:
 def _bind(
     root: AvroType, fields: list[pa.Field], *, is_part: bool
 ) -> tuple[bool, Callable[[Sequence[pa.Array]], Part]]:
-    """Return whether it is about a single column, and what makes the part."""
+    """Return whether a single column is written, and the maker of the part."""
     if not is_whole(root, fields, is_part=is_part):
         parts_of = record_plan(root, fields)
         return False, lambda columns: Part(
@@ -100,9 +100,9 @@ def is_whole(root: AvroType, fields: Sequence[pa.Field], *, is_part: bool) -> bo
         return True
     if not is_record(fields):
         return False
-    of_name = [one.type for one in root.fields if one.name == fields[0].name]
+    of_name = [field.type for field in root.fields if field.name == fields[0].name]
     return is_part or not any(_holds_record(type_) for type_ in of_name)
 
 
 def _holds_record(type_: AvroType) -> bool:
-    return any(one.kind is Kind.RECORD for one in (type_, *type_.branches))
+    return any(branch.kind is Kind.RECORD for branch in (type_, *type_.branches))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How columns become what the kernel writes: which of AVRO's types each one fits.
+"""Columns as input of the kernel: which AVRO type fits each column.
 
 :func:`plan` pairs a column's type with one of AVRO's, once; what it returns turns an
 array of that type into a part of ``loops.avro_write``. A type fits one that holds all
@@ -48,8 +48,8 @@ def plan(type_: AvroType, column: pa.DataType, where: str) -> Bind:
         kinds = [branch.kind for branch in type_.branches]
         if Kind.NULL in kinds:
             branches["null_branch"] = kinds.index(Kind.NULL)
-        at, bind = plan_branch(type_, column, where)
-        branches["value_branch"] = at
+        number, bind = plan_branch(type_, column, where)
+        branches["value_branch"] = number
 
     def of(array: pa.Array) -> Part:
         further: dict[str, Any] = {"where": where, "first_bit": array.offset}
@@ -61,14 +61,18 @@ def plan(type_: AvroType, column: pa.DataType, where: str) -> Bind:
 
 
 def plan_branch(type_: AvroType, column: pa.DataType, where: str) -> tuple[int, _Bind]:
-    """Return the branch that a column fits, the most natural one, and its plan."""
+    """Return the branch of a union that fits a column best, and its plan."""
     reasons: list[str] = []
     numbered = [
-        (at, one) for at, one in enumerate(type_.branches) if one.kind is not Kind.NULL
+        (number, candidate)
+        for number, candidate in enumerate(type_.branches)
+        if candidate.kind is not Kind.NULL
     ]
-    for at, branch in sorted(numbered, key=lambda pair: _CHOICE.get(pair[1].kind, 0)):
+    for number, branch in sorted(
+        numbered, key=lambda pair: _CHOICE.get(pair[1].kind, 0)
+    ):
         try:
-            return at, _plan(branch, column, where)
+            return number, _plan(branch, column, where)
         except InvalidSchemaError as error:
             reasons.append(str(error))
     if len(reasons) == 1:
@@ -101,7 +105,7 @@ def _misfit(type_: AvroType, column: pa.DataType, where: str) -> InvalidSchemaEr
 def record_plan(
     type_: AvroType, fields: Sequence[pa.Field], where: str = ""
 ) -> Callable[[Sequence[pa.Array]], list[Part]]:
-    """Return what turns columns into the parts of a record's fields, in its order.
+    """Return the function that turns columns into a record's parts, in field order.
 
     A field that no column has gets its default, or NULL.
 
@@ -109,24 +113,25 @@ def record_plan(
         InvalidSchemaError: A column is no field, does not fit its field, or a field
             without a default, and never NULL, has no column.
     """
-    at_column = {field.name: at for at, field in enumerate(fields)}
-    known = {field.name for field in type_.fields}
-    if new := [name for name in at_column if name not in known]:
+    at_column = {field.name: index for index, field in enumerate(fields)}
+    field_names = {field.name for field in type_.fields}
+    if new := [name for name in at_column if name not in field_names]:
         raise UnfitColumnsError(
             f"the schema has no field {', '.join(f'`{_path(where, n)}`' for n in new)}"
         )
     plans: list[tuple[int, Bind | Part]] = []
     for field in type_.fields:
         path = _path(where, field.name)
-        at = at_column.get(field.name, -1)
-        if at < 0:
-            plans.append((at, _constant(field.type, field.default, path)))
+        index = at_column.get(field.name, -1)
+        if index < 0:
+            plans.append((index, _constant(field.type, field.default, path)))
         else:
-            plans.append((at, plan(field.type, fields[at].type, path)))
+            plans.append((index, plan(field.type, fields[index].type, path)))
 
     def of(columns: Sequence[pa.Array]) -> list[Part]:
         return [
-            bind if isinstance(bind, Part) else bind(columns[at]) for at, bind in plans
+            bind if isinstance(bind, Part) else bind(columns[index])
+            for index, bind in plans
         ]
 
     return of
@@ -156,7 +161,7 @@ def _record(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
     parts_of = record_plan(type_, list(column), where)
 
     def bind(array: pa.Array, part: dict[str, Any]) -> Part:
-        columns = [array.field(at) for at in range(array.type.num_fields)]
+        columns = [array.field(index) for index in range(array.type.num_fields)]
         return Part(kernel.RECORD, children=parts_of(columns), **part)
 
     return bind
@@ -197,7 +202,7 @@ def _map(type_: AvroType, column: pa.DataType, where: str) -> _Bind:
 
 @contextlib.contextmanager
 def rows_of_items(offsets: pa.Array) -> Iterator[None]:
-    """Name the row of a list where one of its items cannot be written.
+    """Name the row of a list in errors about an item of the list.
 
     Args:
         offsets: Where each list begins among the items, and the last one ends.
@@ -285,17 +290,17 @@ def _days(type_: AvroType) -> _Bind:
 
 
 def _symbols(type_: AvroType) -> _Bind:
-    known = pa.array(type_.symbols, pa.string())
+    symbols = pa.array(type_.symbols, pa.string())
 
     def bind(array: pa.Array, part: dict[str, Any]) -> Part:
-        found = pc.index_in(array.cast(pa.string()), known).cast(pa.int64())
-        return _numbers_of(found.fill_null(_int(kernel.UNFIT)), part)
+        indices = pc.index_in(array.cast(pa.string()), symbols).cast(pa.int64())
+        return _numbers_of(indices.fill_null(_int(kernel.UNFIT)), part)
 
     return bind
 
 
 def _fixed(to: pa.DataType, size: int) -> Callable[[AvroType], _Bind]:
-    """Return what takes numbers as the machine has them."""
+    """Return the plan of numbers of ``size`` bytes in the machine's byte order."""
 
     def make(type_: AvroType) -> _Bind:
         del type_
@@ -330,7 +335,7 @@ def _texts(type_: AvroType) -> _Bind:
 
 
 def check_text(texts: pa.Array, where: str) -> None:
-    """Return if all of them are UTF-8: Spark's strings may hold anything.
+    """Raise for text that is not UTF-8: Spark's strings may hold any bytes.
 
     Raises:
         UnfitValueError: One is not.
@@ -384,7 +389,7 @@ def _data(array: pa.Array, size: int) -> memoryview:
 
 
 def _int64s(numbers: pa.Array) -> memoryview:
-    """Return numbers of 64 bits, from the first one on."""
+    """Return a view of 64-bit numbers, from the first number on."""
     if numbers.type != pa.int64():
         numbers = numbers.cast(pa.int64())
     view = memoryview(numbers.buffers()[1] or b"").cast("B")

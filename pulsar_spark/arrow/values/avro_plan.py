@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans how values of one AVRO schema become the columns that a query wants of another.
+"""Plans how values of an AVRO schema become the columns that a query wants.
 
 Here meet the three: the writer's type, the reader's type, and the type of the column,
 which is what ``avro_types`` makes of the reader's, or what the user made of that. What
@@ -75,7 +75,7 @@ _BYTES = (pa.binary(), pa.large_binary())
 
 
 class NoColumnError(InvalidSchemaError):
-    """The column that is wanted of a type cannot be, whoever wrote the values."""
+    """No value of the type can become the wanted column, from any writer."""
 
 
 class Target(NamedTuple):
@@ -143,7 +143,7 @@ def plan(
         raise InvalidSchemaError(f"its only column is `{VALUE}`")
     root = avro.ReadRecord(
         column,
-        [planner.read(writer, reader, one) for one in _children(target)]
+        [planner.read(writer, reader, child) for child in _children(target)]
         or [planner.skip(writer)],
     )
     return Planned(avro.Plan(root, column, skipped, root.smallest == 0), column, ())
@@ -169,17 +169,17 @@ def _children(target: Target) -> list[Target]:
     assert isinstance(column, avro.StructColumn)
     prefix = f"{target.where}." if target.where else ""
     return [
-        Target(type_.field(at), child, prefix + type_.field(at).name)
-        for at, child in enumerate(column.children)
+        Target(type_.field(index), child, prefix + type_.field(index).name)
+        for index, child in enumerate(column.children)
     ]
 
 
 def _column(type_: pa.DataType) -> avro.Column:
-    """Return an empty column for a type; for one that nothing can be, any."""
+    """Return an empty column for a type; for an impossible type, any column."""
     kinds = pa.types
     if kinds.is_struct(type_):
-        fields = [type_.field(at) for at in range(type_.num_fields)]
-        return avro.StructColumn([_column(one.type) for one in fields])
+        fields = [type_.field(index) for index in range(type_.num_fields)]
+        return avro.StructColumn([_column(field.type) for field in fields])
     if kinds.is_map(type_):
         entries = [_column(type_.key_type), _column(type_.item_type)]
         return avro.ListColumn(avro.StructColumn(entries))
@@ -203,12 +203,12 @@ _ITEM_BYTES = 32
 def _width(type_: pa.DataType) -> int:
     """Return the bytes that a row of this type takes at least."""
     if pa.types.is_struct(type_):
-        return sum(_width(one.type) for one in type_)
+        return sum(_width(field.type) for field in type_)
     return 16 if pa.types.is_decimal128(type_) else 8
 
 
 class _Planner:
-    """Makes the readers of one plan."""
+    """Makes the readers of a plan."""
 
     def __init__(self) -> None:
         self._skipped: dict[int, avro.Reader] = {}
@@ -216,7 +216,7 @@ class _Planner:
         self._added = AvroAdded()
 
     def read(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
-        """Return what reads one type as another into a column."""
+        """Return the reader of the writer's type as the reader's type into a column."""
         self._pairs.add(target.where)
         if writer.kind is Kind.UNION:
             return self._union(writer, reader, target)
@@ -245,7 +245,7 @@ class _Planner:
         if kind in (Kind.BYTES, Kind.STRING):
             return avro.SkipBytes()
         if kind is Kind.UNION:
-            return avro.ReadUnion([self.skip(one) for one in writer.branches])
+            return avro.ReadUnion([self.skip(branch) for branch in writer.branches])
         if kind is Kind.RECORD:
             return self._skip_record(writer)
         if kind in (Kind.ARRAY, Kind.MAP):
@@ -259,17 +259,17 @@ class _Planner:
         return avro.SkipWidth({Kind.FIXED: writer.size, **_WIDTHS}[kind])
 
     def _skip_record(self, writer: AvroType) -> avro.Reader:
-        """Return what skips a record; the same where the record comes again.
+        """Return the reader that skips a record, also where the record recurs.
 
         One that has no bytes is not looked into: there may be any number of records in
         it, each of them twice in the one around it.
         """
-        known = self._skipped.get(id(writer))
-        if known is not None:
-            return known
+        skipping = self._skipped.get(id(writer))
+        if skipping is not None:
+            return skipping
         record = self._skipped[id(writer)] = avro.SkipRecord()
-        record.readers = [self.skip(one.type) for one in writer.fields]
-        if all(type(one) is avro.Reader for one in record.readers):
+        record.readers = [self.skip(item.type) for item in writer.fields]
+        if all(type(item) is avro.Reader for item in record.readers):
             self._skipped[id(writer)] = avro.Reader()
         return self._skipped[id(writer)]
 
@@ -277,7 +277,7 @@ class _Planner:
         self, writer: AvroType, reader: AvroType, target: Target
     ) -> avro.ReadRecord:
         """Return what reads a record into the fields of a struct."""
-        wanted = {one.field.name: one for one in _children(target)}
+        children = {item.field.name: item for item in _children(target)}
         sources = source_fields(writer, reader)
         fields = {
             source: field
@@ -285,16 +285,16 @@ class _Planner:
             if source is not None
         }
         readers: list[avro.Reader] = []
-        for at, one in enumerate(writer.fields):
-            into = wanted.pop(fields[at].name, None) if at in fields else None
+        for index, item in enumerate(writer.fields):
+            into = children.pop(fields[index].name, None) if index in fields else None
             if into is None:
-                readers.append(self.skip(one.type))
+                readers.append(self.skip(item.type))
             else:
-                readers.append(self.read(one.type, fields[at].type, into))
+                readers.append(self.read(item.type, fields[index].type, into))
         for field in _missing(writer, reader):
-            if field.name in wanted:
-                readers.append(self._default(field, wanted.pop(field.name)))
-        for left in wanted.values():
+            if field.name in children:
+                readers.append(self._default(field, children.pop(field.name)))
+        for left in children.values():
             raise NoColumnError(f"it has no field `{left.where}`")
         column = target.column
         assert isinstance(column, avro.StructColumn)
@@ -314,16 +314,16 @@ class _Planner:
         return avro.ReadConstant(self.read(field.type, field.type, target), data)
 
     def _union(self, writer: AvroType, reader: AvroType, target: Target) -> avro.Reader:
-        """Return what reads each branch; a branch that cannot be is bad when it comes.
+        """Return the reader of each branch; an impossible branch makes a row bad.
 
         Raises:
             InvalidSchemaError: None of them can be read.
         """
         branches: list[avro.Reader] = []
         problems = []
-        for one in writer.branches:
+        for branch in writer.branches:
             try:
-                branches.append(self.read(one, reader, target))
+                branches.append(self.read(branch, reader, target))
             except (NoColumnError, PlanTooLargeError):
                 raise
             except InvalidSchemaError as error:
@@ -336,25 +336,25 @@ class _Planner:
     def _into_union(
         self, writer: AvroType, reader: AvroType, target: Target
     ) -> avro.Reader:
-        """Return what reads a type as one of the branches, without null, of a union."""
-        at = branch_of(writer, reader.branches)
-        if at is None:
+        """Return the reader of a type as a branch, except null, of a union."""
+        index = branch_of(writer, reader.branches)
+        if index is None:
             raise mismatch(writer, reader, target.where)
-        branch = reader.branches[at]
+        branch = reader.branches[index]
         column = target.column
         if target.field.type in _widest(reader):
             return self.read(writer, branch, target)
         if not isinstance(column, avro.StructColumn):
             raise _no_column(reader, target)
-        found: avro.Reader | None = None
-        others = []
-        for one in _children(target):
-            if one.field.name == f"member{at}":
-                found = self.read(writer, branch, one)
+        reading: avro.Reader | None = None
+        readers = []
+        for child in _children(target):
+            if child.field.name == f"member{index}":
+                reading = self.read(writer, branch, child)
             else:
-                _check_member(one, reader)
-                others.append(one.column)
-        return avro.ReadMember(column, found or self.skip(writer), others)
+                _check_member(child, reader)
+                readers.append(child.column)
+        return avro.ReadMember(column, reading or self.skip(writer), readers)
 
     def _record(
         self, writer: AvroType, reader: AvroType, target: Target
@@ -396,7 +396,7 @@ class _Planner:
         return avro.ReadItems(column, pair, keys, self._weight(reader.items, item))
 
     def _weight(self, item: AvroType, target: Target) -> int:
-        """Return for how many items one counts, by its bytes of memory."""
+        """Return the weight of an item in limits, by its bytes of memory."""
         width = _width(target.field.type) + self._added.of_type(item).row_bytes
         return max(1, width // _ITEM_BYTES)
 
@@ -475,7 +475,8 @@ class _Planner:
         assert isinstance(target.column, avro.BytesColumn)
         symbols = symbols_read(writer, reader)
         return avro.ReadEnum(
-            target.column, [one if one is None else one.encode() for one in symbols]
+            target.column,
+            [symbol if symbol is None else symbol.encode() for symbol in symbols],
         )
 
     _READ: ClassVar[
@@ -497,8 +498,8 @@ class _Planner:
 
 
 def _widest(union: AvroType) -> tuple[pa.DataType, ...]:
-    """Return the type of a column of a union of numbers, if there is one."""
-    kinds = {one.kind for one in union.branches}
+    """Return the type of a column for a union of numbers; empty for other unions."""
+    kinds = {branch.kind for branch in union.branches}
     if kinds <= {Kind.INT, Kind.LONG}:
         return (pa.int64(),)
     return (pa.float64(),) if kinds <= {Kind.FLOAT, Kind.DOUBLE} else ()
@@ -524,7 +525,7 @@ _AS_DOUBLE = (Kind.INT, Kind.FLOAT, Kind.DOUBLE)
 def _unit_of(
     reader: AvroType, target: Target
 ) -> tuple[Logical | None, tuple[int, int]]:
-    """Return the unit of a column of ints or longs, and its limits.
+    """Return the unit of a column of ints or longs, and the limits of the column.
 
     Raises:
         NoColumnError: It cannot be wanted of that.
@@ -560,7 +561,7 @@ def _check_member(target: Target, reader: AvroType) -> None:
     Raises:
         NoColumnError: That.
     """
-    names = [f"member{at}" for at in range(len(reader.branches))]
+    names = [f"member{index}" for index in range(len(reader.branches))]
     if target.field.name not in names:
         raise NoColumnError(
             f"`{target.where}` is not one of {', '.join(names)}, which are {reader}"

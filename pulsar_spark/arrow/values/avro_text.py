@@ -43,7 +43,7 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
 
 
 def record_text(columns: pa.Schema | pa.StructType, name: str = ROOT) -> bytes:
-    """Return the text of the record that has these columns as its fields.
+    """Return the AVRO text of a record whose fields are the given columns.
 
     Args:
         columns: Names and types.
@@ -87,7 +87,7 @@ def _record(
     if namespace:
         record["namespace"] = namespace
     inside = f"{namespace}.{name}" if namespace else name
-    record["fields"] = [new_field(one, inside, where) for one in fields]
+    record["fields"] = [new_field(child, inside, where) for child in fields]
     return record
 
 
@@ -163,7 +163,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def _size_of(precision: int) -> int:
-    """Return the fewest bytes that hold all numbers of so many digits."""
+    """Return the fewest bytes that hold all numbers of ``precision`` digits."""
     size = 1
     while 10**precision > 1 << (8 * size - 1):
         size += 1

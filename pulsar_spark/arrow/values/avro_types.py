@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AVRO's types as columns: for values in AVRO and, as they have its schemas, in JSON.
+"""AVRO's types as columns, for values in AVRO, and in JSON with AVRO's schemas.
 
 The mapping is that of the Scala connector, so that a job reads the same columns. It has
 no columns for local timestamps and times of day, which are numbers here as there; a
@@ -61,8 +61,8 @@ def columns_of(root: AvroType) -> pa.Schema:
         )
     if root.kind is Kind.RECORD:
         fields = [
-            pa.field(one.name, column_type(one.type, one.name, (root,)))
-            for one in root.fields
+            pa.field(child.name, column_type(child.type, child.name, (root,)))
+            for child in root.fields
         ]
     else:
         fields = [pa.field(VALUE, column_type(root))]
@@ -94,16 +94,16 @@ def column_type(
 
 
 def _count(type_: AvroType, known: dict[int, int]) -> int:
-    """Count the types in a type; count a record again wherever it is used again.
+    """Count the types in a type; a record counts at each use.
 
     Where a record is a part of itself it counts as one; that is refused later.
     """
     if id(type_) not in known:
         known[id(type_)] = 1
-        parts = [*type_.branches, *(one.type for one in type_.fields)]
+        parts = [*type_.branches, *(part.type for part in type_.fields)]
         if type_.items is not None:
             parts.append(type_.items)
-        known[id(type_)] = 1 + sum(_count(one, known) for one in parts)
+        known[id(type_)] = 1 + sum(_count(part, known) for part in parts)
     return known[id(type_)]
 
 
@@ -147,8 +147,8 @@ def _nested(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.Dat
         inner = (*within, type_)
         return pa.struct(
             [
-                _field(one.name, one.type, f"{where}.{one.name}", inner)
-                for one in type_.fields
+                _field(field.name, field.type, f"{where}.{field.name}", inner)
+                for field in type_.fields
             ]
         )
     assert type_.items is not None
@@ -161,11 +161,11 @@ def _nested(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.Dat
 
 
 def _union(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.DataType:
-    wider = _WIDER.get(frozenset(one.kind for one in type_.branches))
-    if wider is not None and not any(one.logical for one in type_.branches):
+    wider = _WIDER.get(frozenset(branch.kind for branch in type_.branches))
+    if wider is not None and not any(branch.logical for branch in type_.branches):
         return wider
     members = [
-        _field(f"member{at}", one, f"{where}.member{at}", within)
-        for at, one in enumerate(type_.branches)
+        _field(f"member{index}", branch, f"{where}.member{index}", within)
+        for index, branch in enumerate(type_.branches)
     ]
-    return pa.struct([one.with_nullable(True) for one in members])
+    return pa.struct([branch.with_nullable(True) for branch in members])

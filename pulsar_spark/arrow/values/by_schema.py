@@ -36,7 +36,7 @@ Fetch = Callable[[bytes], SchemaInfo | None]
 
 
 class SchemaDecoder:
-    """Makes the columns of the values of one topic.
+    """Makes the columns of a topic's values.
 
     Each version is asked for once. Messages whose schema is not known, or cannot be
     read as the query's, are bad.
@@ -73,11 +73,11 @@ class SchemaDecoder:
             self._added = added(reader, self._own)
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
-        """Return what defaults and names of enums may add to so many rows."""
+        """Return the bytes that defaults and names of enums may add to the rows."""
         return self._added.of(rows, size_bytes)
 
     def decode(self, run: ValueRun) -> Decoded:
-        """Return the columns of a run of messages of one version."""
+        """Return the columns of a run of messages with the same schema version."""
         version = run.schema_version
         decoder = self._decoders.get(version)
         if decoder is None:
@@ -108,7 +108,7 @@ class SchemaDecoder:
         )
 
     def _unasked(self, version: bytes) -> str | None:
-        """Return what is wrong with a version that the cluster is not asked for."""
+        """Return why a version is not looked up; None for a version to look up."""
         if not version:
             return "it was sent without a schema"
         number = version_number(version)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that a topic has -> values of another topic, if their schema is the same."""
+"""Bytes of a topic as values of another topic with the same schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_spark.loops.avro_write import UnfitValueError
 
 
 class CopyEncoder:
-    """Takes values as they are, beside the version that each was written with.
+    """Passes values through unchanged, with the schema version of each value.
 
     A null value is the same in all versions, and without any.
 
@@ -35,12 +35,12 @@ class CopyEncoder:
         """
         by_name = dict(zip(self.columns, columns, strict=True))
         values, versions = by_name[VALUE], by_name[SCHEMA_VERSION]
-        others = pc.fill_null(pc.not_equal(versions, self._version), True)
-        others = pc.and_(others, values.is_valid())
-        row = pc.index(others, True).as_py()
+        differing = pc.fill_null(pc.not_equal(versions, self._version), True)
+        differing = pc.and_(differing, values.is_valid())
+        row = pc.index(differing, True).as_py()
         if row >= 0:
-            found = versions[row].as_py()
-            has = "is NULL" if found is None else f"is {found}"
+            version = versions[row].as_py()
+            has = "is NULL" if version is None else f"is {version}"
             raise UnfitValueError(
                 row,
                 SCHEMA_VERSION,

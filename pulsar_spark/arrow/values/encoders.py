@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which schema columns are written with, and what encodes them by it."""
+"""The schema of written columns, and the encoder for the schema."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def encoder_for(
 
 def is_primitive(info: SchemaInfo) -> bool:
     """Return whether the schema is that of a single number, text, date or time."""
-    return any(info.type == one for one in SchemaType) and info.type not in (
+    return any(
+        info.type == primitive for primitive in SchemaType
+    ) and info.type not in (
         SchemaType.NONE,
         SchemaType.KEY_VALUE,
         SchemaType.PROTOBUF,
@@ -152,7 +154,7 @@ def _check_no_kafka(columns: pa.Schema) -> None:
 def extended_schema(
     registered: SchemaInfo, columns: pa.Schema, *, is_part: bool = False
 ) -> SchemaInfo | None:
-    """Return the schema of a topic with nullable fields for columns that it has not.
+    """Return the topic's schema with nullable fields for columns without a field.
 
     All else stays as it is registered. That the columns fit the schema is not checked.
 
@@ -187,7 +189,7 @@ def extended_schema(
 
 
 def _natural(columns: pa.Schema) -> SchemaInfo | None:
-    """Return the schema that nobody asked for.
+    """Return the schema of columns where no option names a schema.
 
     Bytes or text in ``value`` are none. To give a topic its first schema is for good,
     and changes what all who read it see: so what has always been written without one

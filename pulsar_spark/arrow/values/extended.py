@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a topic with fields for columns that it has not.
+"""The schema of a topic, with fields added for columns without a field.
 
 The registered schema is a contract with the topic's other clients. So fields are added
 and nothing else: nullable ones with the default null, after those that a record has, at
@@ -26,7 +26,7 @@ _KINDS = pa.types
 def extended_text(
     text: bytes, columns: pa.Schema, *, is_part: bool = False
 ) -> bytes | None:
-    """Return the text of a schema with fields for those columns that it has not.
+    """Return the text of a schema with fields for columns that have no field yet.
 
     Args:
         text: Of a schema.
@@ -84,13 +84,13 @@ def _extend(
 
 def _branch(union: AvroType, column: pa.DataType, where: str) -> AvroType | None:
     """Return the branch that a column is written to; None where that is not clear."""
-    branches = [one for one in union.branches if one.kind is not Kind.NULL]
+    branches = [branch for branch in union.branches if branch.kind is not Kind.NULL]
     if len(branches) == 1:
         return branches[0]
     try:
         index, _ = plan_branch(union, column, where)
     except InvalidSchemaError:
-        alike = [one for one in branches if _is_alike(one, column)]
+        alike = [branch for branch in branches if _is_alike(branch, column)]
         return alike[0] if len(alike) == 1 else None
     return union.branches[index]
 
@@ -108,14 +108,14 @@ def _extend_record(
     record: AvroType, columns: Iterable[pa.Field], path: tuple[str, ...], where: str
 ) -> bool:
     assert record.definition is not None
-    known: dict[str, AvroType] = {one.name: one.type for one in record.fields}
+    types: dict[str, AvroType] = {item.name: item.type for item in record.fields}
     fields: list[dict[str, Any]] = record.definition["fields"]
     is_extended, known_names = False, [field["name"] for field in fields]
     for column in columns:
         inner = f"{where}.{column.name}" if where else column.name
         names = (*path, column.name)
-        if column.name in known:
-            is_extended |= _extend(known[column.name], column.type, names, inner)
+        if column.name in types:
+            is_extended |= _extend(types[column.name], column.type, names, inner)
         elif column.name not in known_names:
             known_names.append(column.name)
             check_case(known_names, where)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that the kernel filled, as arrays of Arrow; and arrays as it reads them."""
+"""Columns filled by the kernel as Arrow arrays, and Arrow arrays for the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def view(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
-    """Return the bytes of values, and where each begins and the last one ends."""
+    """Return the bytes of values, the offset of each value, and the end of the last."""
     _, offsets, data = values.buffers()
     if not len(values):
         return memoryview(b""), memoryview(bytes(4)).cast("i")
@@ -25,11 +25,11 @@ def view(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
 
 
 def array(column: avro.Column, field: pa.Field) -> pa.Array:
-    """Return a column as an array; it views the column's memory where it can.
+    """Return a column as an array, which views the column's memory where possible.
 
     Args:
         column: The column.
-        field: Its type. Where it cannot be NULL, no row says it is: what belongs to a
+        field: Its type. If it cannot be NULL, no row says it is: what belongs to a
             NULL of a struct around it is 0 or empty.
     """
     valid = None
@@ -44,7 +44,8 @@ def _array(
     rows = column.rows
     if isinstance(column, avro.StructColumn):
         children = [
-            array(child, type_.field(at)) for at, child in enumerate(column.children)
+            array(child, type_.field(index))
+            for index, child in enumerate(column.children)
         ]
         return pa.Array.from_buffers(type_, rows, [valid], children=children)
     if isinstance(column, avro.ListColumn):
@@ -70,7 +71,7 @@ def _array(
 def _lists(
     column: avro.ListColumn, type_: pa.DataType, valid: pa.Buffer | None
 ) -> pa.Array:
-    """Return lists, or maps, of which a key that comes twice has its last value."""
+    """Return lists, or maps in which the last value of a repeated key counts."""
     if not pa.types.is_map(type_):
         items = array(column.items, type_.value_field)
         buffers = [valid, _buffer(column.offsets)]
@@ -87,13 +88,13 @@ def _lists(
 def _without_twins(
     items: pa.StructArray, column: avro.ListColumn
 ) -> tuple[pa.StructArray, pa.Buffer]:
-    """Return items and offsets; a key stays at its first place, with the last value."""
+    """Return items and offsets; a repeated key keeps its first place and last value."""
     bounds = memoryview(column.offsets)[: column.rows + 1].tolist()
     keys = items.field(0).to_pylist()
     kept: list[int] = []
     offsets = [0]
     for begin, end in itertools.pairwise(bounds):
-        kept += {keys[at]: at for at in range(begin, end)}.values()
+        kept += {keys[index]: index for index in range(begin, end)}.values()
         offsets.append(len(kept))
     return items.take(pa.array(kept, pa.int64())), pa.array(
         offsets, pa.int32()
@@ -103,8 +104,8 @@ def _without_twins(
 def bits(data: Any, rows: int, inverted: bool = False) -> pa.Buffer:
     """Return a byte a row, 0 or 1, as a bit a row."""
     numbers = pa.Array.from_buffers(pa.uint8(), rows, [None, _buffer(data)])
-    found = numbers.cast(pa.bool_())
-    return (pc.invert(found) if inverted else found).buffers()[1]
+    flags = numbers.cast(pa.bool_())
+    return (pc.invert(flags) if inverted else flags).buffers()[1]
 
 
 def _buffer(column: Any) -> pa.Buffer:

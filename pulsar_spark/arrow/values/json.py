@@ -4,22 +4,22 @@
 Clients write JSON in their own ways, and ``json_tokens`` knows them. A field that is
 absent is null, as Java leaves nulls out. Null where the writer's schema does not allow
 it is the default value of the query's schema; without one it is NULL in a column, and
-bad within one that may not be NULL. Fields that nobody asked for are skipped, and only
+bad within one that may not be NULL. Fields that no one asked for are skipped, and only
 have to be JSON. An empty value is NULL, like a null one.
 
 Most values are read by Arrow's own parser, together. It knows no borders of messages,
-so each is wrapped, in a line of its own::
+so each is wrapped, in its own line::
 
     {"v":[[[[[  value  ]]]]]}
 
-That the parser finds so many lines, and in each of these arrays one item, proves that
+That the parser finds as many lines, and in each of these arrays one item, proves that
 each value is one of JSON, and that no row is shifted. For a value could only end its
 wrapper if it had five such brackets in a row, and within a text there is no line's end:
 where there are five, the parser is not asked. Where anything is unusual, the values are
 read one by one, and so are few, for which the parser takes longer.
 
 A list of ``{}`` may become far more than its bytes, where a field of its items has a
-long default. A value to which defaults may add much is read by itself, and measured
+long default. A value to which defaults may add much is read on its own, and measured
 before it becomes columns.
 """
 
@@ -124,9 +124,9 @@ def _decoder(
     codec = settings.json_bytes or "base64"
     offset = _offset(writer)
     if own.kind is not Kind.RECORD:
-        others = [name for name in wanted.names if name != VALUE]
-        if others:
-            raise InvalidSchemaError(f"there is no field `{others[0]}`")
+        other_names = [name for name in wanted.names if name != VALUE]
+        if other_names:
+            raise InvalidSchemaError(f"there is no field `{other_names[0]}`")
         type_ = wanted.field(0).type if len(wanted) else avro_types.column_type(own)
         node = plan(theirs, own, type_, codec, VALUE)
         item_bytes = added(reader, wanted).item_bytes
@@ -188,14 +188,14 @@ def _of_value(node: Node, columns: int) -> _Columns:
 
 
 def _of_record(fields: list[FieldNode]) -> _Columns:
-    record = record_of(fields, pa.struct([one.field for one in fields]))
+    record = record_of(fields, pa.struct([node.field for node in fields]))
 
     def read(token: Any) -> Sequence[Any]:
         if not isinstance(token, dict):
             raise bad(token, "an object")
-        return [one.read(token) for one in fields]
+        return [node.read(token) for node in fields]
 
-    types = [one.field.type for one in fields]
+    types = [node.field.type for node in fields]
     # With the nulls of the records themselves.
     return _Columns(
         types, read, record.parsed, lambda array: record.finish(array).flatten()
@@ -203,7 +203,7 @@ def _of_record(fields: list[FieldNode]) -> _Columns:
 
 
 class _Part(NamedTuple):
-    """Columns of some values, and those that are bad, by their row from 0 on."""
+    """Columns of some values, and the bad rows, numbered from 0."""
 
     columns: Sequence[pa.Array]
     rows: int
@@ -217,7 +217,7 @@ class JsonDecoder:
     Args:
         columns: How.
         offset: How many bytes stand before each value.
-        few: So many values are read one by one at once.
+        few: This many values are read one by one at once.
         item_bytes: What defaults may add to each byte of a value, in bytes.
 
     Attributes:
@@ -237,13 +237,13 @@ class JsonDecoder:
         self.rows_together = self.rows_alone = 0
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
-        """Return the columns; what is not the JSON of the schema is bad."""
+        """Return the columns; a value that is not JSON of the schema is a bad row."""
         del keys
         present = pc.greater(pc.binary_length(values), 0).fill_null(False)
         rows = pc.indices_nonzero(present)
         is_whole = len(rows) == len(values)
-        found = values if is_whole else values.filter(present)
-        part = _joined(list(self._parts(found)), self._columns.types)
+        present_values = values if is_whole else values.filter(present)
+        part = _joined(list(self._parts(present_values)), self._columns.types)
         columns, bad_rows = part.columns, part.bad
         if not is_whole:
             numbers = pc.cumulative_sum(present.cast(pa.int32()))
@@ -274,7 +274,7 @@ class JsonDecoder:
                 yield self._together(piece) or self._one_by_one(piece)
 
     def _together(self, values: pa.BinaryArray) -> _Part | None:
-        """Return the columns of values; None where they are to be read one by one."""
+        """Return the columns of values; None if they must be read singly."""
         if self._columns.parsed is None or len(values) <= self._few:
             return None
         try:
@@ -285,7 +285,7 @@ class JsonDecoder:
         return _Part(columns, len(values))
 
     def _parse(self, values: pa.BinaryArray) -> pa.Array:
-        """Return what Arrow's parser makes of values, none of them NULL or empty.
+        """Parse values with Arrow; no value is NULL or empty.
 
         Raises:
             UnusualError: One of them could mislead it.
@@ -325,8 +325,8 @@ class JsonDecoder:
                 reason = reason or str(error)
                 bad_rows.append(row)
         columns = [
-            pa.array([row[at] for row in rows], type_)
-            for at, type_ in enumerate(self._columns.types)
+            pa.array([row[index] for row in rows], type_)
+            for index, type_ in enumerate(self._columns.types)
         ]
         return _Part(columns, len(values), bad_rows, reason)
 
@@ -363,7 +363,7 @@ def _size(values: pa.BinaryArray) -> int:
 
 
 def _check_depth(values: pa.BinaryArray) -> None:
-    """Raise if a value may be nested too deeply to be read one by one."""
+    """Raise if a value may be nested too deeply for the reader of single values."""
     if pc.max(pc.binary_length(values)).as_py() <= 2 * _MOST_BRACKETS:
         return
     brackets = pc.add(pc.count_substring(values, "{"), pc.count_substring(values, "["))
@@ -422,7 +422,7 @@ def _parse_lines(lines: bytes, type_: pa.DataType) -> pa.ChunkedArray:
 
 
 def _unwrapped(column: pa.ChunkedArray, count: int) -> pa.Array:
-    """Return the values in their arrays, of which each must hold one."""
+    """Return the values inside arrays; each array must hold a single value."""
     if column.num_chunks != 1 or len(column) != count:
         raise UnusualError
     array = column.chunk(0)
@@ -437,7 +437,7 @@ def _unwrapped(column: pa.ChunkedArray, count: int) -> pa.Array:
 def _joined(parts: list[_Part], types: Sequence[pa.DataType]) -> _Part:
     if len(parts) == 1:
         return parts[0]
-    columns: list[list[pa.Array]] = [[pa.array([], one)] for one in types]
+    columns: list[list[pa.Array]] = [[pa.array([], item)] for item in types]
     bad_rows: list[int] = []
     reason, rows = "", 0
     for part in parts:
@@ -446,4 +446,4 @@ def _joined(parts: list[_Part], types: Sequence[pa.DataType]) -> _Part:
         bad_rows += [rows + row for row in part.bad]
         reason = reason or part.reason
         rows += part.rows
-    return _Part([pa.concat_arrays(one) for one in columns], rows, bad_rows, reason)
+    return _Part([pa.concat_arrays(item) for item in columns], rows, bad_rows, reason)

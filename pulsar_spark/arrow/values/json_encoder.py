@@ -59,7 +59,7 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 class JsonEncoder:
-    """Makes values of columns, which are what they are in ``AvroEncoder``.
+    """Makes JSON values from columns, with the same columns as ``AvroEncoder``.
 
     Args:
         root: The schema.
@@ -68,7 +68,7 @@ class JsonEncoder:
         is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
 
     Raises:
-        InvalidSchemaError: The columns do not fit the schema, or nobody says the form.
+        InvalidSchemaError: The columns do not fit the schema, or no one says the form.
     """
 
     def __init__(
@@ -102,21 +102,21 @@ class JsonEncoder:
 def _record(
     type_: AvroType, fields: Sequence[pa.Field], where: str, form: JsonForm
 ) -> Callable[[Sequence[pa.Array]], pa.LargeStringArray]:
-    """Return what joins fields that all rows have; others have their defaults."""
+    """Return the function that joins fields; missing columns get the default."""
     types = {field.name: field.type for field in type_.fields}
     members: list[tuple[pa.Scalar, _Texts, bool, str]] = []
-    for at, field in enumerate(fields):
+    for index, field in enumerate(fields):
         path = f"{where}.{field.name}" if where else field.name
         name = json.dumps(field.name, ensure_ascii=False)
-        before = pa.scalar(f"{',' if at else '{'}{name}:", _TEXT)
+        before = pa.scalar(f"{',' if index else '{'}{name}:", _TEXT)
         _, is_nullable = nullable(types[field.name])
         texts = _plan(types[field.name], field.type, path, form)
         members.append((before, texts, is_nullable, path))
     names = {field.name for field in fields}
     ends = [
-        f"{json.dumps(one.name)}:{_default(one.type, one.default, one.name, form)}"
-        for one in type_.fields
-        if one.name not in names
+        f"{json.dumps(own.name)}:{_default(own.type, own.default, own.name, form)}"
+        for own in type_.fields
+        if own.name not in names
     ]
     comma = "," if ends else ""
     begin = f"{comma}{','.join(ends)}" if members else f"{{{','.join(ends)}"
@@ -135,7 +135,7 @@ def _record(
 
 
 def _default(type_: AvroType, default: Any, where: str, form: JsonForm) -> str:
-    """Return a default as a value has it; that it is one of the type is known."""
+    """Return a default in the form of values; the default's type was checked before."""
     if default is NO_DEFAULT:
         return "null"
     if type_.kind is Kind.UNION:
@@ -148,18 +148,21 @@ def _default(type_: AvroType, default: Any, where: str, form: JsonForm) -> str:
     members: list[tuple[str, str]] = []
     if type_.kind is Kind.RECORD:
         members = [
-            (one.name, _default(one.type, default.get(one.name, one.default), *rest))
-            for one in type_.fields
-            for rest in [(f"{where}.{one.name}", form)]
+            (
+                part.name,
+                _default(part.type, default.get(part.name, part.default), *rest),
+            )
+            for part in type_.fields
+            for rest in [(f"{where}.{part.name}", form)]
         ]
     elif type_.kind in (Kind.ARRAY, Kind.MAP):
         assert type_.items is not None
         inner = type_.items
         if type_.kind is Kind.ARRAY:
-            items = [_default(inner, one, where, form) for one in default]
+            items = [_default(inner, part, where, form) for part in default]
             return f"[{','.join(items)}]"
         members = [
-            (key, _default(inner, one, where, form)) for key, one in default.items()
+            (key, _default(inner, part, where, form)) for key, part in default.items()
         ]
     else:
         return _default_of_leaf(type_, default, where, form)
@@ -186,12 +189,12 @@ def _text_of(texts: _Texts, default: pa.Array) -> str:
 
 def _branch_of(union: AvroType, default: Any) -> AvroType:
     """Return the first branch of which a default is a value."""
-    for one in union.branches:
+    for branch in union.branches:
         try:
-            encode_default(one, default, "")
+            encode_default(branch, default, "")
         except InvalidSchemaError:
             continue
-        return one
+        return branch
     raise AssertionError(default)
 
 
@@ -200,11 +203,11 @@ def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 
 def _plan(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
-    """Return the function that makes texts of a column; its type was checked before."""
+    """Return the function that makes texts of a column; the type was checked before."""
     type_, _ = nullable(type_)
     if type_.kind is Kind.UNION:
-        at, _ = plan_branch(type_, column, where)
-        type_ = type_.branches[at]
+        number, _ = plan_branch(type_, column, where)
+        type_ = type_.branches[number]
     if _KINDS.is_struct(column):
         return _struct(type_, column, where, form)
     if _KINDS.is_map(column) or _KINDS.is_list(column) or _KINDS.is_large_list(column):
@@ -277,7 +280,10 @@ def _iso(logical: Logical, where: str) -> _Texts:
         moments = pc.binary_replace_slice(moments, 10, 11, "T")
         if is_usual.false_count:
             is_far = pc.invert(is_usual)
-            far = [far_moment(one, unit) for one in numbers.filter(is_far).to_pylist()]
+            far = [
+                far_moment(moment, unit)
+                for moment in numbers.filter(is_far).to_pylist()
+            ]
             moments = pc.replace_with_mask(moments, is_far, pa.array(far, _TEXT))
         return pc.binary_join_element_wise(_QUOTE, moments, end, _NOTHING)
 
@@ -345,13 +351,13 @@ def _floats(form: JsonForm) -> _Texts:
 def _texts(type_: AvroType, where: str) -> _Texts:
     if type_.kind is not Kind.ENUM:
         return lambda array: _strings(array, where)
-    known = pa.array(filter(is_unicode, type_.symbols), pa.string())
+    symbols = pa.array(filter(is_unicode, type_.symbols), pa.string())
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
-        found = _strings(array, where)
-        is_known = pc.is_in(array.cast(pa.string()), known)
+        strings = _strings(array, where)
+        is_known = pc.is_in(array.cast(pa.string()), symbols)
         _check(pc.or_(is_known, array.is_null()), where, "is no symbol of its schema")
-        return found
+        return strings
 
     return texts
 
@@ -399,15 +405,15 @@ def _strings(array: pa.Array, where: str) -> pa.LargeStringArray:
 
 def _base64(array: pa.Array) -> pa.LargeStringArray:
     texts = [
-        None if one is None else binascii.b2a_base64(one, newline=False).decode()
-        for one in array.to_pylist()
+        None if text is None else binascii.b2a_base64(text, newline=False).decode()
+        for text in array.to_pylist()
     ]
     quoted = pa.array(texts, _TEXT)
     return pc.binary_join_element_wise(_QUOTE, quoted, _QUOTE, _NOTHING)
 
 
 def _utf8(array: pa.Array, where: str) -> pa.LargeStringArray:
-    """Return bytes as the texts that they are, which not all of them are."""
+    """Return bytes as text; raise for bytes that are not UTF-8."""
     return _strings(array.cast(pa.large_binary()).view(_TEXT), where)
 
 
@@ -418,20 +424,22 @@ def _struct(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) ->
         if not column.num_fields:  # all rows have the same text, which is a scalar
             return pc.if_else(array.is_valid(), join([]), pa.scalar(None, _TEXT))
         if not array.null_count:
-            return join([array.field(at) for at in range(column.num_fields)])
+            return join([array.field(index) for index in range(column.num_fields)])
         # A NULL may lie above anything: only what is there is looked at.
         is_there = array.is_valid()
-        some = array.filter(is_there)
+        present_rows = array.filter(is_there)
         with rows_of_items(_offsets(is_there.cast(pa.int64()))):
-            found = join([some.field(at) for at in range(column.num_fields)])
+            joined = join(
+                [present_rows.field(index) for index in range(column.num_fields)]
+            )
         nothing = pa.nulls(len(array), _TEXT)
-        return pc.replace_with_mask(nothing, is_there, found)
+        return pc.replace_with_mask(nothing, is_there, joined)
 
     return texts
 
 
 def _items(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
-    """Plan a list, or a map, in which a name stands before each item."""
+    """Plan a list, or a map, in which a name is before each item."""
     assert type_.items is not None
     is_map = _KINDS.is_map(column)
     begin, end = "{}" if is_map else "[]"
@@ -449,23 +457,23 @@ def _items(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> 
             _check_null(inner, where, is_nullable=is_nullable)
             if is_map:
                 names = [_strings(keys, where), pa.scalar(":", _TEXT)]
-            found = _or_null(items(inner))
+            joined = _or_null(items(inner))
         if names:
-            found = pc.binary_join_element_wise(*names, found, _NOTHING)
-        return _joined(array, found, begin, end)
+            joined = pc.binary_join_element_wise(*names, joined, _NOTHING)
+        return _joined(array, joined, begin, end)
 
     return texts
 
 
 def _check_null(array: pa.Array, where: str, *, is_nullable: bool) -> None:
-    """Raise where there is a NULL that its schema does not have."""
+    """Raise for a NULL that the schema does not allow."""
     if array.null_count and not is_nullable:
         row = pc.index(array.is_null(), pa.scalar(True)).as_py()
         raise UnfitValueError(row, where, "is NULL, which its schema does not have")
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    """Return lists, or maps as the lists of pairs that they are, on the same memory.
+    """Return lists, or maps as lists of pairs, on the same memory.
 
     A cast refuses values that have NULLs in a field without NULLs, also where these
     are below a NULL and mean nothing.
@@ -486,15 +494,15 @@ def _as_list(array: pa.Array) -> pa.Array:
 def _joined(
     array: pa.Array, items: pa.LargeStringArray, begin: str, end: str
 ) -> pa.LargeStringArray:
-    """Return the items of each list as one text; NULL where there is no list."""
+    """Return the items of each list as a text; NULL for a NULL list."""
     lists = pa.LargeListArray.from_arrays(_offsets(_sizes(array)), items)
     texts = pc.binary_join(lists, pa.scalar(",", _TEXT))
-    found = pc.binary_join_element_wise(
+    joined = pc.binary_join_element_wise(
         pa.scalar(begin, _TEXT), texts, pa.scalar(end, _TEXT), _NOTHING
     )
     if not array.null_count:
-        return found
-    return pc.if_else(array.is_valid(), found, pa.scalar(None, _TEXT))
+        return joined
+    return pc.if_else(array.is_valid(), joined, pa.scalar(None, _TEXT))
 
 
 def _sizes(array: pa.Array) -> pa.Int64Array:
@@ -504,5 +512,5 @@ def _sizes(array: pa.Array) -> pa.Int64Array:
 
 
 def _offsets(sizes: pa.Int64Array) -> pa.Int64Array:
-    """Return where each begins that has so many, and where the last one ends."""
+    """Return list offsets from list sizes."""
     return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])

@@ -34,7 +34,7 @@ class JsonForm(NamedTuple):
 
     Attributes:
         times_are_texts: Whether moments and times are ISO 8601, or else numbers.
-        codec: How texts hold bytes, ``base64`` or ``utf8``; "" where nobody says it.
+        codec: How texts hold bytes, ``base64`` or ``utf8``; "" where no one says it.
         quotes_nan: Whether NaN and the infinities are texts.
     """
 

@@ -44,7 +44,7 @@ _PAIRS: ContextVar[PairCount | None] = ContextVar("_PAIRS", default=None)
 
 @contextlib.contextmanager
 def _counted() -> Iterator[PairCount]:
-    """Give the count of the plan that is being made, a new one for a new plan."""
+    """Yield the count of the current plan; a new count for a new plan."""
     pairs = _PAIRS.get()
     if pairs is not None:
         yield pairs
@@ -67,7 +67,7 @@ class FieldNode:
             field.
         node: Its values.
         takes_null: Whether null, or no value, is what the writer's schema allows.
-        default: What stands for a null that it does not allow; None for nothing.
+        default: What means a null that it does not allow; None for nothing.
         where: The path to it.
     """
 
@@ -95,7 +95,7 @@ class FieldNode:
         return self.default
 
     def finish(self, array: pa.Array | None, rows: int, parents: pa.Array) -> pa.Array:
-        """Return the field's array of the parser's; None for what it did not read."""
+        """Return the field's array from the parser's; None for an unread field."""
         type_ = self.field.type
         if array is None:
             return pa.array([self.default] * rows, type_)
@@ -135,7 +135,7 @@ def plan(
 def _planned(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> Node:
-    writer, reader = (_without_null(one) for one in (writer, reader))
+    writer, reader = (_without_null(type_) for type_ in (writer, reader))
     if Kind.UNION in (writer.kind, reader.kind):
         return _union(writer, reader, wanted, codec, where)
     make = _NESTED.get(writer.kind)
@@ -151,10 +151,10 @@ _WIDER = {
 
 
 def _without_null(type_: AvroType) -> AvroType:
-    """Return the type without null; of a union of numbers the wider one."""
+    """Return the type without null; for a union of numbers, the wider type."""
     type_, _ = nullable(type_)
-    wider = _WIDER.get(frozenset(one.kind for one in type_.branches))
-    if wider is None or any(one.logical for one in type_.branches):
+    wider = _WIDER.get(frozenset(branch.kind for branch in type_.branches))
+    if wider is None or any(branch.logical for branch in type_.branches):
         return type_
     return AvroType(wider)
 
@@ -169,7 +169,7 @@ def field_nodes(
     codec: str,
     where: str,
 ) -> list[FieldNode]:
-    """Return how fields of a record become these.
+    """Return how fields of a record become the wanted fields.
 
     Raises:
         InvalidSchemaError: The reader has no such field, or one cannot be made.
@@ -185,18 +185,18 @@ def _field_nodes(
     codec: str,
     where: str,
 ) -> list[FieldNode]:
-    known = {one.name: one for one in reader.fields}
-    written = {one.name: one for one in writer.fields}
-    found = []
+    by_name = {named.name: named for named in reader.fields}
+    written = {named.name: named for named in writer.fields}
+    nodes = []
     for field in wanted:
         path = f"{where}.{field.name}" if where else field.name
-        if field.name not in known:
+        if field.name not in by_name:
             raise InvalidSchemaError(f"there is no field `{path}`")
-        own = known[field.name]
+        own = by_name[field.name]
         names = (own.name, *own.aliases)
-        theirs = next((written[one] for one in names if one in written), None)
-        found.append(_field_node(theirs, own, field, codec, path))
-    return found
+        theirs = next((written[named] for named in names if named in written), None)
+        nodes.append(_field_node(theirs, own, field, codec, path))
+    return nodes
 
 
 def _field_node(
@@ -219,7 +219,7 @@ def _field_node(
 
 
 def _default(own: AvroField, type_: pa.DataType, where: str) -> Any:
-    """Return the default value of a field; None if it has none that fits."""
+    """Return the default value of a field; None without a default that fits."""
     if own.default is NO_DEFAULT or own.default is None:
         return None
     token = tokens.load(json.dumps(own.default))
@@ -247,7 +247,7 @@ def _check_size(default: Any, where: str) -> None:
 
 
 def is_larger(tree: Any, values: int, size_bytes: int) -> bool:
-    """Return whether a value that was read has more values or bytes in it than these.
+    """Return whether a decoded value has more values or bytes than the limits.
 
     What comes in several places counts in each.
     """
@@ -275,28 +275,30 @@ def _record(
 
 
 def record_of(fields: list[FieldNode], type_: pa.DataType) -> Node:
-    """Return how objects become structs of these fields."""
-    readers = [(one.field.name, one.read) for one in fields]
+    """Return how objects become structs of the given fields."""
+    readers = [(node.field.name, node.read) for node in fields]
 
     def read(token: Any) -> Any:
         if not isinstance(token, dict):
             raise tokens.bad(token, "an object")
         return {name: read_field(token) for name, read_field in readers}
 
-    sources = {one.source: one.node.parsed for one in fields if one.source is not None}
-    if not sources or len(sources) < sum(one.source is not None for one in fields):
+    sources = {
+        node.source: node.node.parsed for node in fields if node.source is not None
+    }
+    if not sources or len(sources) < sum(node.source is not None for node in fields):
         return Node(type_, read)
     if None in sources.values():
         return Node(type_, read)
 
     def finish(array: pa.StructArray) -> pa.Array:
         children = [
-            one.finish(
-                None if one.source is None else array.field(one.source),
+            node.finish(
+                None if node.source is None else array.field(node.source),
                 len(array),
                 array,
             )
-            for one in fields
+            for node in fields
         ]
         validity = array.buffers()[0] if array.null_count else None
         assert not array.offset, "it was just parsed"
@@ -312,7 +314,7 @@ def _items(
     codec: str,
     where: str,
 ) -> tuple[Node, Reader]:
-    """Return how items become Arrow, and what reads them, null or not."""
+    """Return how items become Arrow, and the reader of items, null or not."""
     assert writer.items is not None
     assert reader.items is not None
     if not wanted.nullable and nullable(reader.items)[1]:
@@ -341,7 +343,7 @@ def _array(
     def read(token: Any) -> Any:
         if not isinstance(token, list):
             raise tokens.bad(token, "an array")
-        return [read_item(one) for one in token]
+        return [read_item(element) for element in token]
 
     if node.parsed is None or not kinds.is_list(wanted):
         return Node(wanted, read)
@@ -370,7 +372,7 @@ def _map(
     def read(token: Any) -> Any:
         if not isinstance(token, dict):
             raise tokens.bad(token, "an object")
-        return [(tokens.text(key), read_item(one)) for key, one in token.items()]
+        return [(tokens.text(key), read_item(item)) for key, item in token.items()]
 
     return Node(wanted, read)
 
@@ -382,7 +384,7 @@ _NESTED = {Kind.RECORD: _record, Kind.ARRAY: _array, Kind.MAP: _map}
 def _union(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> Node:
-    """Return how values of one of some types become a struct of members, or one type.
+    """Return how values of a union become a struct of members, or a single type.
 
     Payloads do not say which it is: the first one that takes the token is, where texts
     are the last to be asked, as numbers can be texts.
@@ -391,7 +393,7 @@ def _union(
     if is_struct and not pa.types.is_struct(wanted):
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
     members = _members(writer, reader, wanted, codec, where)
-    names = {one.name for one in wanted} if is_struct else set()
+    names = {field.name for field in wanted} if is_struct else set()
 
     def read(token: Any) -> Any:
         for name, read_member in members:
@@ -410,29 +412,33 @@ def _union(
 def _members(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> list[tuple[str, Reader]]:
-    """Return which member each of the writer's types becomes, and what reads it."""
-    found = []
+    """Return the member that each of the writer's types becomes, and its reader."""
+    members = []
     reason = f"at `{where}` there is {writer}, which cannot be read as {reader}"
     for branch in sorted(writer.branches or (writer,), key=_is_asked_last):
         own = enumerate(reader.branches or (reader,))
-        for at, one in sorted(own, key=lambda it: it[1].kind is not branch.kind):
-            name = f"member{at}"
+        for index, candidate in sorted(
+            own, key=lambda it: it[1].kind is not branch.kind
+        ):
+            name = f"member{index}"
             type_ = wanted
             if reader.kind is Kind.UNION:
                 place = wanted.get_field_index(name)
-                type_ = wanted.field(place).type if place >= 0 else column_type(one)
+                type_ = (
+                    wanted.field(place).type if place >= 0 else column_type(candidate)
+                )
             try:
-                read = plan(branch, one, type_, codec, where).read
+                read = plan(branch, candidate, type_, codec, where).read
             except PlanTooLargeError:
                 raise
             except InvalidSchemaError as error:
                 reason = str(error)
                 continue
-            found.append((name, read))
+            members.append((name, read))
             break
-    if not found:
+    if not members:
         raise InvalidSchemaError(reason)
-    return found
+    return members
 
 
 def _is_asked_last(type_: AvroType) -> bool:

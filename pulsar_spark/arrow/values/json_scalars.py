@@ -22,12 +22,12 @@ Finish = Callable[[pa.Array], pa.Array]
 
 
 class UnusualError(ValueError):
-    """The parser's array is not enough to make a column of it."""
+    """The parser's array is not enough to make a column."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """How values of one type become Arrow.
+    """How values of a type become Arrow.
 
     Attributes:
         type: The type that is made.
@@ -87,21 +87,21 @@ def scalar(
 
 
 def _enum(writer: AvroType, reader: AvroType, wanted: pa.DataType) -> Node:
-    """Return how enums become texts; numbers are those of Python's client."""
-    known = {
+    """Return how enums become texts; numbers are positions, as in Python's client."""
+    symbols = {
         symbol: symbol if symbol in reader.symbols else reader.default_symbol
         for symbol in writer.symbols
         if is_unicode(symbol)
     }
-    usual = pa.array([own for own in known.values() if own in known], pa.string())
+    usual = pa.array([own for own in symbols.values() if own in symbols], pa.string())
 
     def read(token: Any) -> Any:
         if isinstance(token, tokens.Number):
             return str(token)
-        found = known.get(token) if isinstance(token, str) else None
-        if not found:
+        number = symbols.get(token) if isinstance(token, str) else None
+        if not number:
             raise tokens.bad(token, "a symbol of its enum")
-        return found
+        return number
 
     def finish(array: pa.Array) -> pa.Array:
         if pc.is_in(array.drop_null(), usual).false_count:
@@ -121,7 +121,7 @@ def _decimal(
 
 
 def _checked(array: pa.Decimal128Array) -> pa.Array:
-    """Return decimals; the parser does not see that one has too many digits."""
+    """Return decimals; raise for a decimal with too many digits."""
     array.validate(full=True)
     return array
 
@@ -139,7 +139,7 @@ def _text_or_bytes(writer: AvroType, wanted: pa.DataType, codec: str) -> Node:
     def finish(array: pa.Array) -> pa.Array:
         try:
             values = [
-                None if one is None else read_bytes(one) for one in array.to_pylist()
+                None if data is None else read_bytes(data) for data in array.to_pylist()
             ]
         except BadTokenError:
             raise UnusualError from None
@@ -166,7 +166,7 @@ _DAY_US = 86_400_000_000
 def _temporal(
     logical: Logical, reader: AvroType, wanted: pa.DataType, where: str
 ) -> Node:
-    """Return how days, moments and times become what is wanted, by their units."""
+    """Return how days, moments and times become the wanted type, by their units."""
     asked = reader.logical if reader.logical in tokens.UNITS else logical
     assert asked is not None
     if tokens.family(asked) != tokens.family(logical):
@@ -184,10 +184,13 @@ def _temporal(
 
     def finish(array: pa.Array) -> pa.Array:
         array = _rescaled(array.cast(number), own_unit, unit)
-        found = pc.min_max(array).as_py()
-        if found["min"] is not None and not least <= found["min"] <= found["max"]:
+        extremes = pc.min_max(array).as_py()
+        if (
+            extremes["min"] is not None
+            and not least <= extremes["min"] <= extremes["max"]
+        ):
             raise UnusualError
-        if found["max"] is not None and found["max"] > most:
+        if extremes["max"] is not None and extremes["max"] > most:
             raise UnusualError
         if wanted == pa.date32():
             array = array.cast(pa.int32())
@@ -202,22 +205,22 @@ def _temporal(
 
 
 def _rescaled(numbers: pa.Int64Array, own_unit: int, unit: int) -> pa.Int64Array:
-    """Return numbers of one unit as those of another, downwards."""
+    """Convert numbers between units, rounding down."""
     if own_unit >= unit:
         if own_unit == unit:
             return numbers
         return pc.multiply_checked(numbers, own_unit // unit)
     ratio = unit // own_unit
-    found = pc.divide(numbers, ratio)
-    is_less = pc.less(numbers, pc.multiply(found, ratio))
-    return pc.if_else(is_less, pc.subtract(found, 1), found)
+    converted = pc.divide(numbers, ratio)
+    is_less = pc.less(numbers, pc.multiply(converted, ratio))
+    return pc.if_else(is_less, pc.subtract(converted, 1), converted)
 
 
 # -- what a user may ask for -----------------------------------------------------------
 
 
 def _may_be(type_: AvroType, wanted: pa.DataType) -> bool:
-    """Return whether a user may ask for the type where a schema has this one."""
+    """Return whether a user may ask for the type where a schema has ``type_``."""
     own, kinds = column_type(type_), pa.types
     if wanted == own:
         return True

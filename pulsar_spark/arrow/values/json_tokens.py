@@ -41,7 +41,7 @@ class BadTokenError(ValueError):
 
 
 class Number(str):
-    """A number as it is written; also NaN, Infinity and -Infinity."""
+    """A number in JSON's spelling; also NaN, Infinity and -Infinity."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ Reader = Callable[[Any], Any]
 
 
 def load(text: str) -> Any:
-    """Read JSON; of a name that comes twice the last one counts.
+    """Read JSON; for a repeated name the last value counts.
 
     Raises:
         BadTokenError: It is not JSON, or nested too deeply.
@@ -88,7 +88,7 @@ def boolean(token: Any) -> Any:
 
 
 def integer(least: int, most: int) -> Reader:
-    """Return what reads whole numbers between these."""
+    """Return the reader of whole numbers from ``least`` to ``most``."""
 
     def read(token: Any) -> Any:
         number = _whole(token)
@@ -115,7 +115,7 @@ def _whole(token: Any) -> int | None:
 
 
 def _finite(token: Number) -> Decimal | None:
-    """Return the number, if it is one, and neither very large nor very small."""
+    """Return the number if finite, and neither very large nor very small."""
     try:
         number = Decimal(token)
     except InvalidOperation:  # an exponent of more than 18 digits
@@ -124,7 +124,7 @@ def _finite(token: Number) -> Decimal | None:
 
 
 def floating(token: Any) -> Any:
-    """Read numbers, and the names of those that are none."""
+    """Read numbers, and the names NaN, Infinity and -Infinity."""
     if isinstance(token, Number) or token in ("NaN", "Infinity", "-Infinity"):
         return float(token)
     raise bad(token, "a number")
@@ -176,7 +176,7 @@ def unpack(token: str, codec: str) -> bytes:
 
 
 def exact(unscaled: int, scale: int) -> Decimal:
-    """Return a decimal with all its digits, which ``scaleb`` would round."""
+    """Return a decimal with all digits, where ``scaleb`` would round."""
     sign, digits, _ = Decimal(unscaled).as_tuple()
     return Decimal((sign, digits, -scale))
 
@@ -185,7 +185,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
 def decimal(precision: int, scale: int, codec: str) -> Reader:
-    """Return what reads decimals of so many digits, that many after the point."""
+    """Return the reader of decimals with ``precision`` digits and a ``scale``."""
 
     def read(token: Any) -> Any:
         if codec == "latin1" and type(token) is str:
@@ -253,7 +253,7 @@ def temporal(logical: Logical, unit: int, least: int, most: int) -> Reader:
 
     def nanoseconds(token: Any) -> int | None:
         if isinstance(token, list):
-            return parts([_whole(one) for one in token])
+            return parts([_whole(part) for part in token])
         if not isinstance(token, Number):
             return iso(token) if isinstance(token, str) else None
         if is_moment and not token.lstrip("-").isdigit():
@@ -263,12 +263,12 @@ def temporal(logical: Logical, unit: int, least: int, most: int) -> Reader:
         return None if number is None else number * own_unit
 
     def read(token: Any) -> Any:
-        found = nanoseconds(token)
-        if found is None:
+        count = nanoseconds(token)
+        if count is None:
             raise bad(token, f"a {logical.value}")
-        if not least <= found // unit <= most:
+        if not least <= count // unit <= most:
             raise bad(token, f"a {logical.value} that its column has room for")
-        return found // unit
+        return count // unit
 
     return read
 
@@ -296,7 +296,7 @@ def _moment_of_parts(parts: list[int | None]) -> int | None:
     """Return the moment of [year, month, day, hour, minute, second, nanosecond]."""
     if not 3 <= len(parts) <= 7 or len(parts) == 4 or None in parts:
         return None
-    year, month, day = (one or 0 for one in parts[:3])
+    year, month, day = (number or 0 for number in parts[:3])
     time = _time_of_parts(parts[3:]) if parts[3:] else 0
     days = _days(year, month, day)
     return None if days is None or time is None else days * _DAY + time
@@ -306,7 +306,7 @@ def _time_of_parts(parts: list[int | None]) -> int | None:
     """Return the time of the day of [hour, minute, second, nanosecond]."""
     if not 2 <= len(parts) <= 4 or None in parts:
         return None
-    hour, minute, second, below = (*(one or 0 for one in parts), 0, 0)[:4]
+    hour, minute, second, below = (*(number or 0 for number in parts), 0, 0)[:4]
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
         return None
     if not 0 <= below < _SECOND:
@@ -315,16 +315,16 @@ def _time_of_parts(parts: list[int | None]) -> int | None:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Return the day's number, 0 for the first one of 1970."""
+    """Return the number of a day, 0 for 1970-01-01."""
     if abs(year) > 10**9:
         return None
     # Python's years end at 9999; 400 of them always have as many days.
     cycles, rest = divmod(year, 400)
     try:
-        known = dt.date(rest + 400, month, day).toordinal()
+        ordinal = dt.date(rest + 400, month, day).toordinal()
     except (ValueError, OverflowError):
         return None
-    return known - dt.date(1970, 1, 1).toordinal() + (cycles - 1) * 146_097
+    return ordinal - dt.date(1970, 1, 1).toordinal() + (cycles - 1) * 146_097
 
 
 def far_moment(number: int, unit: str) -> str:
@@ -358,11 +358,11 @@ _MOMENT = re.compile(
 
 
 def _moment_of_iso(token: str) -> int | None:
-    found = _MOMENT.fullmatch(token)
-    if found is None:
+    match = _MOMENT.fullmatch(token)
+    if match is None:
         return None
-    *moment, below, zone = found.groups()
-    parts = [int(one) for one in moment if one is not None]
+    *moment, below, zone = match.groups()
+    parts = [int(number) for number in moment if number is not None]
     if below is not None:
         parts.append(int(below.ljust(9, "0")))
     nanoseconds = _moment_of_parts([*parts])
@@ -374,11 +374,11 @@ def _moment_of_iso(token: str) -> int | None:
 
 
 def _time_of_iso(token: str) -> int | None:
-    found = _TIME.fullmatch(token)
-    if found is None:
+    match = _TIME.fullmatch(token)
+    if match is None:
         return None
-    *time, below = found.groups()
-    parts = [int(one) for one in time if one is not None]
+    *time, below = match.groups()
+    parts = [int(number) for number in time if number is not None]
     if below is not None:
         parts.append(int(below.ljust(9, "0")))
     return _time_of_parts([*parts])

@@ -6,7 +6,7 @@ is INLINE, a payload holds both, with sizes in big-endian order, of which -1 is 
 
     size(4) key  size(4) value
 
-Where it is SEPARATED, keys are those of the messages, also where the value is null. An
+If it is SEPARATED, keys are those of the messages, also where the value is null. An
 empty part is empty for texts and bytes. Where the writer's schema encodes a record in
 no bytes, as protobuf does with a message of defaults, an empty part is that record. For
 all other types an empty part is NULL.
@@ -75,7 +75,7 @@ class KeyValue:
         wanted: pa.Schema,
         settings: ValueSettings,
     ) -> KeyValueDecoder:
-        """Return what makes these columns of values that were written with ``writer``.
+        """Return the decoder of values written with ``writer`` into the wanted columns.
 
         Raises:
             InvalidSchemaError: They cannot be made.
@@ -110,7 +110,7 @@ class KeyValue:
         if is_record and not pa.types.is_struct(field.type):
             raise InvalidSchemaError(f"a record cannot be of type {field.type}")
         fields = list(field.type) if is_record else [pa.field(VALUE, field.type)]
-        if not all(one.nullable for one in fields):
+        if not all(number.nullable for number in fields):
             raise InvalidSchemaError("a record's fields may be null")
         made = self._part_decoder(writer, reader, pa.schema(fields), settings)
         return _Part(field.name, field.type, made, is_record, _may_be_empty(writer))
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
     reads_empty: bool
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Return the column, as the only one."""
+        """Return the only column."""
         decoded = self.decoder.decode(values, None)
         reason = f"in its {self.name}, {decoded.reason}" if decoded.bad else ""
         columns = decoded.columns
@@ -179,7 +179,7 @@ def _struct(
 
 
 def _without(bad: Sequence[int], rows: int) -> pa.Int32Array:
-    """Return the row numbers from 0, with NULL in place of those that are bad."""
+    """Return the row numbers from 0, with NULL in place of bad rows."""
     is_bad = bytearray(rows)
     for row in bad:
         is_bad[row] = 1
@@ -210,7 +210,7 @@ class KeyValueDecoder:
         self.needs_keys = is_separated and KEY in parts
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
-        """Return the columns; a row is bad where one of its parts is."""
+        """Return the columns; a row with a bad part is bad."""
         assert keys is not None or not self.needs_keys
         split = Split(keys, values) if self._is_separated else split_inline(values)
         bad = dict.fromkeys(split.bad, _DOES_NOT_SPLIT)
@@ -225,7 +225,9 @@ class KeyValueDecoder:
             return Decoded(columns)
         rows = sorted(bad)
         places = _without(rows, len(values))
-        return Decoded([one.take(places) for one in columns], rows, bad[rows[0]])
+        return Decoded(
+            [columnber.take(places) for columnber in columns], rows, bad[rows[0]]
+        )
 
 
 # -- INLINE ----------------------------------------------------------------------------
@@ -234,14 +236,14 @@ _NOTHING = pa.scalar(2 * b"\xff\xff\xff\xff")  # no key, no value
 
 
 # Of the type of offsets: Arrow takes a number of Python's for a wider one.
-_ZERO, _FOUR, _NULL = (pa.scalar(one, pa.int32()) for one in (0, 4, -1))
+_ZERO, _FOUR, _NULL = (pa.scalar(number, pa.int32()) for number in (0, 4, -1))
 
 
 class Split(NamedTuple):
     """Keys and values.
 
     Attributes:
-        keys: NULL for a null key; None if nobody asked for keys.
+        keys: NULL for a null key; None if no one asked for keys.
         values: NULL for a null value.
         bad: Rows that hold no key and value; they are NULL.
     """
@@ -252,7 +254,7 @@ class Split(NamedTuple):
 
 
 def split_inline(payloads: pa.BinaryArray) -> Split:
-    """Split payloads into keys and values; of a null or empty one both are NULL."""
+    """Split payloads into keys and values; null and empty payloads give NULLs."""
     if not len(payloads):
         return Split(payloads, payloads)
     sizes = pc.binary_length(payloads)
@@ -324,7 +326,7 @@ def _ints(data: memoryview) -> array[int]:
 
 
 def _every(four: pa.BinaryArray, place: int) -> pa.BooleanArray:
-    """Return what filters one of each four."""
+    """Return the filter that takes a place out of each four bytes."""
     bits = bytes([0x11 << place]) * (len(four) // 8 + 1)
     return pa.Array.from_buffers(pa.bool_(), len(four), [None, pa.py_buffer(bits)])
 

@@ -81,7 +81,7 @@ _ENCODING = "kv.encoding.type"
 
 
 def join_schemas(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
-    """Return the schema whose parts are these two."""
+    """Return the KEY_VALUE schema of two parts."""
     data = b"".join(
         struct.pack(">i", len(part.data)) + part.data for part in (key, value)
     )

@@ -53,7 +53,7 @@ def own_columns(info: SchemaInfo, wanted: pa.Schema) -> pa.Schema:
 def needs_keys(info: SchemaInfo, wanted: pa.Schema) -> bool:
     """Return whether a column may be made of the messages' keys.
 
-    Each version of a KEY_VALUE schema says anew where its keys are.
+    Each version of a KEY_VALUE schema says again where its keys are.
     """
     return info.type == SchemaType.KEY_VALUE and "key" in wanted.names
 

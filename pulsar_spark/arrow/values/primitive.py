@@ -209,7 +209,7 @@ class PrimitiveDecoder:
 
 
 class _Read(NamedTuple):
-    """A column, and which of its rows are in range; None for all of them."""
+    """A column, and which of its rows are in range; None for all rows."""
 
     column: pa.Array
     fits: pa.BooleanArray | None = None
@@ -222,7 +222,7 @@ _Reader = Callable[[memoryview, pa.DataType, str], _Read]
 def _of_size(
     values: pa.BinaryArray, sizes: pa.Int32Array, size: int
 ) -> pa.BooleanArray | None:
-    """Return which values have so many bytes; None if all have."""
+    """Return which values have ``size`` bytes; None if all have."""
     if not values.null_count:
         least_most = pc.min_max(sizes).as_py()
         if least_most == {"min": size, "max": size}:
@@ -261,9 +261,9 @@ def _swapped(code: str, data: memoryview) -> array[int]:
 
 
 def _held(numbers: pa.Array, least: int, most: int) -> _Read:
-    """Return the numbers, 0 for those that are not within these bounds."""
-    found = pc.min_max(numbers).as_py()
-    if found["min"] >= least and found["max"] <= most:
+    """Return the numbers, 0 for numbers out of the bounds."""
+    extremes = pc.min_max(numbers).as_py()
+    if extremes["min"] >= least and extremes["max"] <= most:
         return _Read(numbers)
     fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
     return _Read(pc.if_else(fits, numbers, pa.scalar(0, numbers.type)), fits)
@@ -348,7 +348,7 @@ def _local_date_times(data: memoryview, wanted: pa.DataType, time_zone: str) -> 
     del wanted, time_zone
     words = _array(pa.int64(), _swapped("q", data))
     rows = len(words) // 2
-    days, nanoseconds = (words.take(_places(at, 2, rows)) for at in (0, 1))
+    days, nanoseconds = (words.take(_places(index, 2, rows)) for index in (0, 1))
     return _moments(
         days, 1_000_000 * 86_400, nanoseconds, _NS_PER_DAY - 1, pa.timestamp("us")
     )
@@ -371,8 +371,8 @@ def _moments(
         fits = _both(are_held, rest_fits)
     # Of the first and the last unit only a part fits. What is beyond 64 bits on the way
     # there is so no more at the end.
-    found = pc.min_max(units).as_py()
-    if found["min"] == least or found["max"] == most:
+    extremes = pc.min_max(units).as_py()
+    if extremes["min"] == least or extremes["max"] == most:
         is_early = pc.and_(pc.equal(units, least), pc.less(micros, _MIN_64 % unit_us))
         is_late = pc.and_(pc.equal(units, most), pc.greater(micros, _MAX_64 % unit_us))
         fits = _both(fits, pc.invert(pc.or_(is_early, is_late)))
@@ -386,23 +386,23 @@ _indices: dict[tuple[int, int], pa.Int32Array] = {}
 
 def _places(first: int, step: int, count: int) -> pa.Int32Array:
     """Return the places of every third word, or so: faster than a slice with a step."""
-    found = _indices.get((first, step))
-    if found is None or len(found) < count:
-        found = pa.array(range(first, first + step * count, step), pa.int32())
-        _indices[first, step] = found
-    return found.slice(0, count)
+    indices = _indices.get((first, step))
+    if indices is None or len(indices) < count:
+        indices = pa.array(range(first, first + step * count, step), pa.int32())
+        _indices[first, step] = indices
+    return indices.slice(0, count)
 
 
 def _halves(count: int) -> pa.Int32Array:
-    """Return the places of the first two words of every three, as numbers have them."""
-    found = _indices.get((0, 0))
-    if found is None or len(found) < 2 * count:
+    """Return the indexes of the first two of every three words, in number order."""
+    indices = _indices.get((0, 0))
+    if indices is None or len(indices) < 2 * count:
         high, low = (1, 0) if sys.byteorder == "little" else (0, 1)
-        found = pa.array(
-            [3 * row + at for row in range(count) for at in (high, low)], pa.int32()
+        indices = pa.array(
+            [3 * row + word for row in range(count) for word in (high, low)], pa.int32()
         )
-        _indices[0, 0] = found
-    return found.slice(0, 2 * count)
+        _indices[0, 0] = indices
+    return indices.slice(0, 2 * count)
 
 
 def _micros(nanoseconds: pa.Int64Array) -> pa.Int64Array:
@@ -437,7 +437,7 @@ _FIXED: dict[SchemaType, tuple[int, _Reader]] = {
 
 
 def _not_texts(values: pa.BinaryArray, first: int) -> Iterator[int]:
-    """Yield the rows that are not UTF-8; ``first`` is the number of the first one."""
+    """Yield the rows that are not UTF-8; ``first`` is the number of the first row."""
     try:
         values.cast(pa.string())
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One column -> values of a primitive schema, as the Java client writes them.
+"""A column as values of a primitive schema, as the Java client writes them.
 
 ::
 
@@ -60,11 +60,11 @@ class PrimitiveEncoder:
         kind = SchemaType(info.type)
         primitive = _PRIMITIVES[kind]
         if not primitive.accepts(field.type):
-            wanted = _SQL[kind]
+            sql_names = _SQL[kind]
             raise UnfitColumnsError(
                 f"`{field.name}` is {sql_type(field.type)}, and the schema"
-                f" {info.type_name}, which is {wanted} in Spark"
-                + cure(field.type, wanted, field.name)
+                f" {info.type_name}, which is {sql_names} in Spark"
+                + cure(field.type, sql_names, field.name)
             )
         self.columns = (field.name,)
         self._encode = primitive.encode
@@ -107,18 +107,18 @@ def _swapped(to: pa.DataType, code: str) -> Callable[[pa.Array], pa.LargeBinaryA
 def _numbers(values: pa.Array, code: str) -> pa.LargeBinaryArray:
     """Return numbers as bytes, the highest first."""
     size = values.type.bit_width // 8
-    found = _array(values, code)
-    _to_big_endian(found)
-    return _fixed(values, found, size)
+    numbers = _array(values, code)
+    _to_big_endian(numbers)
+    return _fixed(values, numbers, size)
 
 
 def _array(values: pa.Array, code: str) -> array[int]:
     size = values.type.bit_width // 8
     view = memoryview(values.buffers()[1] or b"").cast("B")
     begin = values.offset * size
-    found = array(code)
-    found.frombytes(view[begin : begin + len(values) * size])
-    return found
+    numbers = array(code)
+    numbers.frombytes(view[begin : begin + len(values) * size])
+    return numbers
 
 
 def _to_big_endian(numbers: array[int]) -> None:
@@ -127,7 +127,7 @@ def _to_big_endian(numbers: array[int]) -> None:
 
 
 def _fixed(like: pa.Array, data: array[int], size: int) -> pa.LargeBinaryArray:
-    """Return values of one size, NULL where another array is."""
+    """Return values of a fixed size, NULL where ``like`` is NULL."""
     validity = like.is_valid().buffers()[1] if like.null_count else None
     type_ = pa.binary(size)
     buffers = [validity, pa.py_buffer(data)]
@@ -193,9 +193,9 @@ def _instants(values: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _halves(numbers: pa.Int64Array) -> tuple[array[int], array[int]]:
-    found = array("i")
-    found.frombytes(_array(numbers, "q").tobytes())
-    first, second = found[0::2], found[1::2]
+    halves = array("i")
+    halves.frombytes(_array(numbers, "q").tobytes())
+    first, second = halves[0::2], halves[1::2]
     return (second, first) if sys.byteorder == "little" else (first, second)
 
 
@@ -205,11 +205,11 @@ def _dates_and_times(values: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _interleaved(like: pa.Array, parts: list[array[int]]) -> pa.LargeBinaryArray:
-    """Return the parts of each row, one after the other."""
+    """Return the concatenated parts of each row."""
     first = parts[0]
     joined = array(first.typecode, bytes(len(first) * first.itemsize * len(parts)))
-    for at, part in enumerate(parts):
-        joined[at :: len(parts)] = part
+    for index, part in enumerate(parts):
+        joined[index :: len(parts)] = part
     _to_big_endian(joined)
     return _fixed(like, joined, first.itemsize * len(parts))
 

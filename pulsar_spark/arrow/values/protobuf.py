@@ -19,7 +19,7 @@ With a schema of type PROTOBUF_NATIVE the fields of its message are columns::
   are those that are written as another type. Missing ``required`` fields are NULL.
   Three things differ: a number that a closed enum of proto2 has no name for is its
   digits, not an unknown field; a text that is not UTF-8 is bad in proto2, too; and an
-  entry of a map is kept where it has unknown fields, as Java's runtime keeps it and
+  entry of a map is kept if it has unknown fields, as Java's runtime keeps it and
   Python's does not.
 - What is not wanted is skipped and not looked into.
 
@@ -96,16 +96,16 @@ def decoder(
 
 
 class _Bytes:
-    """Gives values as they are."""
+    """Passes values through unchanged."""
 
     def __init__(self, wanted: pa.Schema) -> None:
-        for one in wanted:
-            is_bytes = pa.types.is_binary(one.type) or pa.types.is_large_binary(
-                one.type
+        for field in wanted:
+            is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(
+                field.type
             )
-            if one.name != VALUE or not is_bytes:
+            if field.name != VALUE or not is_bytes:
                 raise InvalidSchemaError(
-                    f"`{one.name}` cannot be {one.type}: there is only `{VALUE}`, "
+                    f"`{field.name}` cannot be {field.type}: there is only `{VALUE}`, "
                     "which is bytes"
                 )
         self._wanted = wanted
@@ -113,7 +113,7 @@ class _Bytes:
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> Decoded:
         """Return the values."""
         del keys
-        return Decoded([values.cast(one.type) for one in self._wanted])
+        return Decoded([values.cast(field.type) for field in self._wanted])
 
 
 class _Messages:
@@ -144,21 +144,21 @@ class _Messages:
             count,
         )
         filled = Filled(table, data, count, has_nulls)
-        columns = [one.array(filled) for one in self._makers]
+        columns = [maker.array(filled) for maker in self._makers]
         return Decoded(columns, table.bad, self._reason(table))
 
     def _table(self) -> Table:
         levels = [Level() for _ in range(self._plan.levels)]
         columns: list[Column] = []
-        for one in self._plan.columns:
+        for item in self._plan.columns:
             column = Column(
-                one.storage,
-                one.has_presence,
-                [columns[place] for place in one.inner],
-                levels[one.below] if one.below else None,
+                item.storage,
+                item.has_presence,
+                [columns[place] for place in item.inner],
+                levels[item.below] if item.below else None,
             )
             columns.append(column)
-            levels[one.level].add_column(column, one.further_bytes)
+            levels[item.level].add_column(column, item.further_bytes)
         return Table(self._fields, self._plan.root_fields, columns, levels)
 
     def _reason(self, table: Table) -> str:

@@ -46,7 +46,7 @@ class Filled:
         """Return the buffers of a column of bytes, but for its validity."""
         column = self.column(place)
         parts = self._table.texts(self._data, column, rows)
-        return [_buffer(one) for one in parts]
+        return [_buffer(part) for part in parts]
 
     def validity(self, place: int, level: int, rows: int) -> pa.Buffer | None:
         """Return which rows a column has; None for all."""
@@ -58,7 +58,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Maker(ABC):
-    """Makes the array of one column.
+    """Makes the array of a column.
 
     Attributes:
         type: The array's.
@@ -90,12 +90,12 @@ class Plain(Maker):
     def array(self, filled: Filled) -> pa.Array:
         """Return the array."""
         rows = filled.rows(self.level)
-        found = self._held(filled, rows)
-        if self.default is not None and found.null_count:
-            found = found.fill_null(pa.scalar(self.default, found.type))
+        values = self._held(filled, rows)
+        if self.default is not None and values.null_count:
+            values = values.fill_null(pa.scalar(self.default, values.type))
             if self.level == 0 and filled.top_validity is not None:
-                found = _with_validity(found, filled.top_validity)
-        return found if found.type == self.type else found.cast(self.type)
+                values = _with_validity(values, filled.top_validity)
+        return values if values.type == self.type else values.cast(self.type)
 
     def _held(self, filled: Filled, rows: int) -> pa.Array:
         column = filled.column(self.place)
@@ -113,7 +113,7 @@ class Plain(Maker):
 
 @dataclass(frozen=True)
 class Symbols(Plain):
-    """Numbers of an enum by their names; one without a name by its digits.
+    """Numbers of an enum by their names; a number without a name by its digits.
 
     Attributes:
         names: The names by their numbers.
@@ -123,9 +123,9 @@ class Symbols(Plain):
 
     def _held(self, filled: Filled, rows: int) -> pa.Array:
         numbers = super()._held(filled, rows)
-        known = pa.array(list(self.names), pa.int32())
+        by_number = pa.array(list(self.names), pa.int32())
         names = pa.array(list(self.names.values()), pa.string())
-        texts = names.take(pc.index_in(numbers, known))
+        texts = names.take(pc.index_in(numbers, by_number))
         if texts.null_count > numbers.null_count:
             texts = pc.coalesce(texts, numbers.cast(pa.string()))
         return texts
@@ -147,7 +147,7 @@ class Struct(Maker):
         validity = None
         if self.place >= 0:
             validity = filled.validity(self.place, self.level, rows)
-        children = [one.array(filled) for one in self.inner]
+        children = [maker.array(filled) for maker in self.inner]
         return pa.Array.from_buffers(self.type, rows, [validity], children=children)
 
 
@@ -177,7 +177,7 @@ class List(Maker):
 
 @dataclass(frozen=True)
 class Map(Maker):
-    """Maps, of whose entries with the same key the last one counts.
+    """Maps, in which the last entry of a repeated key counts.
 
     Attributes:
         key: Of their entries.
@@ -215,7 +215,7 @@ class Absent(Maker):
     """What the values were written without.
 
     Attributes:
-        default: What it is in each row; None for NULL.
+        default: The value in each row; None for NULL.
         is_empty: Whether it is an empty list or map instead.
     """
 

@@ -94,7 +94,7 @@ class ColumnPlan(NamedTuple):
         where: The path of fields to it, for errors.
         inner: Places of the columns in a struct.
         below: The level of a list's items, 0 for none.
-        further_bytes: What a row takes where it is not in the column itself.
+        further_bytes: What a row takes if it is not in the column itself.
     """
 
     storage: int
@@ -120,7 +120,7 @@ class _FieldPlan(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """What is read of a message.
+    """The plan of reading a message.
 
     Attributes:
         makers: Of the columns wanted, in their order.
@@ -166,7 +166,7 @@ class Plan:
     def add_root(
         self, writer: MessageType, reader: MessageType, wanted: Sequence[pa.Field]
     ) -> Sequence[Maker]:
-        """Plan all of it.
+        """Plan the root message.
 
         Args:
             writer: The message that was written.
@@ -179,22 +179,34 @@ class Plan:
         Raises:
             InvalidSchemaError: They cannot be made.
         """
-        found = self._message(writer, reader, wanted, _Place(0, ""))
-        self._root = found.fields
-        self.root_fields = len(found.fields)
-        return found.makers
+        message = self._message(writer, reader, wanted, _Place(0, ""))
+        self._root = message.fields
+        self.root_fields = len(message.fields)
+        return message.makers
 
     def numbers(self) -> list[int]:
-        """Return the fields as the loop wants them."""
+        """Return the fields as numbers for the loop."""
         # Those of one message follow each other, those of the root come first.
         laid = list(self._root)
         numbers: list[int] = []
-        for one in laid:  # grows
-            first, last = len(laid), len(laid) + len(one.fields)
-            laid.extend(one.fields)
-            is_checked = one.low <= one.high
-            numbers += [one.number, one.kind, one.is_repeated, one.column, first, last]
-            numbers += [one.case, is_checked, one.low, max(0, one.high - one.low)]
+        for message in laid:  # grows
+            first, last = len(laid), len(laid) + len(message.fields)
+            laid.extend(message.fields)
+            is_checked = message.low <= message.high
+            numbers += [
+                message.number,
+                message.kind,
+                message.is_repeated,
+                message.column,
+                first,
+                last,
+            ]
+            numbers += [
+                message.case,
+                is_checked,
+                message.low,
+                max(0, message.high - message.low),
+            ]
         return numbers
 
     def _message(
@@ -212,8 +224,8 @@ class Plan:
             wanted: The columns to make of it.
             place: Where these columns go.
         """
-        names = {one.name: one for one in reader.fields}
-        numbers = {one.number: one for one in writer.fields}
+        names = {item.name: item for item in reader.fields}
+        numbers = {item.number: item for item in writer.fields}
         makers: list[Maker] = []
         fields: dict[int, _FieldPlan] = {}
         for column in wanted:
@@ -224,36 +236,36 @@ class Plan:
                     f"`{where}` is no field of the message {reader.name}"
                 )
             source = numbers.get(field.number)
-            at = _Place(place.level, where, reader.is_map_entry)
-            _check_nullable(field, column, at)
+            inside = _Place(place.level, where, reader.is_map_entry)
+            _check_nullable(field, column, inside)
             if source is None:
-                makers.append(_absent(field, column, at))
+                makers.append(_absent(field, column, inside))
             else:
-                maker, fields[field.number] = self._field(source, field, column, at)
+                maker, fields[field.number] = self._field(source, field, column, inside)
                 makers.append(maker)
         cases = self._add_cases(writer, fields, place)
-        inner = [one.column for one in fields.values() if one.column >= 0] + cases
-        return _Message(makers, [fields[one] for one in sorted(fields)], inner)
+        inner = [item.column for item in fields.values() if item.column >= 0] + cases
+        return _Message(makers, [fields[item] for item in sorted(fields)], inner)
 
     def _add_cases(
         self, writer: MessageType, fields: dict[int, _FieldPlan], place: _Place
     ) -> list[int]:
-        """Have fields take the place of each other in a oneof; return its columns."""
+        """Plan the fields of a oneof, which replace each other; return columns."""
         cases: dict[str, int] = {}
-        members = [one for one in writer.fields if one.oneof]
-        for one in members:
-            if one.number in fields and one.oneof not in cases:
-                cases[one.oneof] = self._add(
+        members = [field for field in writer.fields if field.oneof]
+        for field in members:
+            if field.number in fields and field.oneof not in cases:
+                cases[field.oneof] = self._add(
                     ColumnPlan(op.WORD, False, place.level, place.where)
                 )
-        for one in members:
-            if one.oneof in cases:
-                kind = _MESSAGES.get(one.kind)
+        for field in members:
+            if field.oneof in cases:
+                kind = _MESSAGES.get(field.kind)
                 if kind is None:
-                    kind = _FORMS[one.kind].kind
-                unwanted = _FieldPlan(one.number, kind, False, -1)
-                plan = fields.get(one.number, unwanted)
-                fields[one.number] = plan._replace(case=cases[one.oneof])
+                    kind = _FORMS[field.kind].kind
+                unwanted = _FieldPlan(field.number, kind, False, -1)
+                plan = fields.get(field.number, unwanted)
+                fields[field.number] = plan._replace(case=cases[field.oneof])
         return list(cases.values())
 
     def _field(
@@ -295,17 +307,19 @@ class Plan:
             return self._plain(source, field, column.type, place)
         if not pa.types.is_struct(type_):
             raise _unfit(field, type_, place)
-        found = self._message(source.message, field.message, type_, place)
+        message = self._message(source.message, field.message, type_, place)
         # In the entry of a map it is always there, like the entry's numbers.
         has_presence = not place.is_item
-        at = self._add(
+        number = self._add(
             ColumnPlan(
-                op.NOTHING, has_presence, place.level, place.where, found.columns
+                op.NOTHING, has_presence, place.level, place.where, message.columns
             )
         )
-        maker = Struct(type_, at if has_presence else -1, place.level, found.makers)
+        maker = Struct(
+            type_, number if has_presence else -1, place.level, message.makers
+        )
         plan = _FieldPlan(
-            source.number, _MESSAGES[source.kind], False, at, found.fields
+            source.number, _MESSAGES[source.kind], False, number, message.fields
         )
         return maker, plan
 
@@ -336,18 +350,18 @@ class Plan:
                 raise _unfit(field, type_, place)
             else:
                 parts = list(type_.value_field.type)
-            found = self._message(source.message, field.message, parts, items)
+            message = self._message(source.message, field.message, parts, items)
             plan = _FieldPlan(source.number, _MESSAGES[source.kind], True, -1)
-            fields = found.fields
+            fields = message.fields
             if not field.is_map:
-                item = Struct(type_.value_field.type, -1, below, found.makers)
-        at = self._add(
+                item = Struct(type_.value_field.type, -1, below, message.makers)
+        number = self._add(
             ColumnPlan(op.LIST, False, place.level, place.where, (), below, 4)
         )
-        plan = plan._replace(is_repeated=True, column=at, fields=fields)
+        plan = plan._replace(is_repeated=True, column=number, fields=fields)
         if field.is_map:
-            return Map(type_, at, place.level, *found.makers), plan
-        return List(type_, at, place.level, item), plan
+            return Map(type_, number, place.level, *message.makers), plan
+        return List(type_, number, place.level, item), plan
 
     def _plain(
         self,
@@ -371,7 +385,7 @@ class Plan:
                 default = field.symbols.get(int(default), str(default))
         if isinstance(default, (str, bytes)):
             further += len(default)
-        at = self._add(
+        number = self._add(
             ColumnPlan(
                 form.storage,
                 has_presence,
@@ -380,12 +394,12 @@ class Plan:
                 further_bytes=further,
             )
         )
-        plan = _FieldPlan(source.number, form.kind, False, at, low=low, high=high)
+        plan = _FieldPlan(source.number, form.kind, False, number, low=low, high=high)
         if is_symbol:
             return Symbols(
-                type_, at, place.level, form.held, default, field.symbols
+                type_, number, place.level, form.held, default, field.symbols
             ), plan
-        return Plain(type_, at, place.level, form.held, default), plan
+        return Plain(type_, number, place.level, form.held, default), plan
 
     def _add(self, column: ColumnPlan) -> int:
         self.columns.append(column)
@@ -395,7 +409,7 @@ class Plan:
 def _reading(
     source: ProtobufField, field: ProtobufField, type_: pa.DataType, place: _Place
 ) -> tuple[_Form, int, int]:
-    """Return how a field is read, and between what its numbers must be.
+    """Return how a field is read, and the range of its numbers.
 
     The latter is ``0, -1`` where all of them fit.
     """
@@ -443,22 +457,22 @@ def _check_nullable(field: ProtobufField, column: pa.Field, place: _Place) -> No
 
 def _absent(field: ProtobufField, column: pa.Field, place: _Place) -> Maker:
     """Return who makes the column of a field that the writer did not have."""
-    at = (column.type, -1, place.level)
+    origin = (column.type, -1, place.level)
     if column.nullable:
-        return Absent(*at)
+        return Absent(*origin)
     if field.is_repeated:
-        return Absent(*at, is_empty=True)
+        return Absent(*origin, is_empty=True)
     default = field.default
     if field.kind == Kind.ENUM and _is_text(column.type):
         assert isinstance(default, int)
         default = field.symbols.get(default, str(default))
     _reading(field, field, column.type, place)
-    return Absent(*at, default=default)
+    return Absent(*origin, default=default)
 
 
 def _part(entry: MessageType, number: int) -> str:
     """Return the name of the field of a map's entry."""
-    return next(one.name for one in entry.fields if one.number == number)
+    return next(field.name for field in entry.fields if field.number == number)
 
 
 def _named(field: ProtobufField) -> str:

@@ -41,7 +41,7 @@ TYPES = {
 
 
 def columns_of_message(root: MessageType) -> pa.Schema:
-    """Return the columns of values that are this message: its fields.
+    """Return the columns of a message: its fields.
 
     All of them are nullable, as a message of Pulsar may have no value.
 
@@ -50,7 +50,7 @@ def columns_of_message(root: MessageType) -> pa.Schema:
             whose names are equal but for their case, or far too many.
     """
     folded: dict[str, str] = {}
-    for name in (one.name for one in root.fields):
+    for name in (field.name for field in root.fields):
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             raise InvalidSchemaError(
@@ -58,7 +58,7 @@ def columns_of_message(root: MessageType) -> pa.Schema:
                 "which Spark does not tell apart"
             )
     fields = _Columns().fields(root, "", ())
-    return pa.schema([one.with_nullable(True) for one in fields])
+    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 def may_be_absent(field: ProtobufField) -> bool:
@@ -68,7 +68,7 @@ def may_be_absent(field: ProtobufField) -> bool:
 
 @dataclass
 class _Columns:
-    """Columns of one message.
+    """Columns of a message.
 
     Attributes:
         count: How many there are so far, at any depth.
@@ -97,16 +97,16 @@ class _Columns:
                 f"at `{where}` messages are nested more than {_MAX_DEPTH} deep"
             )
         inner = (*within, message)
-        found = []
-        for one in message.fields:
-            path = f"{where}.{one.name}" if where else one.name
-            found.append(pa.field(one.name, *self._type(one, path, inner)))
-        return found
+        columns = []
+        for field in message.fields:
+            path = f"{where}.{field.name}" if where else field.name
+            columns.append(pa.field(field.name, *self._type(field, path, inner)))
+        return columns
 
     def _type(
         self, field: ProtobufField, where: str, within: tuple[MessageType, ...]
     ) -> tuple[pa.DataType, bool]:
-        """Return the type of a field's column, and whether it is nullable."""
+        """Return the type of a field's column, and whether the column is nullable."""
         self.count += 1
         if self.count > _MAX_COLUMNS:
             raise InvalidSchemaError(f"there are more than {_MAX_COLUMNS:,} columns")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as they are: bytes, whatever their schema says."""
+"""Values as plain bytes, for any schema."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pulsar_spark.columns import VALUE
 
 
 class RawDecoder:
-    """Gives values as one column of type BINARY, not copied."""
+    """Gives values as a single BINARY column, without a copy."""
 
     columns = (VALUE,)
     by_version = False
     needs_keys = False
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
-        """Return 0: bytes stay as they are."""
+        """Return 0: bytes stay unchanged."""
         del rows, size_bytes
         return 0
 
@@ -29,7 +29,7 @@ class RawDecoder:
 
 
 class RawEncoder:
-    """Takes values from one column of bytes or text.
+    """Takes values from a single column of bytes or text.
 
     Args:
         column: Its name.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types as users of Spark know them, for errors: of columns, and of fields in AVRO."""
+"""Names of types in errors, as users of Spark know them: of columns and of AVRO."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def sql_type(type_: pa.DataType) -> str:
-    """Return a column's type by its name in Spark's SQL."""
+    """Return the name of a column's type in Spark's SQL."""
     if _KINDS.is_timestamp(type_):
         return "TIMESTAMP_NTZ" if type_.tz is None else "TIMESTAMP"
     if _KINDS.is_decimal(type_):
@@ -81,9 +81,9 @@ def sql_type_of_field(type_: AvroType, depth: int = 0) -> str:
     """Return the type in Spark's SQL of a column that fits a field best."""
     if type_.kind is Kind.UNION:
         names = [
-            sql_type_of_field(one, depth)
-            for one in type_.branches
-            if one.kind is not Kind.NULL
+            sql_type_of_field(part, depth)
+            for part in type_.branches
+            if part.kind is not Kind.NULL
         ]
         return " or ".join(names) or "VOID"
     if type_.logical is Logical.DECIMAL:
@@ -94,8 +94,8 @@ def sql_type_of_field(type_: AvroType, depth: int = 0) -> str:
         if depth == _MAX_DEPTH:
             return "STRUCT<...>"
         fields = [
-            f"{one.name}: {sql_type_of_field(one.type, depth + 1)}"
-            for one in type_.fields
+            f"{part.name}: {sql_type_of_field(part.type, depth + 1)}"
+            for part in type_.fields
         ]
         return f"STRUCT<{', '.join(fields)}>"
     if type_.items is not None:
@@ -105,7 +105,7 @@ def sql_type_of_field(type_: AvroType, depth: int = 0) -> str:
 
 
 def difference(column: pa.DataType, type_: AvroType, where: str) -> str:
-    """Return in what a column is not its field, and what to write in its place.
+    """Return how a column differs from its field, and the cast that cures.
 
     Args:
         column: The column's type.
@@ -159,7 +159,7 @@ def _expression(column: pa.DataType, wanted: str, name: str) -> str:
     if _KINDS.is_integer(column) and wanted.startswith("TIMESTAMP"):
         moments = [f"timestamp_millis({name})", f"timestamp_micros({name})"]
         if wanted == "TIMESTAMP_NTZ":
-            moments = [f"CAST({one} AS TIMESTAMP_NTZ)" for one in moments]
+            moments = [f"CAST({text} AS TIMESTAMP_NTZ)" for text in moments]
         return f"{' or '.join(moments)}, whichever unit the number counts in"
     if _KINDS.is_integer(column) and wanted == "DATE":
         return f"date_from_unix_date({name}), if the number is days"

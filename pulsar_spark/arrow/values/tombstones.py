@@ -21,7 +21,7 @@ _NO_ROW = pa.scalar(None, pa.int64())
 
 
 class TombstoneEncoder:
-    """Makes null values of rows with ``__tombstone``, and values of all others.
+    """Makes null values of rows with ``__tombstone``, and values of all other rows.
 
     Of a row with ``__tombstone`` the columns of the value are not looked at, but for
     the one that becomes the key of the message.

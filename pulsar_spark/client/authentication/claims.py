@@ -17,10 +17,10 @@ def claims(token: str) -> dict[str, Any]:
     try:
         _, payload, _ = token.split(".")
         padded = payload + "=" * (-len(payload) % 4)
-        found = json.loads(base64.b64decode(padded, b"-_", validate=True))
+        fields = json.loads(base64.b64decode(padded, b"-_", validate=True))
     except (ValueError, RecursionError, binascii.Error):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def subject(token: str) -> str:
@@ -31,11 +31,11 @@ def subject(token: str) -> str:
 
 def lifetime_s(token: str) -> float | None:
     """Return the life of a token in seconds, None if the token does not say."""
-    found = claims(token)
-    begin, end = found.get("iat"), found.get("exp")
+    fields = claims(token)
+    begin, end = fields.get("iat"), fields.get("exp")
     if not all(
-        isinstance(one, (int, float)) and not isinstance(one, bool)
-        for one in (begin, end)
+        isinstance(time_s, (int, float)) and not isinstance(time_s, bool)
+        for time_s in (begin, end)
     ):
         return None
     try:
@@ -51,7 +51,7 @@ def expired(token: str, now: float, place: str) -> str:
     Args:
         token: It; never shown.
         now: Seconds since 1970, by this machine's clock.
-        place: Where it comes from, as the sentence has it.
+        place: The origin, as the sentence has it.
     """
     end = claims(token).get("exp")
     if isinstance(end, bool) or not isinstance(end, (int, float)):
@@ -60,5 +60,5 @@ def expired(token: str, now: float, place: str) -> str:
         return ""
     role = subject(token)
     whose = f" of the role {role!r}" if role else ""
-    at = datetime.fromtimestamp(end, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"The token{whose} {place} expired at {at}: renew it."
+    ended = datetime.fromtimestamp(end, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"The token{whose} {place} expired at {ended}: renew it."

@@ -40,7 +40,7 @@ class _Kept:
     Attributes:
         token: It; never shown.
         got: When it came.
-        life_s: How long it lives, 0 where nobody says.
+        life_s: How long it lives, 0 where no one says.
     """
 
     token: bytes = field(repr=False)
@@ -209,16 +209,16 @@ def _client(options: ClientCredentials) -> tuple[str, str, str]:
     except (ValueError, RecursionError):
         key = None
     values = key if isinstance(key, dict) else {}
-    found = [values.get("client_id"), values.get("client_secret")]
-    found.append(options.issuer_url or values.get("issuer_url"))
+    client = [values.get("client_id"), values.get("client_secret")]
+    client.append(options.issuer_url or values.get("issuer_url"))
     names = ("client_id", "client_secret", "issuer_url")
-    for name, value in zip(names, found, strict=True):
+    for name, value in zip(names, client, strict=True):
         if not (isinstance(value, str) and value):
             raise AuthError(
                 "The privateKey of `pulsar.client.authParams` must be a JSON object"
                 f" with client_id and client_secret: it has no {name}.",
                 code="AuthenticationError",
             )
-    client_id, secret, issuer_url = map(str, found)
+    client_id, secret, issuer_url = map(str, client)
     check_url(issuer_url, "issuer_url in the privateKey of `pulsar.client.authParams`")
     return client_id, secret, issuer_url

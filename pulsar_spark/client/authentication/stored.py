@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials that are stored where the options say: tokens, passwords, certificates.
 
-A value, a file or a variable is read anew for each connection, and nobody is asked.
+A value, a file or a variable is read again for each connection, and no one is asked.
 ``client.connect`` sends them in CONNECT, and ``client.connection`` answers a broker
 that asks again.
 """
@@ -64,7 +64,7 @@ class TokenCredentials(_Read):
     """A token.
 
     Args:
-        options: Where it is.
+        options: The place.
     """
 
     method = "token"

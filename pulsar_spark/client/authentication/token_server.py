@@ -48,7 +48,7 @@ class TokenServer:
     """A server that gives tokens.
 
     Args:
-        issuer_url: Where it is.
+        issuer_url: The place.
         trust_path: Certificates in PEM by which it is known; "" for the system's.
         connect_timeout_s: Longest wait for a connection.
         read_timeout_s: Longest wait for an answer.
@@ -99,8 +99,8 @@ class TokenServer:
         token, life_s = answer.get("access_token"), answer.get("expires_in")
         token = token.strip() if isinstance(token, str) else ""
         if not _TOKEN.fullmatch(token):
-            said = _error_in(answer, hidden)
-            _fail(endpoint, f"answered without an access_token{said}")
+            reason = _error_in(answer, hidden)
+            _fail(endpoint, f"answered without an access_token{reason}")
         if isinstance(life_s, str) and life_s.isdecimal() and len(life_s) < 12:
             life_s = int(life_s)  # some servers quote it
         if isinstance(life_s, bool) or not isinstance(life_s, (int, float)):
@@ -117,8 +117,8 @@ class TokenServer:
             metadata = self._ask(first)
         except _NotThereError:
             metadata = self._ask(second)
-        given = metadata.get("token_endpoint")
-        endpoint = given if isinstance(given, str) else ""
+        endpoint_text = metadata.get("token_endpoint")
+        endpoint = endpoint_text if isinstance(endpoint_text, str) else ""
         try:
             check_url(endpoint, "token_endpoint")
         except OptionError:
@@ -193,8 +193,8 @@ class TokenServer:
             body = json.loads(reply.body)
         except (ValueError, RecursionError):
             body = {}
-        said = _error_in(body, hidden)
-        _fail(url, f"answered {reply.status}{said}", reply.status in _PASSING)
+        reason = _error_in(body, hidden)
+        _fail(url, f"answered {reply.status}{reason}", reply.status in _PASSING)
 
     def _check_tls(self, url: str) -> None:
         parts = urlsplit(url)
@@ -215,8 +215,8 @@ class TokenServer:
 
 def _error_in(answer: Any, hidden: Iterable[str]) -> str:
     """Return what a server says is wrong, in parentheses; RFC 6749, section 5.2."""
-    found = answer if isinstance(answer, dict) else {}
-    parts = (found.get(name) for name in ("error", "error_description"))
+    fields = answer if isinstance(answer, dict) else {}
+    parts = (fields.get(name) for name in ("error", "error_description"))
     words = ": ".join(part for part in parts if isinstance(part, str))
     for form in hidden:  # it may repeat what it was sent
         words = words.replace(form, "<secret>")
@@ -263,20 +263,20 @@ def _context(trust_path: str) -> ssl.SSLContext:
 
 def _json_object(url: str, body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         _fail(url, "answered something else than a JSON object")
-    return found
+    return content
 
 
 def _reason(url: str, error: Exception) -> tuple[str, bool]:
     """Return why there is no answer, and whether that may pass."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        said = foreign_text(cause.verify_message)
-        why = f"shows a certificate that is refused: {said}"
+        reason = foreign_text(cause.verify_message)
+        why = f"shows a certificate that is refused: {reason}"
         if cause.verify_code in UNKNOWN_AUTHORITY:
             why += " (set trustCertsFilePath)"
         return why, False

@@ -119,7 +119,7 @@ class ProducerSettings:
         waits: Whether they try for as long as a turn may take to come where others have
             a topic to themselves.
         before_send: Called before entries are sent, and before each wait for room;
-            raises where it is too late.
+            raises if it is too late.
         before_resend: The same where they are sent again.
         new_encryption: Makes what encrypts the payloads of one producer; None where
             they stay as they are.
@@ -191,7 +191,7 @@ class Producers:
 
         Args:
             topics: Full names of topic partitions.
-            schema: What their values are written with; registered where it is new.
+            schema: What their values are written with; registered if it is new.
                 None for none.
 
         Raises:
@@ -301,14 +301,14 @@ class Producers:
 
     def _transmit(self, entries: Iterable[_Entries]) -> None:
         by_connection: dict[Connection, tuple[list[bytes], set[Attachment]]] = {}
-        for producer, some in entries:
+        for producer, frames_of_producer in entries:
             attachment = producer.attachment
             assert attachment is not None
             connection = attachment.connection
             if connection not in by_connection:
                 by_connection[connection] = [], set()
             frames, attachments = by_connection[connection]
-            frames += [frame.data for frame in some]
+            frames += [frame.data for frame in frames_of_producer]
             attachments.add(attachment)
         for connection, (frames, attachments) in by_connection.items():
             try:
@@ -468,7 +468,7 @@ class Producers:
             else:
                 raise answer
         for producers in on_connections.values():
-            resending = Resending(max(one.trouble.tries for one in producers))
+            resending = Resending(max(p.trouble.tries for p in producers))
             for producer in producers:
                 producer.resend(resending)
 
@@ -518,9 +518,9 @@ class Producers:
                 "again: allow that by `spark.task.maxFailures`."
             )
         first, last = producer.sent_ids
-        known = success.last_sequence_id
+        last_known = success.last_sequence_id
         # Copies of these, or rows of somebody else: clusters make up the same names.
-        if known > last or (known >= first and resends):
+        if last_known > last or (last_known >= first and resends):
             raise InDoubtError(
                 "it goes on at another cluster, which has had rows of a producer "
                 f"{producer.name} already, and would drop these as duplicates. Leave "
@@ -570,7 +570,9 @@ class Producers:
 
     def _sent_again(self) -> list[_Entries]:
         """Take what may be sent again now. The lock is held."""
-        again = [(one, one.sent_again()) for one in list(self._shared.resending)]
+        again = [
+            (member, member.sent_again()) for member in list(self._shared.resending)
+        ]
         return [(producer, frames) for producer, frames in again if frames]
 
     def _check_silence(self) -> None:
@@ -619,7 +621,7 @@ class Producers:
 
         Producers that a broker lets wait for their turn wait for a while. ``retry``
         starts over after that, so that they, and those whose connection breaks
-        meanwhile, can queue up again.
+        in the meantime, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
         connections = self._pool.get_all(self._brokers(by_topic))
@@ -754,20 +756,20 @@ class Producers:
         hosts = self._pool.migrated_hosts(error)
         if isinstance(hosts, PulsarSparkError):
             return hosts.about(topic)
-        there = ",".join(hosts)
+        target = ",".join(hosts)
         if self._migrated.get(topic) != hosts:
             self._migrated[topic] = hosts
             logger.warning(
                 "%s was migrated to another cluster, %s: rows go there from now on. "
                 "Set `service.url` to it before this one ends.",
                 topic,
-                there,
+                target,
             )
-        return AskAgainError(f"{topic} moves on to another cluster, {there}.")
+        return AskAgainError(f"{topic} moves on to another cluster, {target}.")
 
 
 def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
-    """Raise if the schema was deleted meanwhile, and registered under another version.
+    """Raise if the schema was deleted, and registered under another version.
 
     What has no receipt says the old one.
     """

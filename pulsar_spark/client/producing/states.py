@@ -66,7 +66,7 @@ _STEADY_S = 10.0
 
 
 class State(enum.Enum):
-    """Where a producer stands in the drawing above."""
+    """Where a producer is in the drawing above."""
 
     NEW = "new"
     ATTACHING = "attaching"
@@ -100,9 +100,9 @@ class Chunks:
 
     The chunks of a row have one number. A broker (4.0.7) that finds duplicates goes by
     the last of them; but one that loads the topic between two counts those that it
-    finds there, and drops the last, as it does where it had all::
+    finds there, and drops the last, as it does if it had all::
 
-        ledger 7: 0/3 1/3     loaded anew, ledger 8: 0/3 1/3   2/3 is dropped
+        ledger 7: 0/3 1/3     loaded again, ledger 8: 0/3 1/3   2/3 is dropped
 
     A topic that is loaded has a new ledger. So the broker is believed if what is sent
     again goes to the ledger that the last receipt before had named. Which chunk it says
@@ -161,7 +161,7 @@ class Shared:
     """State shared by a task's thread and reading threads, under a lock.
 
     Attributes:
-        changed: The lock. It is notified of every change that somebody waits for.
+        changed: The lock. It is notified of every change that someone waits for.
         in_flight_bytes: Bytes of all entries without a receipt.
         awaited_bytes: What they must have come down to for the task's thread to go on.
         broken: Producers that are to be attached again, in order, and why.
@@ -196,14 +196,14 @@ class TopicProducer:
         producer_id: Unique in the process.
         name: As the broker knows it.
         last_sequence_id: The highest that the broker knew of under this name when the
-            producer attached first; -1 for none, or where it does not deduplicate.
+            producer attached first; -1 for none, or if it does not deduplicate.
         max_message_size_bytes: The broker's limit for an entry.
         last_stored_id: The highest that a receipt has come for, or else as above.
         stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
         duplicate_rows: Rows that the broker had already, and dropped.
         chunks: What is known of chunks that the broker says it had.
         last_receipt: The last one that named an entry; None for none.
-        state: Where it stands. The methods below change it, and nothing else does.
+        state: If it is. The methods below change it, and nothing else does.
         attachment: The current one, or the one that ended last; None where NEW.
         pending: Entries that were sent and have no receipt, in order.
         unsent: Those behind them that this attachment is still to send again.
@@ -212,7 +212,7 @@ class TopicProducer:
             id.
         epoch: How often it has attached.
         topic_epoch: What a broker that gives exclusive access wants to see again.
-        cluster: Hosts of the cluster where it attached last; None before that.
+        cluster: Hosts of the cluster of the last attachment; None before that.
         queued_at: Since when it waits for exclusive access; None if it does not.
     """
 
@@ -377,7 +377,7 @@ class TopicProducer:
         """Return the refusal of a topic that has ended, to be tried again at first.
 
         A broker whose cluster is being migrated ends a topic a moment before it says,
-        to those that attach, where it went.
+        where the topic went, to those that attach.
         """
         now = time.monotonic()
         if self.trouble.ended_at is None:

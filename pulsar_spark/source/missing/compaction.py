@@ -48,10 +48,10 @@ def reaches(
         return lookup.from_message_ids({topic_partition: start})[topic_partition]
 
     # An end by time may be right before a ledger, where no entry is to be placed at.
-    at = MessageId(end.ledger_id, max(0, end.entry_id))
-    found = ask(at, read_compacted=False)
-    if EARLIEST.position < found.before.position <= end.position:
-        return found.last is not None and found.last.position >= end.position
+    position = MessageId(end.ledger_id, max(0, end.entry_id))
+    stored = ask(position, read_compacted=False)
+    if EARLIEST.position < stored.before.position <= end.position:
+        return stored.last is not None and stored.last.position >= end.position
     # Its ledger is gone: retention may remove what compaction has seen.
     if ask(EARLIEST, read_compacted=True).last is None:
         return False

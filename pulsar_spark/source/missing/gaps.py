@@ -89,13 +89,13 @@ class Gaps:
             arrived: What did.
         """
         self._see()
-        found = list(gaps_in(wanted, arrived))
+        gaps = list(gaps_in(wanted, arrived))
         if self._sent is None:
             self._sent = arrived.position
-            before = [gap for gap in found if gap.end <= self._sent]
+            before = [gap for gap in gaps if gap.end <= self._sent]
             self._unsure += before
-            found = found[len(before) :]
-        self._behind += found
+            gaps = gaps[len(before) :]
+        self._behind += gaps
 
     def look(self, *, is_alone: bool) -> MessageId | None:
         """Return the first entry that was passed over and is stored; None for none.
@@ -124,11 +124,11 @@ class Gaps:
 
     def _passed_over(self) -> list[Gap]:
         """Return the gaps that a move of the reader may have made."""
-        at = self._reader.positions()
+        positions = self._reader.positions()
         self._see()
-        if at is None or self._sent is None:
+        if positions is None or self._sent is None:
             return self._behind
-        place = at.before.position
+        place = positions.before.position
         if place < self._sent:
             return []
         return [gap for gap in self._behind if gap.first <= place]
@@ -147,11 +147,11 @@ class Gaps:
         range_ = TopicRange(topic, start, end)
         left = deque(gaps)
         with EntryReader(pool, topic, start, self._reader.settings) as reader:
-            for at in _stored(pool, range_, reader):
-                while left and left[0].end <= at:
+            for entry in _stored(pool, range_, reader):
+                while left and left[0].end <= entry:
                     left.popleft()
-                if left and left[0].first <= at:
-                    return MessageId(*at)
+                if left and left[0].first <= entry:
+                    return MessageId(*entry)
         return None
 
 

@@ -40,7 +40,7 @@ def hides_all(
 ) -> bool | None:
     """Return whether the broker passes over all entries of a range that is stored.
 
-    False where it delivers one, None where neither is known now.
+    False if it delivers one, None where neither is known now.
 
     Args:
         pool: The cluster's connections.

@@ -5,8 +5,8 @@ A reader keeps nothing from retention. If a ledger is removed that it has not re
 its end, the broker goes on with the first ledger left, and does not say so::
 
     stored    7:0 .. 7:999   11:0 .. 11:99   12:0 .. 12:9
-    read      7:0 .. 7:33                    12:0 .. 12:9     7 and 11 went meanwhile
-    read      7:0 .. 7:999   11:0 .. 11:99   12:0 .. 12:9     or they went afterwards
+    read      7:0 .. 7:33                    12:0 .. 12:9     7 and 11 went before
+    read      7:0 .. 7:999   11:0 .. 11:99   12:0 .. 12:9     7 and 11 went afterwards
 
 Retention removes the oldest ledgers first. So while the ledger that the reader has left
 is stored, so are all that follow it, and nothing was skipped. Once it is removed, that

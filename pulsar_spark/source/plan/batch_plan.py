@@ -72,15 +72,15 @@ class _BatchPlanner:
         times = times_for(self._options.starting_times, topics, "startingTime")
         ends = self._ends(topics)
         _check_order(offsets, ends)
-        wanted = [topic for topic in topics if pruning.keeps(topic)]
+        kept_topics = [topic for topic in topics if pruning.keeps(topic)]
         lasts = reach_ends(
             self._pool,
             self._options,
-            {topic.full_name: starts[topic.full_name] for topic in wanted},
+            {topic.full_name: starts[topic.full_name] for topic in kept_topics},
             ends,
         )
         ranges = []
-        for topic in wanted:
+        for topic in kept_topics:
             name = topic.full_name
             first = starts[name].first
             end = ends[name].last if name in ends else None
@@ -123,9 +123,9 @@ class _BatchPlanner:
             last = ends.get(range_.topic_partition)
             if last is not None and last.before.position < end.position:
                 end = last.before
-            one = replace(range_, start=start, end=end)
-            if not one.is_empty:
-                narrowed.append(one)
+            cut_range = replace(range_, start=start, end=end)
+            if not cut_range.is_empty:
+                narrowed.append(cut_range)
         return narrowed
 
     def _ends(self, topics: list[TopicName]) -> dict[str, End]:
@@ -137,8 +137,8 @@ class _BatchPlanner:
         # is the last entry of the topic.
         following = {name: time_ms + 1 for name, time_ms in times.items()}
         ends = {
-            name: End(found.before, "endingTime")
-            for name, found in self._positions.from_times(following).items()
+            name: End(positions.before, "endingTime")
+            for name, positions in self._positions.from_times(following).items()
         }
         offsets = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
         for name, offset in offsets.items():

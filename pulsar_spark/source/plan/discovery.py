@@ -36,9 +36,9 @@ def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[Top
         client.initial_backoff_s, client.max_backoff_s, options.topic_wait_timeout_s
     )
     while True:
-        found, absent = _find(lookup, options)
+        existing, absent = _find(lookup, options)
         if absent is None:
-            return found
+            return existing
         if not options.waiting_for_non_existed_topic:
             raise absent
         retry.pause(absent.saying(absent.message, retriable=True))  # it may yet be made
@@ -81,19 +81,19 @@ def _match(
     # partitions are counted by the topic's metadata.
     counts = lookup.partition_counts({topic.base.full_name for topic in listed})
     _check_total(counts)
-    found = [
+    matches = [
         partition
         for name, count in counts.items()
         if count
         for partition in _partitions(TopicName.parse(name), count)
     ]
     # Add topics without partitions, and those that are only named like a partition.
-    found += (
+    matches += (
         topic
         for topic in listed
         if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
     )
-    return _in_order(found), None
+    return _in_order(matches), None
 
 
 def _expand(
@@ -103,15 +103,15 @@ def _expand(
     _check_total(counts)
     uncounted = {name for name, count in counts.items() if count is None}
     missing = sorted(uncounted - lookup.counted_partitions(uncounted))
-    found = _in_order(
+    expanded = _in_order(
         partition
         for name, count in counts.items()
         if name not in missing
         for partition in _partitions(TopicName.parse(name), count or 0)
     )
     if not missing:
-        return found, None
-    return found, TopicNotFoundError(
+        return expanded, None
+    return expanded, TopicNotFoundError(
         f"{list_names(missing)} does not exist. Correct the name, create the topic "
         "(reading never does), or set `waitingForNonExistedTopic` to true.",
         code="TopicNotFound",

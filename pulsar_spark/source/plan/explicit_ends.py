@@ -66,7 +66,7 @@ def reach_ends(
         pool: The cluster's connections.
         options: What to read, and how long to wait.
         starts: Where the read begins in each topic partition.
-        ends: Where it is to end, in those that have an end.
+        ends: If it is to end, in those that have an end.
 
     Raises:
         EndNotReachedError: An end was not reached.
@@ -74,15 +74,15 @@ def reach_ends(
     """
     lasts = {name: start.found.last for name, start in starts.items()}
     # What ends before it starts is empty, whatever its topic has.
-    wanted = {
+    to_reach = {
         name: end
         for name, end in ends.items()
         if name in starts
         and end.last.position >= starts[name].first.position
         and not _reaches(lasts[name], end.last)
     }
-    if wanted:
-        lasts |= _Waiting(pool, options, starts, wanted).lasts()
+    if to_reach:
+        lasts |= _Waiting(pool, options, starts, to_reach).lasts()
     return lasts
 
 
@@ -129,7 +129,7 @@ class _Waiting:
         compacted = PositionLookup(
             self._pool, subscription_prefix=self._prefix, read_compacted=True
         ).from_message_ids(dict.fromkeys(self._ends, EARLIEST))
-        return {name: at.last for name, at in compacted.items()}
+        return {name: positions.last for name, positions in compacted.items()}
 
     def _targets(self, names: Iterable[str]) -> dict[str, MessageId]:
         """Return the last stored entry up to each end, by topic with entries."""
@@ -138,11 +138,11 @@ class _Waiting:
             name: MessageId(end.ledger_id, end.entry_id + 1)
             for name, end in ends.items()
         }
-        found = self._positions.from_message_ids(following)
+        positions = self._positions.from_message_ids(following)
         return {
-            name: at.before
-            for name, at in found.items()
-            if at.before.position <= ends[name].position
+            name: position.before
+            for name, position in positions.items()
+            if position.before.position <= ends[name].position
         }
 
     def _wait(self, targets: Mapping[str, MessageId]) -> list[str]:
@@ -182,8 +182,10 @@ class _Waiting:
 
     def _look(self, names: Iterable[str]) -> None:
         """Ask for the last message of each."""
-        found = self._positions.from_message_ids(dict.fromkeys(names, EARLIEST))
-        self._lasts.update({name: at.last for name, at in found.items()})
+        positions = self._positions.from_message_ids(dict.fromkeys(names, EARLIEST))
+        self._lasts.update(
+            {name: position.last for name, position in positions.items()}
+        )
 
     def _delivered(self, name: str) -> MessageId:
         """Return up to where all is delivered, or not wanted."""

@@ -48,15 +48,15 @@ def passes_over(
         delivered: Up to where all is delivered, by full name of the topic partition.
         stored: The entry, of each of these.
     """
-    found: dict[str, bool] = {}
+    skipped: dict[str, bool] = {}
     left = dict(delivered)
     for _ in range(_PROBES):
         answers = _probe(pool, f"{subscription_prefix}-{uuid.uuid4()}", left, stored)
-        found |= answers
+        skipped |= answers
         for name in left.keys() - answers.keys():
-            found.pop(name, None)
+            skipped.pop(name, None)
         left = {name: left[name] for name in left if answers.get(name)}
-    return found
+    return skipped
 
 
 def _probe(

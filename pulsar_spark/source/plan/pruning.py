@@ -63,12 +63,12 @@ class Pruning:
 
     def keeps(self, topic: TopicName) -> bool:
         """Return whether rows of a topic partition can be wanted."""
-        found: dict[str, str | int] = {TOPIC: topic.full_name}
+        values: dict[str, str | int] = {TOPIC: topic.full_name}
         # If the topic has no partitions the column is NULL, which is not tested.
         if topic.partition_index is not None:
-            found[PARTITION] = topic.partition_index
+            values[PARTITION] = topic.partition_index
         return all(
-            test.holds(found[test.column])
+            test.holds(values[test.column])
             for test in self.tests
-            if test.column in found
+            if test.column in values
         )

@@ -248,9 +248,9 @@ class _TopicColumns:
         """Return whether a column can be read as another type."""
         if self.columns.field(name).type == type_:
             return True
-        wanted = pa.schema([(name, type_)])
+        column = pa.schema([(name, type_)])
         try:
-            kinds.decoder(self.info, self.info, wanted, ValueSettings())
+            kinds.decoder(self.info, self.info, column, ValueSettings())
         except InvalidSchemaError:
             return False
         return True
@@ -292,22 +292,24 @@ def _union(topics: list[_TopicColumns]) -> pa.Schema:
     for topic in topics:
         for name in topic.columns.names:
             having.setdefault(name, []).append(topic)
-    if all(len(some) < len(topics) for some in having.values()):
+    if all(len(having_topics) < len(topics) for having_topics in having.values()):
         texts = [f"{each.topic} has {_described(each.columns)}" for each in topics]
         raise SchemaError(
             "The topics have no column in common, so they cannot be read together: "
             f"{_list(texts, '; ')}. {_APART}"
         )
     spelled: dict[str, str] = {}
-    for name, some in having.items():
+    for name, having_topics in having.items():
         other = spelled.setdefault(name.casefold(), name)
         if other != name:
             raise SchemaError(
                 f"`{other}` of {having[other][0].topic} and `{name}` of "
-                f"{some[0].topic} differ by case only, and Spark does not tell them "
-                f"apart. {_APART}"
+                f"{having_topics[0].topic} differ by case only, and Spark does not "
+                f"tell them apart. {_APART}"
             )
-    return pa.schema([(name, _common(name, some)) for name, some in having.items()])
+    return pa.schema(
+        [(name, _common(name, having_topics)) for name, having_topics in having.items()]
+    )
 
 
 def _common(name: str, topics: list[_TopicColumns]) -> pa.DataType:
@@ -370,13 +372,15 @@ def reader_schema(
     Raises:
         SchemaError: A topic has no such columns.
     """
-    wanted = value_columns(columns, options)
-    if not len(wanted):
+    value_fields = value_columns(columns, options)
+    if not len(value_fields):
         return QuerySchema()
-    is_bytes = wanted.names == [VALUE] and pa.types.is_binary(wanted.field(0).type)
+    is_bytes = value_fields.names == [VALUE] and pa.types.is_binary(
+        value_fields.field(0).type
+    )
     if schema.info is None:
         if not is_bytes:
-            raise _no_such_columns(wanted)
+            raise _no_such_columns(value_fields)
         return QuerySchema()
     if is_bytes and is_given:
         for topic, info in schema.by_topic():
@@ -385,15 +389,15 @@ def reader_schema(
         return QuerySchema()
     _require_schemas(schema)
     checked = set()
-    missing = set(wanted.names)
+    missing = set(value_fields.names)
     for topic, info in schema.by_topic():
         assert info is not None
         if (text := _text(info)) not in checked:
             checked.add(text)
             own = QuerySchema(topic, info)
-            missing -= _check_columns(own, columns, wanted, options)
+            missing -= _check_columns(own, columns, value_fields, options)
     if missing:
-        names = ", ".join(f"`{name}`" for name in wanted.names if name in missing)
+        names = ", ".join(f"`{name}`" for name in value_fields.names if name in missing)
         owner = "no topic has" if schema.others else "it has no field"
         raise SchemaError(
             f"The columns asked for cannot be made of {schema}: {owner} {names}. "
@@ -417,12 +421,12 @@ def _check_columns(
             f"`{bad_ones}` is a field in {own}: give the column "
             "of bad values another name with `columnNameOfCorruptRecord`."
         )
-    given = kinds.own_columns(own.info, wanted)
+    own_columns = kinds.own_columns(own.info, wanted)
     try:
-        if not len(given):
+        if not len(own_columns):
             names = ", ".join(f"`{name}`" for name in wanted.names)
             raise InvalidSchemaError(f"it has none of {names}")
-        kinds.decoder(own.info, own.info, given, value_settings(options))
+        kinds.decoder(own.info, own.info, own_columns, value_settings(options))
     except InvalidSchemaError as error:
         raise SchemaError(
             f"The columns asked for cannot be made of {own}: {error}. Its columns "
@@ -435,7 +439,7 @@ def _check_columns(
             "Decode them with Spark's from_protobuf and the descriptor, or register "
             "the schema as PROTOBUF_NATIVE."
         )
-    return set(given.names)
+    return set(own_columns.names)
 
 
 def _no_such_columns(wanted: pa.Schema) -> SchemaError:
@@ -520,17 +524,17 @@ def changes(old: pa.Schema | None, new: pa.Schema | None) -> str:
         before = {VALUE: pa.binary()}
     if new is None:
         after = {VALUE: pa.binary()}
-    said = [
+    differences = [
         f"`{name}` {sql_type(type_)} is new"
         for name, type_ in after.items()
         if name not in before
     ]
-    said += [f"`{name}` is gone" for name in before if name not in after]
-    said += [
+    differences += [f"`{name}` is gone" for name in before if name not in after]
+    differences += [
         f"`{name}` was {sql_type(before[name])} and is {sql_type(type_)}"
         for name, type_ in after.items()
         if name in before and before[name] != type_
     ]
-    if not said and list(before) != list(after):
-        said = ["their order has changed"]
-    return ", ".join(said)
+    if not differences and list(before) != list(after):
+        differences = ["their order has changed"]
+    return ", ".join(differences)

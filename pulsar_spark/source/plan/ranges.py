@@ -26,9 +26,9 @@ class TopicRange:
 
     Attributes:
         topic_partition: Full name.
-        start: First message; a batch index of -1 stands for the whole entry. EARLIEST
+        start: First message; a batch index of -1 means the whole entry. EARLIEST
             only for compacted topics, which may begin before their first entry.
-        end: Last message; likewise.
+        end: Last message; in the same way.
         is_start_known: Whether the entry of ``start`` was stored when the range was
             planned, visible to readers or not.
         begins_at: The first message of the whole read, where the read may begin in the

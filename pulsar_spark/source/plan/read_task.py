@@ -45,8 +45,8 @@ class ReadTask:
     def __str__(self) -> str:
         if not self.ranges:
             return "no topic partition"
-        first, others = self.ranges[0].topic_partition, len(self.ranges) - 1
-        return f"{first} and {others} more" if others else first
+        first, further = self.ranges[0].topic_partition, len(self.ranges) - 1
+        return f"{first} and {further} more" if further else first
 
     def with_schema(self, schema: QuerySchema) -> ReadTask:
         """Return the task with the schemas of its topics."""
@@ -74,7 +74,9 @@ def read_tasks(
     tasks = []
     for group in groups:
         names = dict.fromkeys(range_.topic_partition for range_ in group)
-        found = {name: pool.last_broker(name) for name in names}
-        brokers = {name: one for name, one in found.items() if one is not None}
+        addresses = {name: pool.last_broker(name) for name in names}
+        brokers = {
+            name: address for name, address in addresses.items() if address is not None
+        }
         tasks.append(ReadTask(tuple(group), brokers))
     return tasks

@@ -116,8 +116,13 @@ def places_of(runs: Sequence[Run], indexes: Iterable[int]) -> list[Place]:
     ends = list(accumulate(run.entries for run in runs))
     places = []
     for index in indexes:
-        at = bisect_right(ends, index)
-        places.append((runs[at].ledger_id, runs[at].last + 1 + index - ends[at]))
+        run_index = bisect_right(ends, index)
+        places.append(
+            (
+                runs[run_index].ledger_id,
+                runs[run_index].last + 1 + index - ends[run_index],
+            )
+        )
     return places
 
 

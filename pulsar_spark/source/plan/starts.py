@@ -56,28 +56,32 @@ def find_starts(
     times = times_for(options.starting_times, topics, "startingTime")
     by_time = lookup.from_times(times)
     _check_times(by_time, options)
-    starts = {name: Start(found.first, found) for name, found in by_time.items()}
-    offsets = {name: at for name, at in offsets.items() if name not in times}
+    starts = {
+        name: Start(positions.first, positions) for name, positions in by_time.items()
+    }
+    offsets = {
+        name: position for name, position in offsets.items() if name not in times
+    }
     # "latest" is after the last message that can be delivered: messages of an open
     # transaction come after that, and will be new when it commits.
-    wanted = {
+    named = {
         name: EARLIEST if offset is Edge.LATEST else start_of(offset)
         for name, offset in offsets.items()
     }
-    stored = lookup.from_message_ids(wanted)
+    stored = lookup.from_message_ids(named)
     begins = {
         name: offset
         for name, offset in offsets.items()
         if isinstance(offset, MessageId) and not options.read_compacted
     }
     empty = were_empty(lookup, begins, stored)
-    for name, found in stored.items():
-        first = found.first
+    for name, positions in stored.items():
+        first = positions.first
         if name not in empty:
-            first = _first(name, wanted[name], found, options)
-        if offsets[name] is Edge.LATEST and found.last is not None:
-            first = MessageId(found.last.ledger_id, found.last.entry_id + 1)
-        starts[name] = Start(first, found)
+            first = _first(name, named[name], positions, options)
+        if offsets[name] is Edge.LATEST and positions.last is not None:
+            first = MessageId(positions.last.ledger_id, positions.last.entry_id + 1)
+        starts[name] = Start(first, positions)
     return starts
 
 
@@ -89,9 +93,9 @@ def were_empty(
     """Return the topic partitions whose ledger is gone and had no row, as brokers say.
 
     A position such as 12:-1 is of a ledger without a row. A broker removes an empty
-    ledger when it opens the topic anew. If rows came into the ledger and were removed
+    ledger when it opens the topic again. If rows came into the ledger and were removed
     with it, the topic still knows the last of them as its last position, until it is
-    opened anew or has a further row.
+    opened again or has a further row.
 
     Args:
         lookup: Asks the cluster.

@@ -182,7 +182,11 @@ class _Prober:
     ) -> dict[_Question, _Probe | None]:
         """Return the answer to each question; None if the topic partition is gone."""
         return ask_all(
-            dict.fromkeys(question for some in asked.values() for question in some),
+            dict.fromkeys(
+                question
+                for asked_of_range in asked.values()
+                for question in asked_of_range
+            ),
             lambda questions: self._round(questions, looking=looking),
             self._pool.patience(self._patience_s),
         )

@@ -17,5 +17,5 @@ def value_settings(options: ReadOptions) -> ValueSettings:
 
 def value_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
     """Return the columns of a query that come from values."""
-    others = {*COLUMN_SOURCES, options.corrupt_record_column}
-    return pa.schema([field for field in schema if field.name not in others])
+    other_columns = {*COLUMN_SOURCES, options.corrupt_record_column}
+    return pa.schema([field for field in schema if field.name not in other_columns])

@@ -33,7 +33,7 @@ class Found:
 
     Attributes:
         begin: The first position at which an entry could be.
-        whole: The message, where it was put together.
+        whole: The message, if it was put together.
         was_whole: Whether a message of its uuid was, with an earlier last chunk, and no
             other has begun since.
         has_first: Whether there was a first chunk.
@@ -95,9 +95,9 @@ class ChunkSearch:
             PulsarSparkError: The broker refuses for good.
         """
         age_s = time.time() - last.metadata.publish_time / 1000
-        found = self._collect(last, max(1, math.ceil(age_s) + _LOOK_BACK_S))
-        if found.was_whole or found.is_closed or found.has_first:
-            return found  # there are no others to be found before it
+        search = self._collect(last, max(1, math.ceil(age_s) + _LOOK_BACK_S))
+        if search.was_whole or search.is_closed or search.has_first:
+            return search  # there are no others to be found before it
         return self._collect(last, None)
 
     def _collect(self, last: StoredEntry, rollback_s: int | None) -> Found:
@@ -110,7 +110,7 @@ class ChunkSearch:
         # Compaction ignores chunking: of each key it keeps the last chunk only.
         settings = replace(self._settings, read_compacted=False)
         chunks = self._assembler()
-        found = Found()
+        search = Found()
         with (
             # Over separate connections: while the first reader's inbox is full, its
             # connection is not read, so a second reader would get no answers.
@@ -120,26 +120,26 @@ class ChunkSearch:
                 self._topic_partition,
                 EARLIEST,
                 settings,
-                on_start=found.come_back,
+                on_start=search.come_back,
                 rollback_s=rollback_s,
             ) as reader,
         ):
             while (positions := reader.positions()) is None:
                 pass  # it reconnects by itself, or raises
-            found.begin = positions.first.position
+            search.begin = positions.first.position
             if positions.before.position >= last.position:
-                return found
-            while not found.is_closed and (
+                return search
+            while not search.is_closed and (
                 reader.position is None or reader.position < last.position
             ):
                 try:
                     stored = self._receive(reader, last)
                 except CorruptEntryError as error:
                     # Nobody knows whether it is one of the chunks: the message tells.
-                    found.damaged = found.damaged or error
+                    search.damaged = search.damaged or error
                 else:
-                    self._take(stored, last, chunks, found)
-        return found
+                    self._take(stored, last, chunks, search)
+        return search
 
     def _receive(self, reader: EntryReader, last: StoredEntry) -> StoredEntry:
         """Return the next entry, or raise where none comes in time."""

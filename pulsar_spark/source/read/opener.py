@@ -50,10 +50,10 @@ class Opener:
 
         Args:
             stored: The entry, or one chunk.
-            topic_partition: Where it is.
+            topic_partition: The place.
 
         Returns:
-            None where it is left out.
+            None if it is left out.
 
         Raises:
             EncryptionError: No key opens the entry, or the entry must be encrypted and

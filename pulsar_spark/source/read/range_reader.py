@@ -216,7 +216,7 @@ class RangeReader:
 
         A protected ledger that may have been read to its end before is not one to miss.
         Nor is there a ledger to miss before the first row of a topic partition, such as
-        one that nobody had created when the micro-batch before was planned.
+        one that no one had created when the micro-batch before was planned.
         """
         begin = self._begin.position
         is_checked = not self._settings.is_protected or self._range.is_start_known
@@ -236,8 +236,8 @@ class RangeReader:
         """
         if self._settings.reader.read_compacted:
             return
-        wanted = (before[0], before[1] + 1) if before else self._begin.position
-        self._gaps.note(wanted, stored)
+        expected = (before[0], before[1] + 1) if before else self._begin.position
+        self._gaps.note(expected, stored)
         if self._gaps.is_due:
             self._look_at_gaps(is_alone=False)
         before, now = before or self._came_from(stored), self.reader.position
@@ -302,14 +302,14 @@ class RangeReader:
         self.reader.close()  # what it holds up would hold up the answer
         if self._has_lost:
             return True  # and has said so
-        settings, at = self._settings.reader, self._range.topic_partition
+        settings, name = self._settings.reader, self._range.topic_partition
         end, prefix = self._range.end, settings.subscription_prefix
         if settings.read_compacted:
-            if not compaction.reaches(self._pool, at, end, settings):
+            if not compaction.reaches(self._pool, name, end, settings):
                 self._lose(
                     "the topic begins behind that: it was deleted and created again"
                 )
-        elif is_stored(self._pool, at, end, prefix) is False:
+        elif is_stored(self._pool, name, end, prefix) is False:
             self._lose("it was removed meanwhile, and maybe others before it")
         return self._has_lost
 
@@ -331,8 +331,12 @@ class RangeReader:
 
     def _lose(self, what: str) -> None:
         """Report that rows up to the end of the range will not come any more."""
-        at = self.reader.position
-        taken = MessageId(*at) if at and at <= self._range.end.position else None
+        position = self.reader.position
+        taken = (
+            MessageId(*position)
+            if position and position <= self._range.end.position
+            else None
+        )
         message = (
             f"{self._range.topic_partition} should have rows up to {self._range.end}, "
             f"but {what}. "
@@ -412,22 +416,22 @@ class RangeReader:
         """
         if last.position < self._range.start.position:
             return None
-        found = ChunkSearch(
+        search = ChunkSearch(
             self._pool,
             self._range.topic_partition,
             self._settings.reader,
             assembler=self._assembler,
             open_one=self._opened,
         ).find(last)
-        if found.whole is not None or found.was_whole:
-            return found.whole
-        if found.is_closed:
+        if search.whole is not None or search.was_whole:
+            return search.whole
+        if search.is_closed:
             self._opener.discard(last)
             return None
-        if found.damaged is not None:
-            raise found.damaged
-        if not found.has_first and self._had_first(last, found):
-            self._lose_chunks(last, found)
+        if search.damaged is not None:
+            raise search.damaged
+        if not search.has_first and self._had_first(last, search):
+            self._lose_chunks(last, search)
             return None
         logger.warning(
             "%s: the chunked message that ends at %s is incomplete: some of its chunks "

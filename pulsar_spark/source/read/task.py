@@ -53,8 +53,10 @@ def read_task(
     pool = shared_pool(options.client)
     decoders = None
     if task.schema is not None:
-        wanted = value_columns(schema, options)
-        decoders = ValueDecoders(task.schema, task.own_schemas, wanted, options, pool)
+        value_fields = value_columns(schema, options)
+        decoders = ValueDecoders(
+            task.schema, task.own_schemas, value_fields, options, pool
+        )
     opener = Opener(options.decryption, gives_bytes=task.schema is None)
     corrupt_record = options.corrupt_record_column
     if corrupt_record not in schema.names:

@@ -36,11 +36,11 @@ options no longer name. Reading goes on there when the options name them again.
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
 Where topics have other schemas, ``others`` is a list of these, in the same form.
-``{"type": "NONE"}`` stands for values as bytes, of topics that had no schema. The field
+``{"type": "NONE"}`` means values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
 
-``leftOut`` is written by ``pulsar-spark checkpoint`` alone, where it sets topic
+``leftOut`` is written by ``pulsar-spark checkpoint`` alone, if it sets topic
 partitions elsewhere while a micro-batch is planned: what the micro-batch would have
 read of them. Tasks are divided as if it still did, and then read nothing there. Sinks
 know rows by the number of their task.
@@ -149,8 +149,12 @@ class StreamOffset(Offset[P]):
             tree["kept"] = position_tree(self.kept)
         if self.left_out:
             tree["leftOut"] = {
-                "after": position_tree({n: at for n, (at, _) in self.left_out.items()}),
-                "last": position_tree({n: at for n, (_, at) in self.left_out.items()}),
+                "after": position_tree(
+                    {n: position for n, (position, _) in self.left_out.items()}
+                ),
+                "last": position_tree(
+                    {n: position for n, (_, position) in self.left_out.items()}
+                ),
             }
         return tree
 
@@ -190,7 +194,7 @@ class StreamOffset(Offset[P]):
 
 def position_tree(positions: Mapping[str, P]) -> dict[str, Any]:
     """Return positions as canonical JSON: by topic, then by partition number."""
-    return topic_tree({name: str(at) for name, at in positions.items()})
+    return topic_tree({name: str(position) for name, position in positions.items()})
 
 
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -221,13 +225,13 @@ def _schema(tree: object) -> SchemaPin | None:
             tree.get("hash", ""),
         )
         texts = (pin.type, pin.topic, pin.hash)
-        others = tree.get("others", [])
+        other_pins = tree.get("others", [])
         if (
             all(isinstance(text, str) for text in texts)
             and type(pin.version) is int
-            and isinstance(others, list)
+            and isinstance(other_pins, list)
         ):
-            pins = [_schema(other) for other in others]
+            pins = [_schema(other) for other in other_pins]
             return replace(pin, others=tuple(pin for pin in pins if pin is not None))
     raise ValueError(f"{shorten(tree)} is not a schema")
 

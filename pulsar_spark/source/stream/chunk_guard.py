@@ -101,13 +101,13 @@ class ChunkGuard:
             at all; those that could not be looked at now are left out.
         """
         unseen = {n: end for n, end in due.items() if self._histories[n].end != end}
-        found = self._look(self._chosen(unseen), due, done)
+        histories = self._look(self._chosen(unseen), due, done)
         limits = {}
         now_s = time.monotonic()
         for name, end in due.items():
             history = self._histories[name]
-            if name in found:
-                seen = found[name]
+            if name in histories:
+                seen = histories[name]
                 if seen is None:
                     continue
                 history.add(end, seen, now_s)
@@ -121,12 +121,12 @@ class ChunkGuard:
     def _chosen(self, names: Iterable[str]) -> list[str]:
         """Choose topics to look at: all topics with chunks, other topics in turn."""
         chosen: list[str] = []
-        others: list[str] = []
+        without_chunks: list[str] = []
         for name in names:
-            (chosen if topic_of(name) in self.chunked else others).append(name)
-        turn = self._turn % len(others) if others else 0
-        self._turn += min(_LOOKS, len(others))
-        return chosen + (others[turn:] + others[:turn])[:_LOOKS]
+            (chosen if topic_of(name) in self.chunked else without_chunks).append(name)
+        turn = self._turn % len(without_chunks) if without_chunks else 0
+        self._turn += min(_LOOKS, len(without_chunks))
+        return chosen + (without_chunks[turn:] + without_chunks[:turn])[:_LOOKS]
 
     def _look(
         self,
@@ -272,10 +272,10 @@ class _History:
             for name, since_s in self.since_s.items()
             if not (expires and since_s <= expired_s)
         }
-        for at in reversed(range(len(self.looks))):
-            end, open_messages = self.looks[at]
+        for index in reversed(range(len(self.looks))):
+            end, open_messages = self.looks[index]
             if not open_messages & waited_for:
-                del self.looks[:at]
+                del self.looks[:index]
                 return end
         return EARLIEST
 

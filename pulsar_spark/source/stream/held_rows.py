@@ -120,10 +120,10 @@ class HeldRows:
             dict.fromkeys(doubtful, LATEST), absent_ok=True
         )
         stored = {
-            name: at.before
-            for name, at in latest.items()
-            if at.before.position > afters[name].position
-            and at.before != self._passed.get(name)
+            name: entry.before
+            for name, entry in latest.items()
+            if entry.before.position > afters[name].position
+            and entry.before != self._passed.get(name)
         }
         delivered = {name: afters[name] for name in stored}
         passed = passes_over(self._pool, self._prefix, delivered, stored)
@@ -134,8 +134,8 @@ class HeldRows:
         )
         return {
             name: stored[name]
-            for name, at in again.items()
-            if at.last is None or at.last.position <= afters[name].position
+            for name, entry in again.items()
+            if entry.last is None or entry.last.position <= afters[name].position
         }
 
     def _warn(self, name: str, after: MessageId, stored: MessageId) -> None:

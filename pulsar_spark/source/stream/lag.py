@@ -35,7 +35,7 @@ class PartitionLag:
             looked at; None where that was not reported.
         age_s: How long ago the first entry was published that was unread when the
             micro-batch was planned, in seconds, by the clocks of its producer and of
-            the driver; 0 where nothing was unread, None where it was not looked at.
+            the driver; 0 where nothing was unread, None if it was not looked at.
         held_back: The last stored entry, where an open transaction is known to hold
             back what follows ``latest``; "" elsewhere. The backlog does not count it.
     """
@@ -64,7 +64,7 @@ class StreamLag:
     Attributes:
         query_id: Id of the query, the same after restarts from its checkpoint.
         run_id: Id of this run of the query.
-        query_name: Its name, "" where it has none.
+        query_name: Its name, "" if it has none.
         batch_id: The micro-batch.
         timestamp: When its trigger began, ISO 8601 in UTC.
         source_index: Place among the query's sources, from 0.
@@ -84,31 +84,35 @@ class StreamLag:
     @property
     def backlog_entries(self) -> int:
         """Return how many stored entries of all topic partitions remain unread."""
-        return sum(one.backlog_entries for one in self.partitions)
+        return sum(partition.backlog_entries for partition in self.partitions)
 
     @property
     def backlog_bytes(self) -> int | None:
         """Return the approximate stored size of the backlog; None where unknown."""
-        sizes = [one.backlog_bytes for one in self.partitions]
-        known = [size_bytes for size_bytes in sizes if size_bytes is not None]
-        return sum(known) if known and len(known) == len(sizes) else None
+        sizes = [partition.backlog_bytes for partition in self.partitions]
+        known_bytes = [size_bytes for size_bytes in sizes if size_bytes is not None]
+        return (
+            sum(known_bytes) if known_bytes and len(known_bytes) == len(sizes) else None
+        )
 
     @property
     def age_s(self) -> float | None:
         """Return the greatest age of the topic partitions looked at, in seconds."""
-        ages_s = (one.age_s for one in self.partitions)
+        ages_s = (partition.age_s for partition in self.partitions)
         return max((age_s for age_s in ages_s if age_s is not None), default=None)
 
     @property
     def worst(self) -> tuple[PartitionLag, ...]:
         """Return the topic partitions that have a backlog, the largest first."""
-        behind = [one for one in self.partitions if one.backlog_entries > 0]
+        behind = [
+            partition for partition in self.partitions if partition.backlog_entries > 0
+        ]
         return tuple(sorted(behind, key=lambda one: -one.backlog_entries))
 
     @property
     def held_back(self) -> tuple[PartitionLag, ...]:
         """Return the topic partitions in which an open transaction holds back rows."""
-        return tuple(one for one in self.partitions if one.held_back)
+        return tuple(partition for partition in self.partitions if partition.held_back)
 
     def metrics(self) -> dict[str, float]:
         """Return gauges by name, for a metric system, to go with ``labels()``.
@@ -167,8 +171,8 @@ class StreamLag:
         if not self.held_back:
             return ""
         shown = ", ".join(
-            f"{one.topic_partition} (stored up to {one.held_back})"
-            for one in self.held_back[:_WORST_SHOWN]
+            f"{partition.topic_partition} (stored up to {partition.held_back})"
+            for partition in self.held_back[:_WORST_SHOWN]
         )
         more = len(self.held_back) - _WORST_SHOWN
         return f"; an open transaction holds back rows of {shown}" + (
@@ -187,7 +191,7 @@ def partition_lags(
     Args:
         latest_offset: What the source reported when the micro-batch was planned, as a
             progress has it.
-        end_offset: The end of the micro-batch, likewise.
+        end_offset: The end of the micro-batch, in the same way.
     """
     reported = _object(latest_offset)
     if reported.get("v") != _VERSION:
@@ -230,10 +234,10 @@ def _object(text: str | None) -> Mapping[str, Any]:
     """Read a JSON object; return an empty mapping for other text."""
     # Where there is no offset, Spark gives None, "None" or "null".
     try:
-        found = json.loads(text or "null")
+        tree = json.loads(text or "null")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def _leaves(tree: object, kind: type) -> Iterator[tuple[str, Any]]:

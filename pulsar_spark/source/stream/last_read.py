@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream stands in a topic partition of Pulsar: the message read last.
+"""Where a stream is in a topic partition of Pulsar: the message read last.
 
 A plain message id does not say whether it was read or is to be read next. So what was
 read has its own type, and conversions have names::

@@ -319,16 +319,16 @@ class PulsarCluster:
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[LastRead]]:
         """Ask by readers placed at the beginning."""
-        found = self._positions.from_message_ids(
+        stored = self._positions.from_message_ids(
             dict.fromkeys(names, EARLIEST), absent_ok=True
         )
-        self._note_ends({name: at.last for name, at in found.items()})
+        self._note_ends({name: positions.last for name, positions in stored.items()})
         return {
             name: PartitionStatus(
-                LastRead.of(at.before),
-                None if at.last is None else LastRead.of(at.last),
+                LastRead.of(positions.before),
+                None if positions.last is None else LastRead.of(positions.last),
             )
-            for name, at in found.items()
+            for name, positions in stored.items()
         }
 
     @contextlib.contextmanager
@@ -338,15 +338,17 @@ class PulsarCluster:
         """Visit the consumers; delete what a visit that fails has subscribed to."""
         consumers = self._watch()
         try:
-            found = consumers.visit(begins)
-            there = {name: at for name, at in found.items() if at is not None}
+            by_topic = consumers.visit(begins)
+            present = {
+                name: status for name, status in by_topic.items() if status is not None
+            }
             afters = dict(begins)
             if not self._options.read_compacted:
-                afters |= self._losses.resume(begins, there)
-            lasts = self._lasts(there, afters)
+                afters |= self._losses.resume(begins, present)
+            lasts = self._lasts(present, afters)
             statuses = {
-                name: None if at is None else _status(afters[name], lasts[name])
-                for name, at in found.items()
+                name: None if status is None else _status(afters[name], lasts[name])
+                for name, status in by_topic.items()
             }
             # Compaction says nothing of what is stored.
             if not self._options.read_compacted:
@@ -365,7 +367,7 @@ class PulsarCluster:
         Brokers say that there is none while a topic moves, and a query that is to read
         what is stored would end.
         """
-        lasts = {name: at.last for name, at in found.items()}
+        lasts = {name: positions.last for name, positions in found.items()}
         doubtful = [
             name
             for name, last in lasts.items()
@@ -375,7 +377,7 @@ class PulsarCluster:
             asked = self._positions.from_message_ids(
                 dict.fromkeys(doubtful, EARLIEST), absent_ok=True
             )
-            lasts |= {name: at.last for name, at in asked.items()}
+            lasts |= {name: positions.last for name, positions in asked.items()}
         self._note_ends(lasts)
         return lasts
 
@@ -445,16 +447,16 @@ class PulsarCluster:
             for name, unread in news.items()
             if _crosses(unread) and not is_one_enough
         }
-        others = [name for name in news if name not in crossing]
-        turn = self._turn % len(others) if others else 0
+        within_ledger = [name for name in news if name not in crossing]
+        turn = self._turn % len(within_ledger) if within_ledger else 0
         self._turn += _LOOKS
-        chosen = [*crossing, *(others[turn:] + others[:turn])[:_LOOKS]]
-        found = self._watch().look(
+        chosen = [*crossing, *(within_ledger[turn:] + within_ledger[:turn])[:_LOOKS]]
+        peeked = self._watch().look(
             {name: news[name].after for name in chosen},
             on_seen,
             is_one_enough=is_one_enough,
         )
-        return {name: _next_entries(entries) for name, entries in found.items()}
+        return {name: _next_entries(entries) for name, entries in peeked.items()}
 
     def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
         """Compute ends; ask brokers where an end may be behind its ledger's last.
@@ -487,22 +489,22 @@ class PulsarCluster:
         Returns:
             How many entries a few of those that a ledger has cut short may have yet.
         """
-        wanted = {name: _end(share) for name, share in shares.items()}
-        ends.update(wanted)
+        computed = {name: _end(share) for name, share in shares.items()}
+        ends.update(computed)
         unsure = {
             name: end.next()
-            for name, end in wanted.items()
+            for name, end in computed.items()
             if end.ledger_id != shares[name].unread.last.ledger_id
         }
         short: dict[str, int] = {}
         # The next visit says what it means that one is gone.
         firsts = self._positions.from_message_ids(unsure, absent_ok=True)
-        for name, found in firsts.items():
-            after, before = shares[name].unread.after, found.before
-            if after.position < before.position < wanted[name].position:
+        for name, positions in firsts.items():
+            after, before = shares[name].unread.after, positions.before
+            if after.position < before.position < computed[name].position:
                 ends[name] = LastRead.of(before)
-                missing = wanted[name].entry_id - before.entry_id
-                if before.ledger_id == wanted[name].ledger_id and len(short) < _LOOKS:
+                missing = computed[name].entry_id - before.entry_id
+                if before.ledger_id == computed[name].ledger_id and len(short) < _LOOKS:
                     short[name] = missing
         return short
 
@@ -533,10 +535,10 @@ class PulsarCluster:
             for range_ in ranges
             if range_.topic_partition in left_out
         }
-        found = self._positions.from_message_ids(starts, absent_ok=True)
+        stored = self._positions.from_message_ids(starts, absent_ok=True)
         for name, start in starts.items():
-            at = found.get(name)
-            if at is None or at.before.position >= start.position:
+            positions = stored.get(name)
+            if positions is None or positions.before.position >= start.position:
                 raise not_divided_alike(
                     f"what it was to read of {name}, from {start} on, is no longer"
                     " stored, and `minPartitions`, `maxPartitions` or"
@@ -558,12 +560,12 @@ class PulsarCluster:
             for range_ in ranges
             if 0 <= range_.start.ledger_id < range_.end.ledger_id
         }
-        found = self._positions.from_message_ids(asked, absent_ok=True)
+        stored = self._positions.from_message_ids(asked, absent_ok=True)
         return [
             replace(range_, is_start_known=True)
-            if (at := found.get(range_.topic_partition)) is not None
-            and at.before.ledger_id == range_.start.ledger_id
-            and at.before.position >= range_.start.position
+            if (positions := stored.get(range_.topic_partition)) is not None
+            and positions.before.ledger_id == range_.start.ledger_id
+            and positions.before.position >= range_.start.position
             else range_
             for range_ in ranges
         ]
@@ -590,15 +592,15 @@ def _cursors(
     consumers: Subscription, names: list[str]
 ) -> dict[str, LastRead | PulsarSparkError]:
     """Return the position of the subscription in each topic, where known now."""
-    found = consumers.visit(dict.fromkeys(names, NOTHING_READ))
-    there = {name: at for name, at in found.items() if at is not None}
+    statuses = consumers.visit(dict.fromkeys(names, NOTHING_READ))
+    present = {name: status for name, status in statuses.items() if status is not None}
     cursors: dict[str, LastRead | PulsarSparkError] = {
-        name: at.cursor for name, at in there.items()
+        name: status.cursor for name, status in present.items()
     }
     waiting = {
-        name: at.cursor
-        for name, at in there.items()
-        if _status(at.cursor, at.last).unread is not None
+        name: status.cursor
+        for name, status in present.items()
+        if _status(status.cursor, status.last).unread is not None
     }
     ahead = consumers.look(waiting)
     for name in waiting:
@@ -624,7 +626,8 @@ def _status(after: LastRead, last: MessageId | None) -> PartitionStatus[LastRead
 
 def _next_entries(peeked: Iterable[PeekedEntry]) -> list[NextEntry[LastRead]]:
     return [
-        NextEntry(LastRead(*one.position), one.size, one.published_ms) for one in peeked
+        NextEntry(LastRead(*entry.position), entry.size, entry.published_ms)
+        for entry in peeked
     ]
 
 

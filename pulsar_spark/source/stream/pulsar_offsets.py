@@ -64,9 +64,11 @@ def without(
     """
     rest = []
     for part in parts:
-        kept = tuple(one for one in part if one.topic_partition not in left_out)
+        kept = tuple(
+            range_ for range_ in part if range_.topic_partition not in left_out
+        )
         if kept and len(kept) < len(part):
-            gone = next(one for one in part if one not in kept)
+            gone = next(range_ for range_ in part if range_ not in kept)
             raise not_divided_alike(
                 f"by `maxPartitions`, one task reads {gone.topic_partition}, which is"
                 f" left out, and {kept[0].topic_partition}"
@@ -100,19 +102,22 @@ def still_where_it_began(
     """Return ``began`` for the end of the micro-batch that begins at ``start``."""
     began = {}
     for name, last in last_read.items():
-        at = (start_after if start.is_new(name) else start.began).get(name)
-        if at is not None and at.position == (last.ledger_id, -1) != (-1, -1):
-            began[name] = at
+        position = (start_after if start.is_new(name) else start.began).get(name)
+        if position is not None and position.position == (last.ledger_id, -1) != (
+            -1,
+            -1,
+        ):
+            began[name] = position
     return began
 
 
 def _scala_positions(tree: Mapping[str, Any]) -> dict[str, LastRead]:
     try:
-        found = parse_offsets(json.dumps(tree), option="The checkpoint").topics
+        offsets = parse_offsets(json.dumps(tree), option="The checkpoint").topics
     except OptionError as error:
         raise unreadable(tree, error) from None
     positions = {}
-    for name, position in found.items():
+    for name, position in offsets.items():
         if position is Edge.LATEST:
             raise unreadable(tree, ValueError(f"{name} stands at latest"))
         if isinstance(position, Edge):

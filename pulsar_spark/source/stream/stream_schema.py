@@ -171,8 +171,8 @@ class StreamSchema:
                 for topic, info in differing.items()
                 if info is not None and topic not in pins
             }
-        others: dict[str, SchemaInfo | None] = dict(sorted(infos.items()))
-        return QuerySchema(pin.topic, first, others=others), None
+        other_infos: dict[str, SchemaInfo | None] = dict(sorted(infos.items()))
+        return QuerySchema(pin.topic, first, others=other_infos), None
 
     def _pinned(self, pins: Mapping[str, SchemaPin]) -> dict[str, SchemaInfo]:
         """Return the schemas that the registry still has, by topic."""
@@ -237,10 +237,10 @@ class StreamSchema:
             own = self.schema.others.get(topic) or self.schema.info
             if info is not None and says_the_same(info, own):
                 continue
-            known = (topic, b"" if info is None else info.version)
-            if known in self._warned:
+            version = (topic, b"" if info is None else info.version)
+            if version in self._warned:
                 continue
-            self._warned.add(known)
+            self._warned.add(version)
             logger.warning(
                 "%s has moved on to %s%s. The stream goes on with the columns that it "
                 "began with, and reads what it can as these.",
@@ -272,14 +272,14 @@ def pin_of(schema: QuerySchema) -> SchemaPin:
     """Return what the checkpoint keeps of a query's schemas."""
     if schema.info is None:
         return SchemaPin("NONE")
-    pin, *others = (
+    pin, *other_pins = (
         SchemaPin(
             info.type_name, topic, version_number(info.version) or 0, hash_of(info)
         )
         for topic, info in schema.by_topic()
         if info is not None
     )
-    return replace(pin, others=tuple(others))
+    return replace(pin, others=tuple(other_pins))
 
 
 def hash_of(info: SchemaInfo) -> str:

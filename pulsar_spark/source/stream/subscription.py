@@ -130,7 +130,7 @@ class Subscription:
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
         consumer: What else SUBSCRIBE says of each consumer, as ``commands.subscribe``.
-        further: The same of the subscription, where it is durable.
+        further: The same of the subscription, if it is durable.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Subscription:
             read: The last position read of each topic partition.
 
         Returns:
-            For each topic partition, where it stands; None where it is gone.
+            For each topic partition, its status; None for a deleted topic partition.
 
         Raises:
             TopicMigratedError: Nothing is left, and what comes next is elsewhere.
@@ -198,9 +198,9 @@ class Subscription:
         """
         retry = self._pool.patience(self._patience_s)
         self._migrated.clear()
-        found = ask_all(read, lambda topics: self._round(topics, read), retry)
+        statuses = ask_all(read, lambda topics: self._round(topics, read), retry)
         # What is left here can still be read; what comes next is on another cluster.
-        if self._migrated and all(_is_done(found[t], read[t]) for t in read):
+        if self._migrated and all(_is_done(statuses[t], read[t]) for t in read):
             topic, error = min(self._migrated.items())
             raise error.saying(
                 f"{topic}: the topic was migrated to another cluster, "
@@ -208,7 +208,7 @@ class Subscription:
                 "here has been read. Positions mean nothing there: set `service.url` "
                 "to it, and begin with a new checkpoint and `startingOffsets` earliest."
             )
-        return found
+        return statuses
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
         """Acknowledge what was read where that can be done at once."""
@@ -242,7 +242,7 @@ class Subscription:
             on_seen: Called with each entry that had not come before: the name of its
                 topic partition, and its size.
             is_one_enough: Whether more than one entry of each would be too many, and
-                none where it takes further consumers.
+                none if it takes further consumers.
         """
         held = {topic: after for topic, after in read.items() if topic in self._held}
         at_once = {t: after for t, after in read.items() if t not in held}
@@ -314,15 +314,15 @@ class Subscription:
                 self._arrived.wait_for(partial(_have_come, wanting), left_s)
                 for member, after in members.values():
                     member.pass_by(after)
-        found = {}
+        entries = {}
         for topic, (member, _) in members.items():
             for entry in member.take_unreported():
                 on_seen(topic, entry.size)
                 if entry.is_chunk and self._guard is not None:
                     self._guard.note_chunk(topic)
             with self._arrived:
-                found[topic] = tuple(member.ahead)
-        return found
+                entries[topic] = tuple(member.ahead)
+        return entries
 
     def may_be_on(self, topics: Iterable[str]) -> None:
         """Remember topics on which an earlier run may have left the subscription."""
@@ -337,7 +337,7 @@ class Subscription:
         self._unchecked.clear()
 
     def take_back(self) -> None:
-        """Delete the subscription where it was created since ``confirm``.
+        """Delete the subscription if it was created since ``confirm``.
 
         Otherwise it would look, next time, as if it had protected everything.
         """
@@ -388,19 +388,19 @@ class Subscription:
         standings: dict[str, CursorStatus] = {}
         behind = topics
         for _ in range(_ACK_TRIES):
-            wanted = self._acknowledge(read, behind)
+            to_acknowledge = self._acknowledge(read, behind)
             replies = self._group.step(lambda member: member.get_last(), behind)
             for topic, reply in replies.items():
-                found = read_positions(reply)
+                positions = read_positions(reply)
                 is_kept = self._durable and topic not in self._unchecked
                 standings[topic] = CursorStatus(
-                    LastRead.of(found.before), found.last, is_kept
+                    LastRead.of(positions.before), positions.last, is_kept
                 )
             behind = [
                 topic
                 for topic in replies
-                if topic not in wanted
-                or _is_behind(standings[topic].cursor, wanted[topic])
+                if topic not in to_acknowledge
+                or _is_behind(standings[topic].cursor, to_acknowledge[topic])
             ]
             if not behind:
                 break
@@ -408,9 +408,9 @@ class Subscription:
                 members[topic].acknowledged = None
         self._warn_behind(
             {
-                topic: wanted[topic]
+                topic: to_acknowledge[topic]
                 for topic in behind
-                if topic in members and topic in wanted
+                if topic in members and topic in to_acknowledge
             }
         )
         answers: dict[str, CursorStatus | None | PulsarSparkError] = {**standings}
@@ -532,15 +532,17 @@ class Subscription:
             now; those for which that is unknown for now are left out.
         """
         members = self._group.members
-        wanted = {
+        to_acknowledge = {
             topic: _whole_entry(read[topic])
             for topic in topics
             if topic in members and members[topic].is_open
         }
-        done = {topic: members[topic].acknowledged or EARLIEST for topic in wanted}
+        done = {
+            topic: members[topic].acknowledged or EARLIEST for topic in to_acknowledge
+        }
         due = {
             topic: position
-            for topic, position in wanted.items()
+            for topic, position in to_acknowledge.items()
             if position.entry_id >= 0 and position.position > done[topic].position
         }
         if self._guard is not None and self._durable:
@@ -548,9 +550,9 @@ class Subscription:
             for topic in due:
                 self._held.discard(topic)
                 if topic not in limits:
-                    del wanted[topic]
+                    del to_acknowledge[topic]
                 elif limits[topic] != due[topic]:
-                    wanted[topic] = limits[topic]
+                    to_acknowledge[topic] = limits[topic]
                     self._held.add(topic)
             due = {
                 topic: limit
@@ -567,7 +569,7 @@ class Subscription:
                 logger.debug("%s: acknowledgement failed: %s", topic, reply)
             else:
                 members[topic].acknowledged = due[topic]
-        return wanted
+        return to_acknowledge
 
     def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
         # Once for each topic partition, or the log would be full of them.
@@ -736,8 +738,8 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
         published_ms = stored.metadata.publish_time
     if delivery.ack_set:
         pending = sum(
-            commands.to_unsigned(word) << (64 * at)
-            for at, word in enumerate(delivery.ack_set)
+            commands.to_unsigned(word) << (64 * index)
+            for index, word in enumerate(delivery.ack_set)
         )
         charge = pending.bit_count()
         first_index = (pending & -pending).bit_length() - 1 if pending else 0

@@ -234,9 +234,9 @@ class _Lane:
         """Take up to ``wanted`` entries, within the room."""
         wanted = min(wanted, self.left)
         while wanted > 0 and self.waits:
-            known = self.taken < len(self._ahead)
-            rows, size_bytes = self._ahead[self.taken] if known else self._each
-            count = 1 if known else wanted
+            is_ahead = self.taken < len(self._ahead)
+            rows, size_bytes = self._ahead[self.taken] if is_ahead else self._each
+            count = 1 if is_ahead else wanted
             fitting = room.take(rows, size_bytes, count)
             self.taken += fitting
             self.due -= fitting

@@ -20,7 +20,7 @@ from spark_topics.source.stream.position import P
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """How large micro-batches are. None stands for no limit.
+    """How large micro-batches are. None means no limit.
 
     Attributes:
         max_rows: Rows of a micro-batch, at most.
@@ -133,7 +133,7 @@ class BatchEnds(Generic[P]):
 
         Returns:
             Milliseconds since it was published, 0 where there was none, of the last
-            look at it; None where it was not looked at.
+            look at it; None if it was not looked at.
         """
         return None if self._age_interval_s is None else self._ages_ms.get(name, 0)
 

@@ -13,10 +13,10 @@ A position names what was read last; reading goes on right after it.
 ``kept`` has the positions of topic partitions that the query has read, and that its
 options no longer name: reading goes on there when the options name them again.
 
-The end of a micro-batch says by itself where those partitions begin that its start does
-not know: all of them in the first one, later the new ones (``startAfter``). Spark keeps
-an end before the batch runs, but never the start of a query: after a crash in the first
-batch that would be looked up again, and ``latest`` would be another position.
+The end of a micro-batch also says where partitions begin that its start does not know:
+all partitions in the first micro-batch, later the new ones (``startAfter``). Spark
+keeps an end before the batch runs, but never the start of a query: after a crash in the
+first batch, a lookup of ``latest`` would give another position.
 
 The text is canonical, because Spark compares offsets as text. All of this is pure, and
 knows of positions only their order and their text. How the name of a topic partition is
@@ -104,10 +104,10 @@ class Offset(Generic[P]):
             earliest: For a topic partition that neither offset knows a beginning of:
                 no row of it is left out.
         """
-        known = self.start_after.get(topic_partition)
-        if known is None:
-            known = start.position(topic_partition)
-        return earliest if known is None else known
+        position = self.start_after.get(topic_partition)
+        if position is None:
+            position = start.position(topic_partition)
+        return earliest if position is None else position
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Span(Generic[P]):
 
     Attributes:
         topic_partition: Its name.
-        after: Where it begins, exclusive.
-        last: Where it ends, inclusive.
+        after: The beginning, exclusive.
+        last: The end, inclusive.
         began: The position after which the query began here; None where that is not
             known, as it is no longer of interest.
         is_left_out: Whether the rows are not read, and only count where the batch is
@@ -282,7 +282,7 @@ class StreamOffset(Offset[P]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: Something is not what it should be.
+            ValueError: A part has the wrong form.
         """
         flatten, parse = cls.form.names.flatten, cls.form.parse
         return {
@@ -293,7 +293,9 @@ class StreamOffset(Offset[P]):
         }
 
     def _tree(self, positions: Mapping[str, P]) -> dict[str, Any]:
-        return self.form.names.tree({name: str(at) for name, at in positions.items()})
+        return self.form.names.tree(
+            {name: str(position) for name, position in positions.items()}
+        )
 
 
 def require_version(tree: object, system: System) -> None:

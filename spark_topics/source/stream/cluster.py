@@ -196,7 +196,7 @@ class Cluster(Protocol[P, OffsetT, R_co]):
             begins: The position that each topic partition was read up to.
 
         Returns:
-            The status of each, None where it is gone. Where rows are gone, or never
+            The status of each, None if it is gone. Where rows are gone, or never
             existed, reading goes on elsewhere than asked for.
 
         Raises:

@@ -156,7 +156,9 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         # The start of the query is in no offset but the ends that follow from it.
         start_after = {}
         if start.is_start_of_query:
-            start_after = {n: at for n, at in start.last_read.items() if n in last_read}
+            start_after = {
+                n: read_to for n, read_to in start.last_read.items() if n in last_read
+            }
         for name in ends:
             if statuses[name].after != start.last_read.get(name):
                 start_after[name] = statuses[name].after
@@ -211,7 +213,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         return {
             "v": 1,
             "latest": self._cluster.tree(
-                {name: str(at) for name, at in self._latest.items()}
+                {name: str(position) for name, position in self._latest.items()}
             ),
             "backlogEntries": self._cluster.tree(backlogs),
             "backlogBytes": self._cluster.tree(

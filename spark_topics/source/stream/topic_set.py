@@ -64,11 +64,11 @@ class TopicSet(Generic[P, OffsetT]):
         """Limit the stream to the entries stored now.
 
         Raises:
-            DataLossError: A topic partition went meanwhile, and that is an error.
+            DataLossError: A topic partition went in the meantime, and that is an error.
             TopicsError: The cluster does not answer, or refuses.
         """
-        found = self._edges(self._cluster.partitions(wait=True))
-        self._target = {name: status.last for name, status in found.items()}
+        edges = self._edges(self._cluster.partitions(wait=True))
+        self._target = {name: status.last for name, status in edges.items()}
 
     def kept(self, start: OffsetT) -> dict[str, P]:
         """Return the position of each topic partition that the options do not name.
@@ -88,7 +88,9 @@ class TopicSet(Generic[P, OffsetT]):
                 self._cluster.system.data_loss_error.condition,
                 _left_message(leaving),
             )
-        kept = {n: at for n, at in start.kept.items() if not self._is_wanted(n)}
+        kept = {
+            n: position for n, position in start.kept.items() if not self._is_wanted(n)
+        }
         return kept | leaving
 
     def leaving(self, offset: OffsetT) -> dict[str, P]:
@@ -135,11 +137,11 @@ class TopicSet(Generic[P, OffsetT]):
             TopicsError: The cluster does not answer, or refuses.
         """
         self._discover()
-        known = set(self._names)
+        known_names = set(self._names)
         names = self._names + [
             name
             for name in (*start.last_read, *start.kept)
-            if name not in known and self._is_wanted(name)
+            if name not in known_names and self._is_wanted(name)
         ]
         new = [
             name
@@ -147,9 +149,9 @@ class TopicSet(Generic[P, OffsetT]):
             if start.position(name) is None and name not in self._starts
         ]
         # What is found while a query runs is read from its first row on.
-        found = self._edges(new)
-        self._starts.update({name: status.after for name, status in found.items()})
-        gone = {*new} - {*found}
+        edges = self._edges(new)
+        self._starts.update({name: status.after for name, status in edges.items()})
+        gone = {*new} - {*edges}
         return {name: self._begin(start, name) for name in names if name not in gone}
 
     def visit(self, begins: Mapping[str, P]) -> dict[str, PartitionStatus[P]]:
@@ -163,8 +165,8 @@ class TopicSet(Generic[P, OffsetT]):
             TopicsError: The cluster does not answer, or refuses.
         """
         statuses = {}
-        with self._cluster.visit(begins) as found:
-            for name, status in found.items():
+        with self._cluster.visit(begins) as visited:
+            for name, status in visited.items():
                 if status is None:
                     self._drop(name, begins[name])
                 else:
@@ -182,22 +184,22 @@ class TopicSet(Generic[P, OffsetT]):
 
     def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
         """Return first and last positions; drop partitions deleted since discovery."""
-        found = self._cluster.edges(names)
+        edges = self._cluster.edges(names)
         for name in names:
-            if name not in found:
+            if name not in edges:
                 self._drop(name, self._cluster.earliest)
-        return found
+        return edges
 
     def _begin(self, start: Offset[P], name: str) -> P:
-        read, known = start.position(name), self._starts.get(name)
-        if known is None:
+        read, begin = start.position(name), self._starts.get(name)
+        if begin is None:
             assert read is not None, "it is known, or was looked up as a new one"
             return read
         if read is None or read == self._unreached.get(name):
-            return known
+            return begin
         # What the query has read since may bring it to that very position again.
         self._unreached.pop(name, None)
-        return max(read, known)
+        return max(read, begin)
 
     def _go_on(self, name: str, begin: P, after: P) -> None:
         if after != begin:
@@ -216,19 +218,19 @@ class TopicSet(Generic[P, OffsetT]):
 
     def _drop(self, name: str, begin: P) -> None:
         """Go on without a topic partition that is gone, or raise."""
-        wanted, system = begin.next(), self._cluster.system
+        first_wanted, system = begin.next(), self._cluster.system
         message = f"{name} is gone: it was deleted, " + (
             "before the query has read any of it."
             if begin == self._cluster.earliest
-            else f"though the query has read it only up to {begin} and wanted {wanted} "
-            "next. Nothing of it is available."
+            else f"though the query has read it only up to {begin} and wanted "
+            f"{first_wanted} next. Nothing of it is available."
         )
         if self._fail_on_data_loss:
             raise system.data_loss_error(
                 f"{message} Set `failOnDataLoss` to false to go on without it; if it "
                 "is created again, it is then read from its first row on.",
                 topic_partition=name,
-                wanted=str(wanted),
+                wanted=str(first_wanted),
                 available="",
             )
         self._starts.pop(name, None)
@@ -242,7 +244,7 @@ class TopicSet(Generic[P, OffsetT]):
 
 
 def _left_message(leaving: Mapping[str, Any]) -> str:
-    """Return which topic partitions the options do not name, and where each stands."""
+    """Return which topic partitions the options do not name, and where each is."""
     places = [f"{name} (read up to {leaving[name]})" for name in list(leaving)[:_NAMES]]
     if len(leaving) > _NAMES:
         places.append(f"{len(leaving) - _NAMES} more")
