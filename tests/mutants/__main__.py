@@ -81,7 +81,7 @@ TARGETS = [
     ),
     Target("wire/chunks", ("wire/test_chunks.py",)),
     Target("protobuf", ("spark_topics/test_protobuf.py",), package="spark_topics"),
-    Target("wire/protocol", ("wire/test_protocol.py", "source/test_bulk.py")),
+    Target("wire/protocol", ("wire/test_protocol.py", "source/read/test_bulk.py")),
     Target("wire/frames", ("wire/test_frames.py",)),
     Target("wire/entries", ("wire/test_entries.py",)),
     Target("loops/messages", ("loops/test_messages.py", "wire/test_entries.py")),
@@ -91,8 +91,8 @@ TARGETS = [
         but=tuple(f"test_the_same_as_protobuf[python-{n}]" for n in range(2, 6)),
     ),
     Target("loops/deliveries", ("loops/test_deliveries.py",)),
-    Target("loops/avro", ("arrow/test_avro_values.py",)),
-    Target("loops/avro_write", ("arrow/test_avro_encoder.py",)),
+    Target("loops/avro", ("arrow/values/test_avro.py",)),
+    Target("loops/avro_write", ("arrow/values/test_avro_encoder.py",)),
     Target("schemas/resolution", ("schemas/test_resolution.py",)),
 ]
 

@@ -22,7 +22,7 @@ from pulsar_spark.arrow.values.json_form import JsonForm, form_of
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-from tests.arrow.test_avro_encoder import record
+from tests.arrow.values.test_avro_encoder import record
 
 SPARK = JsonForm()
 JAVA, PYTHON = JsonForm(times_are_texts=True), JsonForm(False, "utf8", False)

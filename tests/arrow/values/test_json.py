@@ -1099,7 +1099,7 @@ def test_a_decimal_is_the_same_however_many_come_together(
 
 
 HUGE_EXPONENTS = """
-from tests.arrow.test_json import DECIMAL, decode, fields, info
+from tests.arrow.values.test_json import DECIMAL, decode, fields, info
 many = info(fields(d=DECIMAL, many={"type": "array", "items": DECIMAL}))
 good = ['{"d":1.5,"many":[2.5]}'] * 100
 for number in ("1E-999999999", "1e-5000000", '"1E-999999999"', '"1\\\\u0045-999999999"',

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries over a scripted broker, and time that a test lets pass."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark.source.stream import chunk_guard as guard_module
+from pulsar_spark.source.stream import subscription as subscription_module
+from spark_topics.source.stream import batch_ends, idle_rest, planner, topic_set
+from tests.source.stream.queries import (
+    BASE,
+    P0,
+    P1,
+    Clock,
+    Query,
+)
+from tests.support.scripted_broker import (
+    ScriptedBroker,
+    single,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def short_waits(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The scripted broker forgets at once, and what it sends is waited for.
+
+    And a query that is asked once looks, also where it has looked in vain for long, as
+    on a busy machine; unless time passes as a test says.
+    """
+    monkeypatch.setattr(subscription_module, "_FORGET_S", 0.0)
+    monkeypatch.setattr(subscription_module, "_ACK_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(subscription_module, "_LOOK_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(guard_module, "_TIMEOUT_S", 60.0)
+    if "clock" not in request.fixturenames:
+        monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
+
+
+@pytest.fixture
+def two(scripted: ScriptedBroker) -> ScriptedBroker:
+    """A topic of two partitions, with 5 entries each."""
+    scripted.partitions[BASE] = 2
+    for name in (P0, P1):
+        scripted.add_topic(name, [single(b"a")] * 5)
+    return scripted
+
+
+@pytest.fixture
+def queries(scripted: ScriptedBroker) -> Iterator[Any]:
+    """Makes queries that end with the test."""
+    made: list[Query] = []
+
+    def one(**options: str) -> Query:
+        made.append(Query(scripted, **{"startingOffsets": "earliest", **options}))
+        return made[-1]
+
+    yield one
+    for query in made:
+        query.kill()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The planner's."""
+    one = Clock()
+    for module in (planner, topic_set, batch_ends, idle_rest):
+        monkeypatch.setattr(module, "time", one)
+    return one
