@@ -472,7 +472,9 @@ def test_what_a_dead_broker_had_in_memory_is_sent_again(server: ScriptedServer):
     sent = send(server, [row(b"%d" % n) for n in range(30)], confirm_flush=True)
     join(thread, "the crash")
     assert set(stored(server)) == set(values(30))
-    assert (sent.messages, sent.resent) == (30, 27)
+    assert sent.messages == 30
+    # A look that the crash cut off has confirmed nothing, not even what was flushed.
+    assert 27 <= sent.resent <= 30
 
 
 def test_without_confirmation_that_is_lost(server: ScriptedServer):
