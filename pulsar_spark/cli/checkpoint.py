@@ -54,7 +54,7 @@ from pulsar_spark.source.plan.ranges import assign_offsets, assign_times, start_
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
 from pulsar_spark.wire.refusals import has_durable_namesake
 from spark_topics.options.offsets import Edge
 
@@ -539,14 +539,16 @@ def _take(group: ConsumerSet[TopicConsumer], one: Standing) -> None:
     # One of the same name that is not durable is refused where there is a durable one.
     # Where there is none, this creates none.
     passing = group.ask(
-        lambda member: member.subscribe(name, durable=False, start=EARLIEST)
+        lambda member: member.subscribe(SubscribeRequest(name, start=EARLIEST))
     )
     durable = [t for t, answer in passing.items() if has_durable_namesake(answer)]
     answers = {
         **passing,
         **group.ask(
             lambda member: member.subscribe(
-                name, durable=True, initial_position=InitialPosition.EARLIEST
+                SubscribeRequest(
+                    name, durable=True, initial_position=InitialPosition.EARLIEST
+                )
             ),
             durable,
         ),

@@ -22,7 +22,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.commands import ReplyT, Request, SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery
 
 #: Longest wait for brokers to forget consumers, in seconds. Nothing depends on it.
@@ -44,20 +44,12 @@ class TopicConsumer:
         self.consumer_id = 0
         self.is_open = True
 
-    def subscribe(
-        self, subscription: str, *, durable: bool, **where: Any
-    ) -> Request[pb.CommandSuccess]:
-        """Build SUBSCRIBE by a new consumer id; ``where`` as ``commands.subscribe``."""
+    def subscribe(self, how: SubscribeRequest) -> Request[pb.CommandSuccess]:
+        """Build SUBSCRIBE with a new consumer id."""
         self.connection.detach(self.consumer_id)
         self.is_open = True
         self.consumer_id = self.connection.attach(self)
-        return commands.subscribe(
-            topic=self.topic,
-            subscription=subscription,
-            consumer_id=self.consumer_id,
-            durable=durable,
-            **where,
-        )
+        return commands.subscribe(self.topic, self.consumer_id, how)
 
     def seek(self, time_ms: int) -> Request[pb.CommandSuccess]:
         """Build SEEK to a publish time."""

@@ -35,7 +35,7 @@ from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.commands import ReplyT, Request, SubscribeRequest
 from pulsar_spark.wire.entries import EntryRun, StoredEntry, read_stored_entry
 from pulsar_spark.wire.permits import Permits
 from pulsar_spark.wire.protocol import Delivery, delivery_of
@@ -450,18 +450,16 @@ class EntryReader:
         )
         start = self._start if self._last is None else MessageId(*self._last)
         by_time = self._rollback_s is not None and self._last is None
-        request = commands.subscribe(
-            topic=self.topic_partition,
-            # By a name of its own: a broker takes a while to forget the one before.
-            subscription=f"{self.settings.subscription_prefix}-{uuid.uuid4()}",
-            consumer_id=consumer.consumer_id,
-            durable=False,
+        how = SubscribeRequest(
+            # A new name each time: a broker takes a while to forget the last consumer.
+            f"{self.settings.subscription_prefix}-{uuid.uuid4()}",
             start=EARLIEST if by_time else start,
             read_compacted=self.settings.read_compacted,
             consumer_name=self.settings.consumer_name,
+            rollback_s=self._rollback_s if by_time else None,
             properties=self.settings.properties,
-            start_message_rollback_duration_s=self._rollback_s if by_time else None,
         )
+        request = commands.subscribe(self.topic_partition, consumer.consumer_id, how)
         return _Opening(consumer, None if by_time else start, consumer.request(request))
 
     def _finish(self, opening: _Opening) -> None:

@@ -19,7 +19,7 @@ from pulsar_spark.client.positions import read_positions
 from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import Request
+from pulsar_spark.wire.commands import Request, SubscribeRequest
 from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
 
@@ -57,7 +57,7 @@ class Peeker(TopicConsumer):
             prefix: Beginning of the subscription's name.
         """
         name = f"{prefix}-{uuid.uuid4()}"
-        return self.subscribe(name, durable=False, start=self._start)
+        return self.subscribe(SubscribeRequest(name, start=self._start))
 
     def grant(self, permits: int) -> None:
         """Let the broker send entries. A broken connection closes its readers."""

@@ -44,7 +44,7 @@ from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
 from spark_topics.client.retry import Retry, ask_all
 
 #: How often in its time the last message is asked for. A broker that gives a topic away
@@ -206,10 +206,11 @@ class PositionLookup:
             }
             probes.step(
                 lambda probe: probe.subscribe(
-                    names[probe.topic],
-                    durable=False,
-                    start=starts[probe.topic],
-                    read_compacted=self._read_compacted,
+                    SubscribeRequest(
+                        names[probe.topic],
+                        start=starts[probe.topic],
+                        read_compacted=self._read_compacted,
+                    )
                 ),
             )
             if seek is not None:
@@ -218,9 +219,9 @@ class PositionLookup:
                 # subscribes by the same name without saying where to start.
                 probes.step(
                     lambda probe: probe.subscribe(
-                        names[probe.topic],
-                        durable=False,
-                        initial_position=seek.initial_position,
+                        SubscribeRequest(
+                            names[probe.topic], initial_position=seek.initial_position
+                        )
                     ),
                 )
             last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)

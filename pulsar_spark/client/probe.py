@@ -24,6 +24,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.wire.commands import SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery
 
 
@@ -57,7 +58,7 @@ class Probe:
                 consumer.connection.tell(consumer.close())
         self._consumers.step(
             lambda consumer: consumer.subscribe(
-                f"{self._prefix}-{uuid.uuid4()}", durable=False, start=start
+                SubscribeRequest(f"{self._prefix}-{uuid.uuid4()}", start=start)
             )
         )
         return self.place()

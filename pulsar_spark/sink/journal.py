@@ -29,7 +29,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import InitialPosition, Request
+from pulsar_spark.wire.commands import InitialPosition, Request, SubscribeRequest
 from pulsar_spark.wire.compression import decompress
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
@@ -131,7 +131,9 @@ class Journal:
                 with ConsumerSet(self._pool, self._consumer) as group:
                     group.connect([self.topic])
                     group.step(
-                        lambda one: one.subscribe(name, durable=False, start=EARLIEST)
+                        lambda consumer: consumer.subscribe(
+                            SubscribeRequest(name, start=EARLIEST)
+                        )
                     )
                     _check(group)
                     return self._read(group)
@@ -175,7 +177,11 @@ class Journal:
 
     def _subscribe(self, consumer: _Consumer) -> Request[pb.CommandSuccess]:
         return consumer.subscribe(
-            self._subscription, durable=True, initial_position=InitialPosition.EARLIEST
+            SubscribeRequest(
+                self._subscription,
+                durable=True,
+                initial_position=InitialPosition.EARLIEST,
+            )
         )
 
     def _reading(self, act: Callable[[ConsumerSet[_Consumer]], T]) -> T:

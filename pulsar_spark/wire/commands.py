@@ -470,61 +470,73 @@ def get_schema(
 # -- consumer --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class SubscribeRequest:
+    """How to subscribe: all of SUBSCRIBE but the topic and the consumer's id.
+
+    Attributes:
+        subscription: Its name. The broker creates a missing subscription. The own
+            subscription of a reader is not durable.
+        durable: False for a cursor that vanishes with its consumer.
+        start: First entry to deliver, as a whole, whatever its batch_index says; for a
+            chunked message, its first chunk. None leaves it to initial_position.
+        initial_position: Where a subscription begins that this request creates.
+        read_compacted: Whether to read only the last message of each key. EXCLUSIVE or
+            FAILOVER only.
+        sub_type: How consumers share the subscription.
+        consumer_name: For the broker's statistics, "" for a generated name.
+        rollback_s: Start this many seconds before now. Moves a durable subscription,
+            too, at each request.
+        properties: Of the consumer, for the broker's statistics.
+        subscription_properties: Of a subscription that this request creates.
+        replicate_subscription_state: Whether the cursor is replicated with the topic.
+
+    Raises:
+        ValueError: A start for a durable subscription, which a broker would ignore.
+    """
+
+    subscription: str
+    durable: bool = False
+    start: MessageId | None = None
+    initial_position: InitialPosition = InitialPosition.LATEST
+    read_compacted: bool = False
+    sub_type: SubType = SubType.EXCLUSIVE
+    consumer_name: str = ""
+    rollback_s: int | None = None
+    properties: Iterable[tuple[str, str]] = ()
+    subscription_properties: Iterable[tuple[str, str]] = ()
+    replicate_subscription_state: bool = False
+
+    def __post_init__(self) -> None:
+        if self.durable and self.start is not None:
+            raise ValueError("a durable subscription ignores start: seek instead")
+
+
 def subscribe(
-    *,
-    topic: str,
-    subscription: str,
-    consumer_id: int,
-    durable: bool,
-    start: MessageId | None = None,
-    initial_position: InitialPosition = InitialPosition.LATEST,
-    read_compacted: bool = False,
-    sub_type: SubType = SubType.EXCLUSIVE,
-    consumer_name: str = "",
-    start_message_rollback_duration_s: int | None = None,
-    properties: Iterable[tuple[str, str]] = (),
-    subscription_properties: Iterable[tuple[str, str]] = (),
-    replicate_subscription_state: bool = False,
+    topic: str, consumer_id: int, how: SubscribeRequest
 ) -> Request[pb.CommandSuccess]:
     """Build SUBSCRIBE. Never creates the topic.
 
     Args:
         topic: Full name of a topic partition.
-        subscription: Created if it is not there. A reader's own is not durable.
         consumer_id: Of the new consumer, unique on the connection.
-        durable: False for a cursor that vanishes with its consumer.
-        start: First entry to deliver, whole, whatever its batch_index says; of a
-            chunked message its first chunk. None leaves it to initial_position.
-        initial_position: For a subscription that is created by this.
-        read_compacted: Only the last message of each key. EXCLUSIVE or FAILOVER only.
-        sub_type: How consumers share the subscription.
-        consumer_name: For the broker's statistics, "" for a generated one.
-        start_message_rollback_duration_s: Start this many seconds before now. Moves a
-            durable subscription, too, each time it is sent.
-        properties: Of the consumer, for the broker's statistics.
-        subscription_properties: Of the subscription, if it is created by this.
-        replicate_subscription_state: Whether its cursor is replicated with the topic.
-
-    Raises:
-        ValueError: A start for a durable subscription, which a broker would ignore.
+        how: The rest.
     """
-    if durable and start is not None:
-        raise ValueError("a durable subscription ignores start: seek instead")
     body = pb.CommandSubscribe(
         topic=topic,
-        subscription=subscription,
-        subType=sub_type,
+        subscription=how.subscription,
+        subType=how.sub_type,
         consumer_id=consumer_id,
-        consumer_name=consumer_name or None,
-        durable=durable,
-        start_message_id=None if start is None else _position(start),
-        read_compacted=read_compacted or None,
-        initialPosition=initial_position,
+        consumer_name=how.consumer_name or None,
+        durable=how.durable,
+        start_message_id=None if how.start is None else _position(how.start),
+        read_compacted=how.read_compacted or None,
+        initialPosition=how.initial_position,
         force_topic_creation=False,
-        start_message_rollback_duration_sec=start_message_rollback_duration_s,
-        metadata=_key_values(properties),
-        subscription_properties=_key_values(subscription_properties),
-        replicate_subscription_state=replicate_subscription_state or None,
+        start_message_rollback_duration_sec=how.rollback_s,
+        metadata=_key_values(how.properties),
+        subscription_properties=_key_values(how.subscription_properties),
+        replicate_subscription_state=how.replicate_subscription_state or None,
     )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body), pb.CommandSuccess

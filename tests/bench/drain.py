@@ -50,15 +50,8 @@ def _main(broker: str, topic: str, end: str) -> None:
         sock.sendall(commands.connect("bench"))
         received = _commands(sock)
         assert next(received).type == pb.BaseCommand.CONNECTED
-        sock.sendall(
-            commands.subscribe(
-                topic=topic,
-                subscription="bench-drain",
-                consumer_id=1,
-                durable=False,
-                start=EARLIEST,
-            ).encode(1)
-        )
+        how = commands.SubscribeRequest("bench-drain", start=EARLIEST)
+        sock.sendall(commands.subscribe(topic, 1, how).encode(1))
         assert next(received).type == pb.BaseCommand.SUCCESS
         with clocked():
             sock.sendall(commands.flow(1, _PERMITS))

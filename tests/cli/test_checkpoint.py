@@ -12,6 +12,7 @@ import pytest
 from pulsar_spark.cli import checkpoint
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.wire.commands import SubscribeRequest
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import (
     LEDGER,
@@ -194,7 +195,8 @@ def test_a_query_that_runs(
         ConsumerSet(pool, TopicConsumer) as group,
     ):
         group.connect([T1])
-        group.step(lambda one: one.subscribe("spark-pulsar-s", durable=True))
+        how = SubscribeRequest("spark-pulsar-s", durable=True)
+        group.step(lambda consumer: consumer.subscribe(how))
         assert not group.take_failures()
         code, printed = run(*command, "--set-position", "latest", "--yes")
     assert code == 1, printed

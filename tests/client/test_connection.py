@@ -98,14 +98,9 @@ def connection(scripted: ScriptedBroker) -> Iterator[Connection]:
 def subscribe(connection: Connection, box: Box, permits: int) -> int:
     """Makes a consumer with an inbox; returns its id."""
     consumer_id = connection.attach(box)
-    request = commands.subscribe(
-        topic=TOPIC,
-        subscription="s",
-        consumer_id=consumer_id,
-        durable=False,
-        initial_position=commands.InitialPosition.EARLIEST,
-    )
-    connection.ask(request, 60)
+    earliest = commands.InitialPosition.EARLIEST
+    how = commands.SubscribeRequest("s", initial_position=earliest)
+    connection.ask(commands.subscribe(TOPIC, consumer_id, how), 60)
     if permits:
         connection.grant(consumer_id, permits)
     return consumer_id

@@ -10,7 +10,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import Request
+from pulsar_spark.wire.commands import Request, SubscribeRequest
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -53,7 +53,7 @@ def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[Group]:
 
 def subscribe(consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
     """The first step of all."""
-    return consumer.subscribe("s", durable=False)
+    return consumer.subscribe(SubscribeRequest("s"))
 
 
 def last(consumer: TopicConsumer) -> Request[pb.CommandGetLastMessageIdResponse]:

@@ -84,19 +84,15 @@ def capture(service_url: str, topics: list[str]) -> None:
 def record(service_url: str, topic: str, *, read_compacted: bool) -> list[bytes]:
     """The MESSAGE frames of a topic, whole, up to its last message."""
     host, port = service_url.removeprefix("pulsar://").split(":")
+    how = commands.SubscribeRequest(
+        "golden-capture", start=EARLIEST, read_compacted=read_compacted
+    )
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         frames = received(connection)
         for request in (
             commands.connect("golden"),
             commands.lookup(topic).encode(1),
-            commands.subscribe(
-                topic=topic,
-                subscription="golden-capture",
-                consumer_id=1,
-                durable=False,
-                start=EARLIEST,
-                read_compacted=read_compacted,
-            ).encode(2),
+            commands.subscribe(topic, 1, how).encode(2),
             commands.get_last_message_id(1).encode(3),
         ):
             connection.sendall(request)

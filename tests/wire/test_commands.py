@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pulsar_spark.wire.commands import (
     InitialPosition,
     ProducerAccessMode,
     Request,
+    SubscribeRequest,
     SubType,
     TxnAction,
     ack_set_words,
@@ -57,16 +59,10 @@ def sent(built: Request[Any] | bytes, request_id: int = 5) -> pb.BaseCommand:
     return decode_command(read.command)
 
 
-def subscribe(**changes: object) -> pb.CommandSubscribe:
+def subscribe(**changes: Any) -> pb.CommandSubscribe:
     """Return the body of a SUBSCRIBE of a non-durable reader, with changes."""
-    arguments: dict[str, object] = {
-        "topic": TOPIC,
-        "subscription": "reader-1",
-        "consumer_id": 7,
-        "durable": False,
-    }
-    request = commands.subscribe(**(arguments | changes))  # type: ignore[arg-type]
-    return sent(request, 3).subscribe
+    how = replace(SubscribeRequest("reader-1"), **changes)
+    return sent(commands.subscribe(TOPIC, 7, how), 3).subscribe
 
 
 # -- golden bytes: the fact sheet's worked examples ------------------------------------
@@ -359,7 +355,7 @@ def test_subscribe_with_everything():
         read_compacted=True,
         sub_type=SubType.FAILOVER,
         consumer_name="c",
-        start_message_rollback_duration_s=60,
+        rollback_s=60,
         properties=[("a", "1")],
         subscription_properties=[("b", "2"), ("c", "")],
         replicate_subscription_state=True,
@@ -687,8 +683,7 @@ def requests() -> dict[str, Request[Any]]:
     given: dict[str, Any] = {
         "topic": "t",
         "namespace": "a/b",
-        "subscription": "s",
-        "durable": False,
+        "how": SubscribeRequest("s"),
         "ttl_ms": 1000,
         "message_id": MessageId(1, 2),
         "txn": TxnId(0, 1),

@@ -21,6 +21,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.wire.commands import SubscribeRequest
 
 #: How long probes wait for brokers to pass over entries, and how long between two
 #: looks, in seconds. It takes milliseconds for each hundred of them.
@@ -73,7 +74,7 @@ def _probe(
         probes.connect(delivered)
         probes.step(
             lambda probe: probe.subscribe(
-                subscription, durable=False, start=_next(delivered[probe.topic])
+                SubscribeRequest(subscription, start=_next(delivered[probe.topic]))
             )
         )
         for probe in probes.members.values():

@@ -68,6 +68,7 @@ from pulsar_spark.source.stream.subscription import (
 )
 from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, topic_of
+from pulsar_spark.wire.commands import SubscribeRequest
 from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.batch_ends import StreamLimits
@@ -399,19 +400,23 @@ class PulsarCluster:
     def _subscription(
         self, name: str, *, durable: bool, must_exist: bool = False
     ) -> Subscription:
-        predefined = self._options.predefined_subscription
-        return Subscription(
-            self._pool,
+        options = self._options
+        how = SubscribeRequest(
             name,
             durable=durable,
-            is_new=name == self._made_up and predefined is None,
+            read_compacted=options.read_compacted,
+            properties=options.consumer_properties,
+            subscription_properties=options.subscription_properties,
+            replicate_subscription_state=options.replicate_subscription_state,
+        )
+        is_made_up = name == self._made_up and options.predefined_subscription is None
+        return Subscription(
+            self._pool,
+            how,
+            is_new=is_made_up,
             must_exist=must_exist,
-            read_compacted=self._options.read_compacted,
-            patience_s=self._options.poll_timeout_s,
+            patience_s=options.poll_timeout_s,
             guard=self._guard,
-            consumer={"properties": self._options.consumer_properties},
-            subscription_properties=self._options.subscription_properties,
-            replicate_subscription_state=self._options.replicate_subscription_state,
         )
 
     # -- how far a micro-batch goes ----------------------------------------------------

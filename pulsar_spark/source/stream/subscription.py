@@ -17,10 +17,8 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -42,7 +40,7 @@ from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import InitialPosition, Request
+from pulsar_spark.wire.commands import InitialPosition, Request, SubscribeRequest
 from pulsar_spark.wire.permits import as_broker_counts
 from pulsar_spark.wire.protocol import Delivery
 from pulsar_spark.wire.refusals import (
@@ -120,44 +118,33 @@ class Subscription:
 
     Args:
         pool: The cluster's connections.
-        subscription: Its name.
-        durable: Whether it outlives the query. If not, it leaves no trace and protects
-            nothing, but is otherwise as good.
+        how: How to subscribe. A subscription that is not durable leaves no trace,
+            protects nothing, and has no properties, but is otherwise as good.
         is_new: Whether the name cannot have been used before.
-        must_exist: Whether it is an error if it does not exist.
-        read_compacted: Whether the query reads compacted topics.
+        must_exist: Whether a missing subscription is an error.
         patience_s: Longest time without any answer from the cluster.
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
-        consumer: What else SUBSCRIBE says of each consumer, as ``commands.subscribe``.
-        further: The same of the subscription, if it is durable.
     """
 
     def __init__(
         self,
         pool: ConnectionPool,
-        subscription: str,
+        how: SubscribeRequest,
         *,
-        durable: bool,
         is_new: bool,
         must_exist: bool = False,
-        read_compacted: bool = False,
         patience_s: float,
         guard: ChunkGuard | None = None,
-        consumer: Mapping[str, Any] = MappingProxyType({}),
-        **further: Any,
     ) -> None:
-        self.subscription = subscription
+        self.subscription = how.subscription
         self._pool = pool
-        self._options = pool.options
-        self._durable = durable
+        self._how = how
+        self._durable = how.durable
         self._is_new = is_new
         self._must_exist = must_exist
-        self._read_compacted = read_compacted
         self._patience_s = patience_s
         self._guard = guard
-        self._consumer = consumer
-        self._further = further
         self._lookup = TopicLookup(pool, patience_s=patience_s)
         self._arrived = threading.Condition()
         self._group = ConsumerSet(pool, self._make)
@@ -279,10 +266,11 @@ class Subscription:
             group.connect(read)
             group.step(
                 lambda member: member.subscribe(
-                    f"{prefix}-{uuid.uuid4()}",
-                    durable=False,
-                    start=read[member.topic].next(),
-                    read_compacted=self._read_compacted,
+                    SubscribeRequest(
+                        f"{prefix}-{uuid.uuid4()}",
+                        start=read[member.topic].next(),
+                        read_compacted=self._how.read_compacted,
+                    )
                 ),
             )
             return self._look(group, read, on_seen)
@@ -439,11 +427,12 @@ class Subscription:
         if not self._durable:
             self._group.step(
                 lambda member: member.subscribe(
-                    self.subscription,
-                    durable=False,
-                    start=read[member.topic].next(),
-                    read_compacted=self._read_compacted,
-                    **self._consumer,
+                    replace(
+                        self._how,
+                        start=read[member.topic].next(),
+                        subscription_properties=(),
+                        replicate_subscription_state=False,
+                    )
                 ),
                 topics,
             )
@@ -461,14 +450,9 @@ class Subscription:
     def _subscribe_durable(self, topics: list[str]) -> None:
         self._subscribed.update(topics)
         self._group.step(
+            # Protects all until the acknowledgement that follows: never too little.
             lambda member: member.subscribe(
-                self.subscription,
-                durable=True,
-                # Protects all until the acknowledgement that follows: never too little.
-                initial_position=InitialPosition.EARLIEST,
-                read_compacted=self._read_compacted,
-                **self._consumer,
-                **self._further,
+                replace(self._how, initial_position=InitialPosition.EARLIEST)
             ),
             topics,
         )
@@ -518,7 +502,7 @@ class Subscription:
                     self._group.drop(topic, again)
 
     def _ask_existing(self, consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
-        return consumer.subscribe(self.subscription, durable=False)
+        return consumer.subscribe(SubscribeRequest(self.subscription))
 
     # -- acknowledgements --------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +14,7 @@ from pulsar_spark.errors import BrokerError, OptionError, TopicMigratedError
 from pulsar_spark.source.stream import subscription as module
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus, Subscription
+from pulsar_spark.wire.commands import SubscribeRequest
 from spark_topics.client import retry
 from spark_topics.source.stream.admission import EntrySize
 from tests.support.scripted_broker import (
@@ -64,8 +65,12 @@ def make(scripted: ScriptedBroker) -> Iterator[Callable[..., Subscription]]:
     def one(*, limits: dict[str, Any] | None = None, **given: Any) -> Subscription:
         pool = ConnectionPool(client_options(scripted.address, **(limits or {})))
         pools.append(pool)
-        defaults = {"durable": True, "is_new": False, "patience_s": 60.0}
-        return Subscription(pool, NAME, **{**defaults, **given})
+        own = {"is_new": False, "patience_s": 60.0}
+        names = {field.name for field in fields(SubscribeRequest)}
+        own |= {name: given[name] for name in given if name not in names}
+        said = {name: given[name] for name in given if name in names}
+        how = SubscribeRequest(NAME, **{"durable": True, **said})
+        return Subscription(pool, how, **own)
 
     yield one
     for pool in pools:
@@ -119,7 +124,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def held(scripted: ScriptedBroker, name: str = NAME) -> Iterator[Subscription]:
     """Somebody else who has the subscription."""
     pool = ConnectionPool(client_options(scripted.address))
-    other = Subscription(pool, name, durable=True, is_new=True, patience_s=60.0)
+    how = SubscribeRequest(name, durable=True)
+    other = Subscription(pool, how, is_new=True, patience_s=60.0)
     other.visit({TOPIC: NOTHING_READ})
     yield other
     pool.close()
@@ -976,7 +982,7 @@ class TestWhatBrokersShow:
         cursors = make(
             durable=durable,
             is_new=True,
-            consumer={"properties": (("team", "a"),)},
+            properties=(("team", "a"),),
             subscription_properties=(("owner", "b"), ("cost", "7")),
             replicate_subscription_state=True,
         )
