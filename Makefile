@@ -19,14 +19,15 @@ PYTHONS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
-GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi \
-	tubemq_spark/wire/tubemq_pb2.py tubemq_spark/wire/tubemq_pb2.pyi
-CODE := pulsar_spark spark_topics tubemq_spark ydb_spark pyspark_pulsar.py \
-	pyspark_pulsar_py.py pyspark_tubemq.py pyspark_ydb_topic.py setup.py tests examples \
-	docs/conf.py
+TUBEMQ := siblings/tubemq
+YDB := siblings/ydb_topic
+GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
+GENERATED_TUBEMQ := tubemq_spark/wire/tubemq_pb2.py tubemq_spark/wire/tubemq_pb2.pyi
+CODE := pulsar_spark spark_topics siblings pyspark_pulsar.py pyspark_pulsar_py.py \
+	setup.py kernel_build.py conftest.py tests examples docs/conf.py
 LONG := soak or matrix
 # In one process: each starts a master and a broker.
-TUBEMQ_TESTS := tests/tubemq_spark/real
+TUBEMQ_TESTS := $(TUBEMQ)/tests/real
 # More of them than cores: they wait often. Who is done takes over what others have left.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
 # But a file of the real broker's may start one of its own: no two processes shall.
@@ -38,7 +39,7 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
-	soak soak-cluster soak-faults coverage mutants check wheels bench bench-peer docs \
+	soak soak-cluster soak-faults coverage mutants check wheels bench bench-tubemq bench-peer docs \
 	generate-docs demo demo-tubemq broker clean
 
 help: ## Show this list
@@ -48,30 +49,33 @@ help: ## Show this list
 install: $(STAMP) ## Make .venv with everything that development needs
 
 # The kernel is among these: what is installed in place must be what the source says.
-$(STAMP): pyproject.toml constraints.txt setup.py \
-		$(wildcard */loops/*.p*)
+$(STAMP): pyproject.toml constraints.txt setup.py kernel_build.py \
+		$(TUBEMQ)/pyproject.toml $(TUBEMQ)/setup.py $(YDB)/pyproject.toml \
+		$(wildcard */loops/*.p* $(TUBEMQ)/*/loops/*.p*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[dev]' \
+		--editable '$(TUBEMQ)[fast]' --editable $(YDB)
 	@touch $@
 
-# $(1): the root below which the generated files go, $(2): the package, $(3): the protocol.
+# $(1): the root below which the generated files go, $(2): the package, $(3): the protocol,
+# $(4): the folder of the distribution.
 # proto/ is mapped to the folder of the package: that name is registered in the process, so
 # it must be nobody else's.
-generate_one = $(BIN)/python -m grpc_tools.protoc --proto_path=$(2)=proto \
+generate_one = $(BIN)/python -m grpc_tools.protoc --proto_path=$(2)=$(4)proto \
 	--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 	--python_out=$(1) --mypy_out=quiet:$(1) $(2)/$(3).proto
-generate = $(call generate_one,$(1),pulsar_spark/wire,pulsar_api) && \
-	$(call generate_one,$(1),tubemq_spark/wire,tubemq)
+generate = $(call generate_one,$(1),pulsar_spark/wire,pulsar_api,) && \
+	$(call generate_one,$(2),tubemq_spark/wire,tubemq,$(TUBEMQ)/)
 
 proto: $(STAMP) ## Generate the protocols' classes from proto/
-	$(call generate,.)
+	$(call generate,.,$(TUBEMQ))
 
 check-proto: $(STAMP) ## Compare the committed classes with what proto/ generates
 	@rm -rf build/proto && mkdir -p build/proto
-	@$(call generate,build/proto)
-	@for file in $(GENERATED); do \
-		cmp "$$file" "build/proto/$$file" || \
+	@$(call generate,build/proto,build/proto)
+	@for file in $(GENERATED) $(addprefix $(TUBEMQ)/,$(GENERATED_TUBEMQ)); do \
+		cmp "$$file" "build/proto/$${file#$(TUBEMQ)/}" || \
 		{ echo "$$file is not what proto/ generates: make proto"; exit 1; }; \
 	done
 
@@ -105,7 +109,7 @@ test-matrix: $(STAMP) ## Every combination, and other Pulsars, Sparks, Pythons (
 	done
 
 test-ydb: $(STAMP) ## The tests of YDB that a server can pass: YDB_ENDPOINT=grpc://host:2136/db
-	$(BIN)/python -m pytest tests/ydb_spark/server $(ARGS)
+	$(BIN)/python -m pytest $(YDB)/tests/server $(ARGS)
 
 soak: $(STAMP) ## All that takes long by nature: the two below, one after the other
 	@failed=0; $(MAKE) soak-cluster || failed=1; $(MAKE) soak-faults || failed=1; exit $$failed
@@ -129,9 +133,9 @@ soak-faults: $(STAMP) ## Long faults, and the frames of a hostile broker (FRAMES
 coverage: $(STAMP) ## How much of each package runs without a broker (ARGS=--save: into docs/)
 	rm -rf build/coverage
 	$(COVERAGE) --ignore=tests/bench --ignore=tests/loops \
-		--ignore=tests/tubemq_spark/loops
+		--ignore=$(TUBEMQ)/tests/loops
 	$(COVERAGE) -p tests.support.python_kernel -k 'not (compiled or checked)' tests/loops \
-		tests/tubemq_spark/loops
+		$(TUBEMQ)/tests/loops
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
 	$(BIN)/python -m tests.support.rooms build/coverage/report.json $(ARGS)
@@ -147,6 +151,9 @@ mutants: $(STAMP) ## Mistakes that no test notices (ARGS="--module plan --budget
 
 bench: $(STAMP) ## Measure each hop beside its limit (ARGS=--save: into docs/)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-tubemq: $(STAMP) ## Measure the hops of TubeMQ beside their limits
+	$(BIN)/python -m siblings.tubemq.tests.bench $(ARGS)
 
 bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 	PEER_JAR="$(PEER_JAR)" $(BIN)/python -m tests.bench.bench_peer $(ARGS)
@@ -168,7 +175,7 @@ demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)
 
 demo-tubemq: $(STAMP) ## The same with TubeMQ: write a topic with Spark, and read it
-	$(BIN)/python -m examples.demo_tubemq $(ARGS)
+	$(BIN)/python -m siblings.tubemq.examples.demo $(ARGS)
 
 broker: $(STAMP) ## Run a broker in the foreground, to play with
 	$(BIN)/python -m tests.support.embedded_broker $(ARGS)

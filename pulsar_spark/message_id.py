@@ -5,13 +5,15 @@
 - bytes of the protocol's ``MessageIdData``, as in the column ``__messageId`` and in
   what every official client calls ``serialize`` or ``toByteArray``;
 - text, ``ledger:entry`` or ``ledger:entry:batchIndex``, for people.
+
+The id of a transaction, `TxnId`, is here too.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_topics.text import shorten
 
@@ -274,3 +276,18 @@ def _signed32(value: int, number: int) -> int:
     if value > _MAX_INT32:
         raise ValueError(f"{_NUMBER_FIELDS[number]} of a message id cannot be {value}")
     return value
+
+
+class TxnId(NamedTuple):
+    """The id of a transaction. 0:0 is valid.
+
+    Attributes:
+        most: Number of the coordinator.
+        least: Number of the transaction at that coordinator.
+    """
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"{self.most}:{self.least}"

@@ -82,6 +82,8 @@ class TopicsError(Exception):
         condition: Stable upper-case name, printed in brackets before the message.
         message: What happened, where, and what to change.
         retriable: Whether the same operation may succeed later, unchanged.
+        subject: Name of the topic or other thing that the error is about; "" where the
+            message names several, or none.
 
     Args:
         message: The message.
@@ -90,6 +92,7 @@ class TopicsError(Exception):
 
     condition = "TOPICS"
     retriable = False
+    subject = ""
 
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         self.message = foreign_text(message, _MESSAGE_CHARACTERS)
@@ -101,8 +104,14 @@ class TopicsError(Exception):
         return f"[{self.condition}] {self.message}"
 
     def about(self: _E, subject: str) -> _E:
-        """Return a copy whose message begins with the subject."""
-        return self.saying(f"{subject}: {self.message}")
+        """Return a copy about a topic, or another thing, whose name begins the message.
+
+        Args:
+            subject: The name, which is the copy's ``subject``.
+        """
+        error = self.saying(f"{subject}: {self.message}")
+        error.subject = subject
+        return error
 
     def saying(self: _E, message: str, *, retriable: bool | None = None) -> _E:
         """Return a copy with another message; all facts stay.

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 
 #: The program that Spark runs on the driver for each source of a stream.
 _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -28,6 +29,23 @@ def _program() -> str:
     """Return the module that this process runs as a program, "" if none."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return getattr(spec, "name", None) or ""
+
+
+def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
+    """Return which Pythons Spark starts, and the reason for each.
+
+    It looks for sources by the one of ``PYSPARK_DRIVER_PYTHON``, if that is set, and
+    runs tasks by that of ``PYSPARK_PYTHON``; settings of Spark change neither.
+    """
+    driver, worker = (
+        given.get(name, "") for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    )
+    pythons = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
+    if worker:
+        pythons.setdefault(worker, "PYSPARK_PYTHON")
+    else:
+        pythons.setdefault("python3", "PYSPARK_PYTHON is not set")
+    return pythons
 
 
 def is_spark_worker() -> bool:

@@ -147,9 +147,6 @@ ELSEWHERE = {
     ("security", "Authentication"): "tests/broker/secured/test_authentication.py",
     ("security", "TLS"): "tests/broker/test_tls.py",
     ("sql", "A pipeline"): "tests/broker/test_sql.py",
-    ("tubemq", "Reading and writing"): "tests/tubemq_spark/real/test_spark.py",
-    ("tubemq", "TLS and users"): "tests/tubemq_spark/real/test_tls.py",
-    ("ydb-topics", "Reading and writing"): "tests/ydb_spark/spark/test_example.py",
 }
 
 
@@ -161,7 +158,8 @@ def snippets() -> list[Any]:
         for block in docs.snippets_of(DOCS / f"{name}.md", section)
     }
     found: dict[str, str] = {}
-    documents = [one for one in DOCUMENTS if one != docs.TUTORIAL]  # test_tutorial.py
+    elsewhere = {docs.TUTORIAL, *docs.SIBLING_PAGES}  # test_tutorial.py, and their own
+    documents = [document for document in DOCUMENTS if document not in elsewhere]
     pattern = re.compile(r"^#+ ([^\n]+)$|^```python\n(.*?)^```", re.M | re.S)
     for document in documents:
         heading = ""

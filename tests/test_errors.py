@@ -226,7 +226,9 @@ def test_an_error_about_something_keeps_its_facts(error: PulsarSparkError) -> No
     assert type(named) is type(error)
     assert named.message == f"t-partition-0: {error.message}"
     assert named.args == (named.message,)
-    assert {**vars(named), "message": ""} == {**vars(error), "message": ""}
+    assert named.subject == "t-partition-0"
+    other = {"message": "", "subject": ""}
+    assert {**vars(named), **other} == {**vars(error), **other}
 
 
 def test_text_of_others_is_one_line_of_bounded_length() -> None:

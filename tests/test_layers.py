@@ -12,13 +12,12 @@ import functools
 import graphlib
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.layers import CLOCK, NETWORK, Layer
+from tests.support.products import PRODUCTS, SIBLINGS
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = "pulsar_spark"
 
 #: What other messaging systems stand on as well.
@@ -35,7 +34,7 @@ _SOURCE = (
     "message_id",
     "text",
     "topics",
-    "lines",
+    "system",
     "statistics",
     "options",
     "schemas",
@@ -172,13 +171,10 @@ SHARED = {
 LAYERS = {
     "_version": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
-    "system": Layer(("errors",), (), _NETWORK + _CLOCK),
-    "lines": Layer(("statistics",), (), _NETWORK),
+    "system": Layer(("errors", "statistics"), (), _NETWORK + _CLOCK),
     "message_id": Layer(("text",), (), _NETWORK + _CLOCK),
-    "txn": Layer((), (), _NETWORK + _CLOCK),
     "columns": Layer((), (), _NETWORK + _CLOCK),
     "topics": Layer(("errors", "text"), (), _NETWORK + _CLOCK),
-    "pythons": Layer((), (), _NETWORK + _CLOCK),
     # Spark's map of options -> frozen values.
     "options": Layer(
         ("errors", "system", "message_id", "text", "topics", "columns"),
@@ -247,7 +243,7 @@ LAYERS = {
     "loops.sends": Layer(("loops.memory",), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
-        ("errors", "protobuf", "message_id", "txn", "loops"),
+        ("errors", "protobuf", "message_id", "loops"),
         ("google", "crc32c"),
         _NETWORK + _CLOCK,
     ),
@@ -284,7 +280,6 @@ LAYERS = {
             "errors",
             "message_id",
             "text",
-            "txn",
             "topics",
             "options",
             "schemas",
@@ -296,7 +291,7 @@ LAYERS = {
     ),
     "client.producing.refusals": Layer(("errors", "wire"), (), _NETWORK + _CLOCK),
     "client.producing.states": Layer(
-        ("errors", "message_id", "txn", "loops", "wire", "client"), (), _NETWORK
+        ("errors", "message_id", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.producing.resending": Layer((), (), _NETWORK + _CLOCK),
     "client.credentials": Layer(("errors",), (), _NETWORK),
@@ -395,7 +390,7 @@ LAYERS = {
     ),
     "source.read.task": Layer(
         (
-            "lines",
+            "system",
             "statistics",
             "options",
             "loops",
@@ -426,7 +421,7 @@ LAYERS = {
         (
             "errors",
             "columns",
-            "lines",
+            "system",
             "statistics",
             "options",
             "schemas",
@@ -459,7 +454,6 @@ LAYERS = {
             "errors",
             "message_id",
             "text",
-            "txn",
             "topics",
             "options",
             "schemas",
@@ -473,7 +467,7 @@ LAYERS = {
         (
             "errors",
             "encryption",
-            "lines",
+            "system",
             "statistics",
             "topics",
             "columns",
@@ -489,9 +483,11 @@ LAYERS = {
         _NETWORK,
     ),
     "sink.tally": Layer((), (), _NETWORK + _CLOCK),
-    "sink.commit_log": Layer(("errors", "txn", "sink.tally"), (), _NETWORK + _CLOCK),
+    "sink.commit_log": Layer(
+        ("errors", "message_id", "sink.tally"), (), _NETWORK + _CLOCK
+    ),
     "sink.commit_protocol": Layer(
-        ("errors", "txn", "sink.commit_log", "sink.tally"), (), _NETWORK + _CLOCK
+        ("errors", "message_id", "sink.commit_log", "sink.tally"), (), _NETWORK + _CLOCK
     ),
     "sink.grouping": Layer(
         ("errors", "topics", "columns", "arrow"), ("pyarrow",), _NETWORK + _CLOCK
@@ -500,7 +496,7 @@ LAYERS = {
     "sink.target": Layer(
         (
             "errors",
-            "txn",
+            "message_id",
             "options",
             "loops",
             "wire",
@@ -517,9 +513,8 @@ LAYERS = {
             "errors",
             "encryption",
             "message_id",
-            "txn",
             "topics",
-            "lines",
+            "system",
             "statistics",
             "options",
             "schemas",
@@ -537,10 +532,9 @@ LAYERS = {
             "errors",
             "encryption",
             "message_id",
-            "txn",
             "topics",
             "columns",
-            "lines",
+            "system",
             "statistics",
             "options",
             "schemas",
@@ -559,12 +553,9 @@ LAYERS = {
             "releases",
             "system",
             "message_id",
-            "txn",
             "topics",
             "columns",
             "process",
-            "lines",
-            "pythons",
             "statistics",
             "options",
             "client",
@@ -581,7 +572,6 @@ LAYERS = {
         (
             "errors",
             "message_id",
-            "txn",
             "topics",
             "options",
             "client",
@@ -611,7 +601,7 @@ LAYERS = {
             "message_id",
             "topics",
             "options",
-            "pythons",
+            "process",
             "schemas",
             "loops.messages",
             "client",
@@ -631,21 +621,16 @@ LAYERS = {
 }
 
 
-#: Modules beside the package, by whose names Spark finds it.
-_BY_NAME = {
-    "pyspark_pulsar": PACKAGE,
-    "pyspark_pulsar_py": PACKAGE,
-    "pyspark_tubemq": "tubemq_spark",
-}
+#: Modules beside the packages, by whose names Spark finds these.
+_BY_NAME = {shim: name for name, one in PRODUCTS.items() for shim in one.shims}
 
 
 def _rows() -> dict[str, dict[str, Layer]]:
     """The tables of all packages: other messaging systems have theirs beside tests."""
-    found = {PACKAGE: LAYERS, TOPICS: SHARED}
-    for name in ("tubemq_spark", "ydb_spark"):
-        if (ROOT / name).is_dir():
-            found[name] = importlib.import_module(f"tests.{name}.layers").LAYERS
-    return found
+    return {PACKAGE: LAYERS, TOPICS: SHARED} | {
+        name: importlib.import_module(f"{sibling.tests_package}.layers").LAYERS
+        for name, sibling in SIBLINGS.items()
+    }
 
 
 #: The rows of each package, which knows none but itself and what is shared.
@@ -656,7 +641,7 @@ def modules() -> list[tuple[str, str]]:
     """Every module: its package, and its dotted name in it, ``__init__`` included."""
     found = []
     for package in PACKAGES:
-        root = ROOT / package
+        root = PRODUCTS[package].folder / package
         paths = sorted(p.relative_to(root) for p in root.rglob("*.py"))
         found += [(package, ".".join(p.with_suffix("").parts)) for p in paths]
     return found + [(package, name) for name, package in _BY_NAME.items()]
@@ -664,7 +649,9 @@ def modules() -> list[tuple[str, str]]:
 
 def text_of(package: str, module: str) -> str:
     """The source of a module."""
-    folder = ROOT if module in _BY_NAME else ROOT / package
+    folder = PRODUCTS[package].folder
+    if module not in _BY_NAME:
+        folder /= package
     return folder.joinpath(*module.split(".")).with_suffix(".py").read_text()
 
 
@@ -895,3 +882,15 @@ def test_that_check_itself(source: str) -> None:
     """It finds what it looks for, and nothing else."""
     assert len(runs_input(source, "m")) == 1
     assert not runs_input("import re\nre.compile('a')", "m")
+
+
+def test_neutral_tests_know_no_system() -> None:
+    """Tests of the neutral package import no system, and no double of a system."""
+    names = ("pulsar_spark", "tubemq_spark", "ydb_spark", "siblings", "pulsar")
+    wrong = [
+        f"{path.name}, line {line}: {target}"
+        for path in PRODUCTS[TOPICS].tests.rglob("*.py")
+        for line, target in imported(path.read_text(), "test", "tests")
+        if target.split(".")[0] in names or "scripted" in target
+    ]
+    assert wrong == []

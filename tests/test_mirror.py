@@ -13,21 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import TARGETS
+from tests.support.products import PRODUCTS, ROOT, SIBLINGS, Product
 
-ROOT = Path(__file__).parents[1]
 
-#: Folders of tests by package.
-FOLDERS = {
-    "pulsar_spark": "tests",
-    "spark_topics": "tests/spark_topics",
-    "tubemq_spark": "tests/tubemq_spark",
-    "ydb_spark": "tests/ydb_spark",
-}
+def sibling_table(sibling: Product) -> str:
+    """The table of a sibling, which is beside its tests."""
+    return (sibling.tests / "elsewhere.txt").read_text()
+
 
 #: Tests of modules without a test by their names, below the package's folder.
-ELSEWHERE = dict(
-    line.split()
-    for line in """
+_TABLE = """
 pulsar_spark/_version.py test_layers.py
 pulsar_spark/arrow/message_columns.py arrow/test_decode.py
 pulsar_spark/arrow/message_ids.py source/read/test_bulk.py
@@ -46,7 +41,6 @@ pulsar_spark/client/authentication/claims.py client/authentication/test_stored.p
 pulsar_spark/client/authentication/token_server.py client/authentication/test_oauth2.py
 pulsar_spark/client/connect.py client/test_connection.py
 pulsar_spark/client/credentials.py client/authentication/test_stored.py
-pulsar_spark/lines.py test_layers.py
 pulsar_spark/loops/avro.py arrow/values/test_avro.py
 pulsar_spark/loops/avro_write.py arrow/values/test_avro_encoder.py
 pulsar_spark/loops/protobuf_op.py loops/test_protobuf_values.py
@@ -55,7 +49,6 @@ pulsar_spark/options/parse.py options/test_read.py
 pulsar_spark/options/service_url.py options/test_client.py
 pulsar_spark/options/unsupported.py options/test_others.py
 pulsar_spark/options/values.py options/test_read.py
-pulsar_spark/pythons.py cli/test_doctor.py
 pulsar_spark/sink/tally.py sink/test_exactly_once.py
 pulsar_spark/sink/visibility.py sink/test_batch_commit.py
 pulsar_spark/source/missing/hidden.py source/read/test_range_reader.py
@@ -68,8 +61,7 @@ pulsar_spark/source/plan/value_columns.py source/plan/test_query_schema.py
 pulsar_spark/source/read/chunk_search.py broker/test_special_topics.py
 pulsar_spark/source/stream/held_rows.py broker/test_stream_faults.py
 pulsar_spark/spark/batch.py spark/test_datasource.py
-pulsar_spark/system.py spark_topics/test_logs.py
-pulsar_spark/txn.py client/test_transactions.py
+spark_topics/requirements.py ../../siblings/tests/test_requirements.py
 spark_topics/arrow/types.py spark/test_schema.py
 spark_topics/client/key_stores.py client/test_tls.py
 spark_topics/columns.py spark/test_schema.py
@@ -78,13 +70,13 @@ spark_topics/loops/memory.py arrow/test_memory.py
 spark_topics/network.py client/test_transport.py
 spark_topics/options/document.py options/test_spec.py
 spark_topics/options/of_spark.py options/test_of_table.py
-spark_topics/options/offsets.py test_offsets.py
-spark_topics/options/times.py test_offsets.py
+spark_topics/options/offsets.py ../../siblings/tests/test_offsets.py
+spark_topics/options/times.py ../../siblings/tests/test_offsets.py
 spark_topics/options/tls.py client/test_tls.py
 spark_topics/options/values.py options/test_spec.py
 spark_topics/sink/write.py spark/test_spark.py
 spark_topics/source/source.py spark/test_spark.py
-spark_topics/source/stream/planner.py source/stream/test_conformance.py
+spark_topics/source/stream/planner.py ../../siblings/tests/test_conformance.py
 spark_topics/source/stream/position.py source/stream/test_checkpoint.py
 spark_topics/spark/choice.py spark/test_adaptation.py
 spark_topics/spark/reader.py spark/test_spark.py
@@ -96,60 +88,21 @@ spark_topics/spark/unlimited_stream_reader.py spark/test_adaptation.py
 spark_topics/spark/writer.py spark/test_spark.py
 spark_topics/system.py test_logs.py
 spark_topics/text.py options/test_given.py
-tubemq_spark/client/brokers.py source/test_range_reader.py
-tubemq_spark/client/heart.py client/test_masters.py
-tubemq_spark/client/identity.py client/test_users.py
-tubemq_spark/client/opening.py client/test_tls.py
-tubemq_spark/client/refusals.py client/test_bad_peers.py
-tubemq_spark/client/tokens.py client/test_users.py
-tubemq_spark/columns.py arrow/test_decode.py
-tubemq_spark/errors.py client/test_bad_peers.py
-tubemq_spark/options/client.py options/test_options.py
-tubemq_spark/options/offsets.py options/test_options.py
-tubemq_spark/options/read.py options/test_options.py
-tubemq_spark/options/secret.py options/test_options.py
-tubemq_spark/options/tls.py options/test_options.py
-tubemq_spark/options/write.py options/test_options.py
-tubemq_spark/sink/confirmation.py sink/test_sender.py
-tubemq_spark/sink/routes.py sink/test_sender.py
-tubemq_spark/sink/write.py sink/test_sender.py
-tubemq_spark/source/batch_plan.py source/test_task.py
-tubemq_spark/source/discovery.py source/test_stream.py
-tubemq_spark/source/group_positions.py source/test_stream.py
-tubemq_spark/source/registrar.py source/test_range_reader.py
-tubemq_spark/source/sizes.py source/test_stream.py
-tubemq_spark/source/tubemq_source.py spark/test_secrets.py
-tubemq_spark/spark/datasource.py spark/test_secrets.py
-tubemq_spark/system.py client/test_bad_peers.py
-tubemq_spark/wire/codes.py wire/test_protocol.py
-tubemq_spark/wire/gets.py loops/test_messages.py
-ydb_spark/arrow/rows.py sink/test_task.py
-ydb_spark/client/pauses.py client/test_channel.py
-ydb_spark/client/stream.py client/test_write_session.py
-ydb_spark/client/stream_token.py client/test_credentials.py
-ydb_spark/client/topics.py client/test_channel.py
-ydb_spark/columns.py arrow/test_messages.py
-ydb_spark/options/connection.py options/test_options.py
-ydb_spark/options/parse.py options/test_options.py
-ydb_spark/options/read.py options/test_options.py
-ydb_spark/options/topic.py options/test_options.py
-ydb_spark/options/write.py options/test_options.py
-ydb_spark/sdk.py spark/test_registration.py
-ydb_spark/sink/places.py sink/test_task.py
-ydb_spark/sink/target.py sink/test_task.py
-ydb_spark/source/bounds.py source/test_topic_source.py
-ydb_spark/source/topic_cluster.py source/test_topic_source.py
-ydb_spark/system.py test_errors.py
-""".strip().splitlines()
+"""
+
+ELSEWHERE = dict(
+    line.split()
+    for table in (_TABLE, *(sibling_table(one) for one in SIBLINGS.values()))
+    for line in table.strip().splitlines()
 )
 
 
 def modules() -> list[str]:
     """All modules by their paths, without packages' own and generated ones."""
     return [
-        path.relative_to(ROOT).as_posix()
-        for package in FOLDERS
-        for path in sorted((ROOT / package).rglob("*.py"))
+        path.relative_to(product.folder).as_posix()
+        for package, product in PRODUCTS.items()
+        for path in sorted((product.folder / package).rglob("*.py"))
         if not path.stem.startswith("__") and not path.stem.endswith("_pb2")
     ]
 
@@ -160,12 +113,13 @@ def mirrors(module: str) -> list[str]:
     folder, _, name = inside.removesuffix(".py").rpartition("/")
     words = name.split("_")
     names = ["_".join(words[: len(words) - left]) for left in range(len(words))]
-    return [f"{FOLDERS[package]}/{folder}/test_{name}.py" for name in names if name]
+    tests = PRODUCTS[package].tests / folder
+    return [str(tests / f"test_{name}.py") for name in names if name]
 
 
 def mirror(module: str) -> str | None:
     """The first of these that exists."""
-    return next((path for path in mirrors(module) if (ROOT / path).exists()), None)
+    return next((path for path in mirrors(module) if Path(path).exists()), None)
 
 
 @pytest.mark.parametrize("module", modules())
@@ -179,9 +133,9 @@ def test_each_module_has_a_test(module: str) -> None:
 @pytest.mark.parametrize(("module", "test"), ELSEWHERE.items())
 def test_the_table_leads_somewhere(module: str, test: str) -> None:
     """Its modules and its tests exist."""
-    package = module.partition("/")[0]
-    assert (ROOT / module).exists()
-    assert (ROOT / FOLDERS[package] / test).exists()
+    product = PRODUCTS[module.partition("/")[0]]
+    assert (product.folder / module).exists()
+    assert (product.tests / test).exists()
 
 
 def test_mutants_are_tested_by_what_exists() -> None:

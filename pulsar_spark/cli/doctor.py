@@ -49,12 +49,12 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import CommonOptions, parse_common_options
-from pulsar_spark.pythons import pythons_of_spark
 from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics import releases
+from spark_topics.process import pythons_of_spark
 
 OK, WARNING, BAD, NOT_DONE = "ok", "warning", "FAILED", "not done"
 

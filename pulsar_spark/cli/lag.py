@@ -27,8 +27,8 @@ def add(commands: Any) -> None:
         " It is counted from what\nthe checkpoint has committed. The query may run, and"
         " does not notice.\n\n--plot draws the entries left and the rows per second"
         " over time, out of the event log\nthat Spark writes with"
-        " spark.eventLog.enabled=true. It needs the extra plot:\n  pip install"
-        " 'pulsar-spark[plot]'",
+        " spark.eventLog.enabled=true. It needs matplotlib:\n  pip install"
+        " matplotlib",
         epilog="examples:\n  pulsar-spark lag /data/checkpoints/orders -o"
         " service.url=pulsar://localhost:6650\n  pulsar-spark lag"
         " /data/checkpoints/orders --event-log /data/events --plot lag.png",
@@ -147,7 +147,7 @@ def _draw(arguments: argparse.Namespace, checkpoint: Checkpoint) -> None:
         from pulsar_spark.cli.plot import draw
     except ImportError:
         raise OptionError(
-            "--plot needs the extra plot: pip install 'pulsar-spark[plot]'."
+            "--plot needs the package matplotlib: `pip install matplotlib`."
         ) from None
     history = read_history(arguments.event_log, checkpoint.query_id)
     if not history:

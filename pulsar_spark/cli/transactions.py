@@ -27,6 +27,7 @@ from pulsar_spark.cli.arguments import (
 from pulsar_spark.cli.output import age, complain, moment, say, show_json, table
 from pulsar_spark.client.transactions import TransactionClient, TxnStatus, status_of
 from pulsar_spark.errors import OptionError, PulsarSparkError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options.names import checkpoint_id, idempotence_id
 from pulsar_spark.sink.commit_log import Began, Opened, Record, load_record, read_log
 from pulsar_spark.sink.journal import Journal
@@ -36,7 +37,6 @@ from pulsar_spark.topics import (
     DEFAULT_TENANT,
     TopicName,
 )
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics import errors
 from spark_topics.options.values import duration

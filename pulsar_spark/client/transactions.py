@@ -27,8 +27,8 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.topics import TopicName
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request, TxnAction

@@ -174,8 +174,8 @@ def _load(load: Any, place: Secret, what: str) -> Any:
         return load(pem)
     except ImportError:
         raise OptionError(
-            f"{what} needs the package cryptography on {platform.node()}:"
-            " pip install 'pulsar-spark[security]'"
+            f"{what} needs the package cryptography on {platform.node()}: "
+            "`pip install cryptography`"
         ) from None
     except Exception:
         # Without the reason: texts of libraries may show bytes.

@@ -145,7 +145,7 @@ class TlsOptions:
         boolean,
         Scope.CLIENT,
         "Whether the stores below are used instead of files in PEM. Needs"
-        " `pip install 'pulsar-spark[security]'`.",
+        " `pip install cryptography`.",
     )
     trust_store_type: str = option(
         f"{_CLIENT}tlsTrustStoreType",

@@ -28,9 +28,8 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink.visibility import Visibility, find_out
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 

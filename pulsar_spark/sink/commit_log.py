@@ -43,8 +43,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import CommitLogError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.tally import Tally
-from pulsar_spark.txn import TxnId
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import QueryConflictError, TransactionLostError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
@@ -39,7 +40,6 @@ from pulsar_spark.sink.commit_log import (
     read_log,
 )
 from pulsar_spark.sink.tally import Tally, total
-from pulsar_spark.txn import TxnId
 
 T = TypeVar("T")
 

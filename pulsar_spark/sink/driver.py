@@ -25,7 +25,7 @@ from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import BadRowError, OptionError, PulsarSparkError
-from pulsar_spark.lines import log_summary, warn_once
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
@@ -42,8 +42,8 @@ from pulsar_spark.sink.tally import NO_ROWS, Tally
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.system import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
-from pulsar_spark.txn import TxnId
 from spark_topics.sink.write import Task
 
 logger = logging.getLogger("pulsar_spark.sink")

@@ -42,7 +42,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     ReadTimeoutError,
 )
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.commit_log import (
     Began,
@@ -70,7 +70,6 @@ from pulsar_spark.sink.commit_protocol import (
 )
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.tally import Tally
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 

@@ -37,7 +37,6 @@ from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import KEY, SCHEMA_VERSION, TOMBSTONE, TOPIC, VALUE, WRITE
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import BrokerError, PulsarSparkError, SchemaError
-from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.schemas.avro import (
@@ -57,6 +56,7 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.schemas.key_value import parse_key_value
 from pulsar_spark.sink.grouping import topics_of
+from pulsar_spark.system import warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
 

@@ -20,10 +20,10 @@ from functools import partial
 from pulsar_spark.arrow.encode import EncodedRows
 from pulsar_spark.client.producing.states import TopicProducer
 from pulsar_spark.loops.sends import Packer, SendFrame
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.sink.grouping import runs_of_entries
 from pulsar_spark.sink.numbering import Numbering
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, as_single
 

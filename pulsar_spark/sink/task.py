@@ -37,8 +37,6 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
-from pulsar_spark.lines import logger as lines
-from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
@@ -55,6 +53,7 @@ from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task_transaction import TaskTransaction
+from pulsar_spark.system import query_log, warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
@@ -89,7 +88,7 @@ _ACCESS_MODES = {
 }
 
 
-_WRITING = Kind("written", "encoding and sending", logger=lines)
+_WRITING = Kind("written", "encoding and sending", logger=query_log)
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ class TaskWriter:
     def _explained(self, error: BrokerError) -> PulsarSparkError:
         """Return the reason of a refusal, such as the end of the transaction."""
         for topic in self._topics:
-            if self._schemas and error.message.startswith(topic.base.full_name):
+            if self._schemas and error.subject == topic.full_name:
                 explained = self._schemas.explained(topic, error)
                 if explained is not error:
                     return explained
@@ -231,9 +230,8 @@ class TaskWriter:
         self._send_rest()
 
     def _mark(self, topic: str, message: bytes) -> None:
-        # No option that is about rows has a say: all tasks share the topic, and who
-        # reads the message knows of no options. Twice does no harm, so that it may be
-        # sent again without any doubt.
+        # Options of rows do not apply: all tasks share this topic, and its readers know
+        # no options. A repeated marker is harmless, so it may always be resent.
         settings = replace(
             self._settings,
             access_mode=ProducerAccessMode.SHARED,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import TransactionClient, status_of
 from pulsar_spark.errors import BrokerError, PulsarSparkError, TransactionLostError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import NO_TERM, Opened, Term, dump_record
 from pulsar_spark.sink.journal import Journal
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 
 logger = logging.getLogger("pulsar_spark.sink")

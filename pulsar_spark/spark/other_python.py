@@ -16,9 +16,8 @@ import sys
 
 from pyspark import SparkContext
 
-from pulsar_spark.lines import warn_once
-from pulsar_spark.pythons import pythons_of_spark
-from spark_topics.process import is_spark_worker
+from pulsar_spark.system import warn_once
+from spark_topics.process import is_spark_worker, pythons_of_spark
 
 logger = logging.getLogger("pulsar_spark.spark")
 

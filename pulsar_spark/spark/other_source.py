@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from pulsar_spark.lines import warn_once
+from pulsar_spark.system import warn_once
 
 logger = logging.getLogger("pulsar_spark.spark")
 

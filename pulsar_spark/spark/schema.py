@@ -40,8 +40,8 @@ from pulsar_spark.columns import (
     spelling,
 )
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions, WriteOptions
+from pulsar_spark.system import warn_once
 from spark_topics.spark.schema import INTEGERS, repetitions, to_arrow, type_problem
 
 #: Names with a meaning of their own, in reads or in writes.

@@ -18,8 +18,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pulsar_spark.errors import ProtocolError
-from pulsar_spark.message_id import MessageId
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
 from spark_topics.protobuf import UNREADABLE, holds_text, undecodable_text

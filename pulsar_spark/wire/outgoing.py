@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from pulsar_spark.errors import MessageTooLargeError
 from pulsar_spark.loops.sends import SendFrame
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.frames import encode_payload_frame

@@ -88,8 +88,8 @@ def open_pkcs12(data: bytes, password: str | None, system: System) -> KeyStore:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise system.option_error(
-            "PKCS12 stores need the package cryptography, on every node: `pip install"
-            f" '{system.distribution}[security]'`."
+            "PKCS12 stores need the package cryptography on every node: "
+            "`pip install cryptography`."
         ) from None
     try:
         store = pkcs12.load_pkcs12(

@@ -4,8 +4,7 @@
 python -m tests.bench --only spark,sink --rows 4000000
 
 The table is printed, and saved with every repeat as build/bench.json, and as a picture
-build/bench.svg; with --save in docs/, from where ``make generate-docs`` takes it. What
-is about TubeMQ is saved beside it, as bench-tubemq.json.
+build/bench.svg; with --save in docs/, from where ``make generate-docs`` takes it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from tests.bench import (
     bench_stream,
     bench_tasks,
     bench_tls,
-    bench_tubemq,
     bench_typed,
     bench_values,
     bench_write,
@@ -85,14 +83,9 @@ def main() -> None:
 
 
 def save(facts: dict[str, str], cases: list[Case], folder: Path) -> None:
-    """Saves what was measured; what was not is left as it was there."""
-    of_tubemq = [case for case in cases if case.hop in _OF_TUBEMQ]
-    others = [case for case in cases if case.hop not in _OF_TUBEMQ]
-    if of_tubemq:
-        Document(facts, of_tubemq).write(folder / "bench-tubemq.json")
-        note(f"saved {folder}/bench-tubemq.json")
-    if others:
-        Document(facts, others).write(folder / "bench.json")
+    """Saves what was measured, if anything was."""
+    if cases:
+        Document(facts, cases).write(folder / "bench.json")
         draw(folder)
         note(f"saved {folder}/bench.json and bench.svg")
 
@@ -107,8 +100,6 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
             note(hop)
             if hop in _ALONE:
                 cases += _ALONE[hop](repeats)
-            elif hop in _OF_TUBEMQ:
-                cases.extend(_OF_TUBEMQ[hop](arguments))
             else:
                 assert broker is not None
                 cases += _WITH_BROKER[hop](broker, arguments)
@@ -166,19 +157,8 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
 }
 
 
-def _tubemq(arguments: argparse.Namespace) -> Iterator[Case]:
-    with spark_session() as spark:
-        yield from bench_tubemq.run(spark, arguments.rows // 10, arguments.repeat)
-
-
-#: With servers of their own. What is measured of TubeMQ has a document of its own.
-_OF_TUBEMQ: dict[str, Callable[[argparse.Namespace], Iterable[Case]]] = {
-    "tubemq-decode": lambda a: bench_tubemq.run_decode(a.rows // 10, a.repeat),
-    "tubemq": _tubemq,
-}
-
 #: Along the path of a row that is read, then of one that is written.
-HOPS = (*_ALONE, *_WITH_BROKER, *_OF_TUBEMQ)
+HOPS = (*_ALONE, *_WITH_BROKER)
 
 
 def _arguments() -> argparse.Namespace:

@@ -28,7 +28,6 @@ from tests.bench import (
     bench_spark,
     bench_stream,
     bench_tls,
-    bench_tubemq,
     bench_typed,
     bench_values,
     bench_write,
@@ -355,41 +354,10 @@ def test_whole_write(cluster: Cluster, spark: SparkSession) -> None:
     ]
 
 
-def test_decoding_of_tubemq() -> None:
-    """Three kinds of messages, value only and all columns."""
-    cases = [*bench_tubemq.run_decode(2000, 1)]
-    assert len(cases) == 6
-    assert {case.hop for case in cases} == {"tubemq-decode"}
-
-
-def test_reads_of_tubemq_as_lines() -> None:
-    """One partition beside its drain; by Spark all of them, beside theirs and Java."""
-    names = ("drain", *bench_tubemq.COLUMNS, "drain all", "java", "spark")
-    seconds = {name: [float(number + 1)] for number, name in enumerate(names)}
-    cases = [*bench_tubemq.read_cases(bench_tubemq.KINDS[0], [30, 50], seconds)]
-    assert [case.rows for case in cases] == [30, 30, 30, 80, 80, 80, 80]
-    assert [case.ratio for case in cases if case.limit] == [
-        *(1 / 2, 1 / 3),
-        *(4 / 6, 5 / 6),
-    ]
-    assert [case.target for case in cases if case.target] == [0.8, 0.8]
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-def test_tubemq(spark: SparkSession) -> None:
-    """Each kind once, with servers of its own; the benchmark itself counts the rows."""
-    cases = [*bench_tubemq.run(spark, 20_000, 1)]
-    assert [case.target for case in cases if case.target] == [5.0, *[0.8] * 8]
-
-
-def test_what_was_not_measured_is_left_as_it_was(tmp_path: Path) -> None:
-    """Each document has its own hops."""
+def test_nothing_measured_is_nothing_saved(tmp_path: Path) -> None:
+    """An earlier document stays as it was."""
     (tmp_path / "bench.json").write_text("as it was")
-    case = Case("tubemq", "what", 1, 0, [1.0])
-    save({}, [case], tmp_path)
-    assert Document.read(tmp_path / "bench-tubemq.json").cases == [case]
+    save({}, [], tmp_path)
     assert (tmp_path / "bench.json").read_text() == "as it was"
     save({}, [READ], tmp_path)
     assert Document.read(tmp_path / "bench.json").cases == [READ]
-    assert Document.read(tmp_path / "bench-tubemq.json").cases == [case]

@@ -28,11 +28,10 @@ from pulsar_spark.errors import (
     TransactionLostError,
     TransportError,
 )
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.batch_commit import BatchCommit
 from pulsar_spark.sink.visibility import Visibility, find_out
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import ExternalBroker
     from tests.support.admin import Admin
+    from tests.support.embedded_broker import ExternalBroker
 
 
 @pytest.fixture

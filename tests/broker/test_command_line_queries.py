@@ -23,8 +23,8 @@ from tests.support.waiting import await_true
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.conftest import ExternalBroker
     from tests.support.admin import Admin
+    from tests.support.embedded_broker import ExternalBroker
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.conftest import ExternalBroker
     from tests.support.admin import Admin
+    from tests.support.embedded_broker import ExternalBroker
 
 ORDERS = "persistent://public/default/orders"
 PARTS = [f"{ORDERS}-partition-{number}" for number in range(2)]

@@ -27,7 +27,7 @@ from tests.support.embedded_broker import (
     EmbeddedBroker,
     resolve_classpath,
 )
-from tests.support.scripted_fixtures import Clock
+from tests.support.fixtures import Clock
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from tests.support.scripted_broker import (
     then_moves,
     unheard,
     usual,
-    wait_until,
 )
-from tests.support.waiting import join
+from tests.support.waiting import join, wait_until
 
 TOPIC = "persistent://public/default/raw"
 

@@ -25,9 +25,9 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import Request, TxnAction

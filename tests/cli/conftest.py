@@ -10,7 +10,7 @@ import pytest
 from tests.support.admin_stub import AdminStub
 from tests.support.commands import Run as Run
 from tests.support.commands import run as run
-from tests.support.scripted_fixtures import _nothing_left as _nothing_left
+from tests.support.fixtures import _nothing_left as _nothing_left
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes
 from tests.support.scripted_fixtures import scripted as scripted
 

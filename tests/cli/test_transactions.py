@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import Began, Opened, Prepared, Record, dump_record
-from pulsar_spark.txn import TxnId
 from tests.support.admin_stub import AdminStub
 from tests.support.scripted_broker import ScriptedBroker, single
 

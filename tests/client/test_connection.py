@@ -44,15 +44,14 @@ from tests.support.scripted_broker import (
     refuse_entry,
     silence,
     usual,
-    wait_until,
 )
-from tests.support.waiting import join
+from tests.support.waiting import join, wait_until
 from tests.wire import builders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 LOOKUP = commands.lookup(TOPIC)

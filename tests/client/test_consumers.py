@@ -19,13 +19,13 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     single,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 BASE = "persistent://public/default/t"
 TOPICS = [f"{BASE}-partition-{index}" for index in range(3)]

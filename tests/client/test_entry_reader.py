@@ -17,8 +17,7 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.permits import Learnt, Permits
@@ -37,15 +36,15 @@ from tests.support.scripted_broker import (
     silence,
     single,
     usual,
-    wait_until,
 )
 from tests.support.settings import reader_settings
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_spark.wire.entries import StoredEntry
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 MIB = 1 << 20

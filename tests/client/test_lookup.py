@@ -34,14 +34,13 @@ from tests.support.scripted_broker import (
     redirect,
     refuse,
     silence,
-    wait_until,
 )
-from tests.support.waiting import await_true
+from tests.support.waiting import await_true, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 

@@ -29,6 +29,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.permits import Learnt
 from spark_topics.client.reached import note_reached
+from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -37,10 +38,8 @@ from tests.support.scripted_broker import (
     refuse,
     silence,
     usual,
-    wait_until,
 )
-from tests.support.scripted_fixtures import Clock
-from tests.support.waiting import join
+from tests.support.waiting import join, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

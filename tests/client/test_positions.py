@@ -22,13 +22,13 @@ from tests.support.scripted_broker import (
     single,
     then_moves,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 

@@ -17,8 +17,8 @@ from tests.support.scripted_broker import (
     refuse,
     single,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool

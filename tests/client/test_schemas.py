@@ -15,8 +15,8 @@ from tests.support.scripted_broker import PATIENCE_S, ScriptedBroker, cut, refus
 
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
+    from tests.support.fixtures import Clock
     from tests.support.scripted_broker import Session
-    from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 OTHER = "persistent://public/default/u"

@@ -24,13 +24,9 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from spark_topics.client import settling
 from spark_topics.client import tls_context as module
 from tests.support.certificates import Authority, Pair, days
-from tests.support.scripted_broker import (
-    ScriptedBroker,
-    client_options,
-    look_up,
-    wait_until,
-)
+from tests.support.scripted_broker import ScriptedBroker, client_options, look_up
 from tests.support.tls_front import TlsFront, server_context
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

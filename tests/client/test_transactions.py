@@ -16,7 +16,7 @@ from pulsar_spark.errors import (
     TransactionsOffError,
     TransportError,
 )
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from tests.support.scripted_broker import (
@@ -36,7 +36,7 @@ from tests.support.scripted_broker import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t-partition-0"
 TTL_MS = 60_000

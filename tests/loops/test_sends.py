@@ -22,7 +22,7 @@ from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
 from pulsar_spark.arrow.values import EncodedValues, ValueEncoder
 from pulsar_spark.loops.sends import OddRow, Receipt, SendFrame
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import decode_command, to_signed
 from pulsar_spark.wire.compression import CompressionType, compress

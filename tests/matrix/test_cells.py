@@ -35,7 +35,7 @@ def test_cells() -> None:
 def test_sources() -> None:
     """A wheel is made anew when a module of any package changes, and by no build."""
     found = {file.relative_to(ROOT) for file in runner.sources()}
-    for package in ("pulsar_spark", "spark_topics", "tubemq_spark", "ydb_spark"):
+    for package in ("pulsar_spark", "spark_topics"):
         assert Path(package, "__init__.py") in found
     assert Path("pulsar_spark/loops/avro.pxd") in found
     assert not {file.suffix for file in found} & {".so", ".pyc", ".c"}

@@ -162,7 +162,7 @@ def preload() -> None:
     importlib.import_module("tests.support.python_kernel")
     only_python = sys.meta_path[0]
     importlib.import_module("pulsar_spark")
-    importlib.import_module("tests.conftest")
+    importlib.import_module("conftest")
     sys.meta_path.remove(only_python)
     for name in [name for name in sys.modules if _is_ours(name)]:
         del sys.modules[name]

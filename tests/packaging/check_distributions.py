@@ -22,6 +22,7 @@ from packaging.utils import parse_wheel_filename
 
 from tests.packaging.environments import ROOT, Environment, run
 from tests.support import kernels
+from tests.support.products import SIBLINGS
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +100,12 @@ def test_sdist_has_all_files(unpacked: Path) -> None:
         pytest.skip("not a clone")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    expected = {n for n in listed.stdout.decode().splitlines() if (ROOT / n).exists()}
+    names = listed.stdout.decode().splitlines()
+    expected = {
+        name
+        for name in names
+        if (ROOT / name).exists() and not name.startswith("siblings/")
+    }
     files = (p for p in unpacked.rglob("*") if p.is_file())
     found = {
         str(p.relative_to(unpacked)) for p in files if p.parent.suffix != ".egg-info"
@@ -114,17 +120,12 @@ def test_tests_of_the_sdist_run(unpacked: Path) -> None:
 
 def test_wheel(wheel: Path, unpacked: Path) -> None:
     """It has all modules, their types, the kernel, and no tests."""
-    packages = (
-        unpacked / name
-        for name in ("pulsar_spark", "spark_topics", "tubemq_spark", "ydb_spark")
-    )
+    packages = (unpacked / name for name in ("pulsar_spark", "spark_topics"))
     files = (p for package in packages for p in package.rglob("*") if p.is_file())
     expected = {str(p.relative_to(unpacked)) for p in files}
     expected |= {
         "pyspark_pulsar.py",
         "pyspark_pulsar_py.py",
-        "pyspark_tubemq.py",
-        "pyspark_ydb_topic.py",
     }
     found = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     kernel = sorted(name.partition(".cpython-")[0] for name in found - expected)
@@ -133,6 +134,25 @@ def test_wheel(wheel: Path, unpacked: Path) -> None:
     assert expected < found
     (tag,) = parse_wheel_filename(wheel.name)[3]
     assert tag.platform != "any"
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_wheel_of_a_sibling(name: str, wheel: Path, tmp_path: Path) -> None:
+    """It has its package, its shim and its kernel, and works beside pulsar-spark."""
+    sibling = SIBLINGS[name]
+    build = (sys.executable, "-m", "build", "--outdir", tmp_path)
+    pinned = ("--dependency-constraints-txt", ROOT / "constraints.txt")
+    run(*build, *pinned, sibling.folder, env={"PULSAR_SPARK_KERNEL": "compiled"})
+    (built,) = tmp_path.glob("*.whl")
+    names = [n for n in zipfile.ZipFile(built).namelist() if ".dist-info/" not in n]
+    tops = {n.partition("/")[0].removesuffix(".py") for n in names}
+    assert tops == {name, *sibling.shims}
+    modules = kernels.KERNELS.get(sibling.folder, ())
+    assert len([n for n in names if n.endswith(".so")]) == len(modules)
+    environment = Environment(tmp_path / "venv")
+    environment.install(f"{wheel}[spark]", built)
+    (shim,) = sibling.shims
+    run(environment.python, "-I", "-c", f"import {shim}; {shim}.DefaultSource.name()")
 
 
 def test_metadata(metadata: Metadata) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripted broker, for these tests."""
 
-from tests.support.scripted_fixtures import _nothing_left as _nothing_left
+from tests.support.fixtures import _nothing_left as _nothing_left
+from tests.support.fixtures import clock as clock
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes
-from tests.support.scripted_fixtures import clock as clock
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted
 from tests.support.scripted_fixtures import unhurried as unhurried

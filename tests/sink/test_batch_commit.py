@@ -22,11 +22,12 @@ from pulsar_spark.errors import (
     CommitInDoubtError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client import retry
+from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
     Action,
     ScriptedBroker,
@@ -39,7 +40,6 @@ from tests.support.scripted_broker import (
     usual,
     usual_then_cut,
 )
-from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"

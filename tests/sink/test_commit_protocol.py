@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.errors import QueryConflictError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.commit_log import (
     Began,
@@ -35,7 +36,6 @@ from pulsar_spark.sink.commit_protocol import (
     LastMarker,
     ReadLog,
 )
-from pulsar_spark.txn import TxnId
 from tests.support.commit_model import BrokenError, Explorer, Model
 
 if TYPE_CHECKING:

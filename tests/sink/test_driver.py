@@ -35,8 +35,8 @@ from pulsar_spark.sink.task import WriteSummary
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.sink.write import Task
+from tests.support.fixtures import Clock
 from tests.support.scripted_broker import ScriptedBroker, Session, refuse
-from tests.support.scripted_fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 LOG = "persistent://public/default/spark-commits-orders"

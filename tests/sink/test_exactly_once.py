@@ -29,7 +29,7 @@ from pulsar_spark.errors import (
     TransactionLostError,
     TransportError,
 )
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.sink import exactly_once, task_transaction
 from pulsar_spark.sink.commit_log import (
@@ -47,7 +47,6 @@ from pulsar_spark.sink.exactly_once import (
 )
 from pulsar_spark.sink.tally import Tally
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 from tests.support.scripted_broker import PATIENCE_S

@@ -15,8 +15,8 @@ from pulsar_spark.errors import (
     DeduplicationOffError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
 from tests.support.scripted_broker import (
@@ -30,8 +30,8 @@ from tests.support.scripted_broker import (
     refuse_entry,
     usual,
     usual_then_cut,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 TOPIC = "persistent://public/default/t-partition-3"
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(3)]

@@ -17,9 +17,9 @@ from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.client.producing.states import Shared, TopicProducer
 from pulsar_spark.errors import IdempotenceError, MessageTooLargeError
 from pulsar_spark.loops.sends import SendFrame
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.target import Target
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, split_entry
 

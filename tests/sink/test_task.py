@@ -21,13 +21,13 @@ from pulsar_spark.errors import (
     MessageTooLargeError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.sink import numbering
 from pulsar_spark.sink import task as task_writer
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import TopicName
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
 from spark_topics.sink.write import Task
@@ -39,8 +39,8 @@ from tests.support.scripted_broker import (
     refuse,
     refuse_entry,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 TOPIC = TopicName.parse("persistent://public/default/rows")
 PARTITIONS = [TOPIC.partition(number).full_name for number in range(2)]

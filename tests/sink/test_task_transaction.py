@@ -11,11 +11,12 @@ import pytest
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import AuthError, TransactionLostError, TransportError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink import task_transaction as module
 from pulsar_spark.sink.task_transaction import TaskTransaction
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire.commands import TxnAction
 from tests.client.test_transactions import answered
+from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -23,7 +24,6 @@ from tests.support.scripted_broker import (
     silence,
     usual,
 )
-from tests.support.scripted_fixtures import Clock
 
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(2)]
 ABORT, COMMIT = TxnAction.ABORT, TxnAction.COMMIT

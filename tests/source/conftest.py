@@ -10,11 +10,11 @@ import pytest
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.read.range_reader import RangeReader
+from tests.support.fixtures import _nothing_left as _nothing_left
+from tests.support.fixtures import clock as clock
 from tests.support.ranged import TOPIC
 from tests.support.scripted_broker import ScriptedBroker, client_options
-from tests.support.scripted_fixtures import _nothing_left as _nothing_left
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes
-from tests.support.scripted_fixtures import clock as clock
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted
 from tests.support.scripted_fixtures import unhurried as unhurried

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """A clock that tests move."""
 
-from tests.support.scripted_fixtures import clock as clock
+from tests.support.fixtures import clock as clock

@@ -12,12 +12,12 @@ import pytest
 
 from spark_topics import statistics
 from spark_topics.statistics import Kind, TaskStatistics, Totals, log_summary
-from tests.support.scripted_fixtures import Clock
+from tests.support.fixtures import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOGGER = logging.getLogger("pulsar_spark.spark")
+LOGGER = logging.getLogger("numbers_spark.spark")
 KIND = Kind("read", "decoding", "; kernel: x", "encrypted messages", logger=LOGGER)
 
 
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Gives the lines at INFO since the last time."""
-    caplog.set_level(logging.DEBUG, "pulsar_spark.spark")
+    caplog.set_level(logging.DEBUG, "numbers_spark.spark")
 
     def taken() -> list[str]:
         found = [r.getMessage() for r in caplog.records if r.levelno >= logging.INFO]
@@ -141,7 +141,7 @@ def test_no_lines(clock: Clock, lines: Callable[[], list[str]]) -> None:
 @pytest.fixture
 def unset() -> logging.Logger:
     """The logger as it is where nobody has set up logging."""
-    return logging.Logger("pulsar_spark.spark")
+    return logging.Logger("numbers_spark.spark")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_only_in_processes_of_spark(
     log_summary(unset, "write: 3 rows", 60)
     log_summary(unset, "write: 4 rows", 60)
     printed = capsys.readouterr().err
-    assert printed.count("INFO pulsar_spark.spark: write: ") == (2 if is_shown else 0)
+    assert printed.count("INFO numbers_spark.spark: write: ") == (2 if is_shown else 0)
     assert unset.handlers or not is_shown
 
 

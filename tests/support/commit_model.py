@@ -33,6 +33,7 @@ from pulsar_spark.errors import (
     QueryConflictError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.commit_log import (
     NO_TERM,
@@ -58,7 +59,6 @@ from pulsar_spark.sink.commit_protocol import (
     Wait,
 )
 from pulsar_spark.sink.tally import NO_ROWS, Tally
-from pulsar_spark.txn import TxnId
 
 QUERY = "q"
 TASKS = 2

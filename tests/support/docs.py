@@ -10,6 +10,7 @@ that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make coverage``,
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
@@ -29,35 +30,29 @@ from pulsar_spark.options.others import (
     other_options_markdown,
 )
 from spark_topics.errors import TopicsError
-from spark_topics.options.document import (
-    options_table_markdown as shared_options_table,
-)
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support import rooms
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
+from tests.support.products import PRODUCTS, ROOT, SIBLINGS
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import PACKAGES
-from tubemq_spark import columns as tubemq_columns
-from tubemq_spark import errors as tubemq_errors
-from tubemq_spark.options.read import READ_SPECS
-from tubemq_spark.options.write import WRITE_SPECS
-from ydb_spark import errors as ydb_errors
-from ydb_spark.columns import COLUMNS as YDB_COLUMNS
-from ydb_spark.options.parse import OPTIONS as YDB_OPTIONS
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 #: A page that is read from top to bottom, and the notebook that is made of it.
 TUTORIAL = DOCS / "tutorial.md"
 NOTEBOOK = ROOT / "examples" / "orders.ipynb"
 
+#: The page of each sibling, whose snippets its own tests run.
+SIBLING_PAGES = tuple(one.folder / "README.md" for one in SIBLINGS.values())
+
 #: What people read, in the order in which they are likely to.
 DOCUMENTS = (
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
+    *SIBLING_PAGES,
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
 )
@@ -96,7 +91,7 @@ def generated() -> dict[Path, str]:
             "columns-of-a-write": columns_of_a_write(),
         },
         "compatibility": {"compatibility": _compatibility()},
-        "errors": {"errors": _errors(errors)},
+        "errors": {"errors": errors_table(errors)},
         "moving-from-databricks": {"options": other_options_markdown(DATABRICKS)},
         "moving-from-kafka": {
             "options": other_options_markdown(KAFKA_SOURCE),
@@ -106,29 +101,21 @@ def generated() -> dict[Path, str]:
         "options": {"options": options_table_markdown()},
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
-        "tubemq": {
-            "read-options": shared_options_table(READ_SPECS),
-            "read-columns": columns_of_a_read(tubemq_columns.READ),
-            "write-options": shared_options_table(WRITE_SPECS),
-            "write-columns": columns_of_a_write(tubemq_columns.WRITE),
-            "errors": _errors(tubemq_errors),
-        },
-        "ydb-topics": {
-            "ydb-options": shared_options_table(YDB_OPTIONS),
-            "ydb-columns": _ydb_columns(),
-            "ydb-errors": _errors(ydb_errors),
-        },
         "speed": {
             name: Document.read(DOCS / f"{name}.json").markdown()
             for name in ("bench", "bench-peer")
         },
     }
+    pages = {DOCS / f"{page}.md": contents for page, contents in parts.items()}
+    for sibling in SIBLINGS.values():
+        module = importlib.import_module(f"{sibling.tests_package}.page")
+        pages[sibling.folder / "README.md"] = module.parts()
     found = {}
-    for page, contents in parts.items():
-        text = (DOCS / f"{page}.md").read_text()
+    for path, contents in pages.items():
+        text = path.read_text()
         for name, content in contents.items():
             text = replace_between(text, name, content)
-        found[DOCS / f"{page}.md"] = text
+        found[path] = text
     found[NOTEBOOK] = notebook(TUTORIAL.read_text())
     return found
 
@@ -194,26 +181,11 @@ def _compatibility() -> str:
     return cells.markdown(cells.read(DOCS / "compatibility.json"))
 
 
-def _errors(module: ModuleType) -> str:
+def errors_table(module: ModuleType) -> str:
     """Write the errors as a Markdown table."""
     lines = ["| condition, exception | meaning | cure |", "|---|---|---|"]
     for condition, error in conditions(module).items():
         cells = (f"`{condition}`, `{error.__name__}`", *meaning_and_cure(error))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _ydb_columns() -> str:
-    """Write the columns of YDB's topics as a Markdown table."""
-    lines = ["| column | read as | holds | written |", "|---|---|---|---|"]
-    for column in YDB_COLUMNS:
-        read, write = column.read, column.write
-        cells = (
-            f"`{column.name}`",
-            f"`{read.type.value}`" if read else "-",
-            read.doc if read else "-",
-            write.doc if write else "left out",
-        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -231,9 +203,9 @@ def _doors() -> str:
     lines = ["| modules that | are |", "|---|---|"]
     for what, names in _DOORS.items():
         modules = [
-            f"`{path.relative_to(ROOT)}`"
-            for package in PACKAGES
-            for path in sorted((ROOT / package).rglob("*.py"))
+            f"`{path.relative_to(product.folder)}`"
+            for package, product in PRODUCTS.items()
+            for path in sorted((product.folder / package).rglob("*.py"))
             if any(
                 name == one or name.startswith(f"{one}.")
                 for name in _imports(path)

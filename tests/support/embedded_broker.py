@@ -28,6 +28,7 @@ import tempfile
 import time
 import urllib.error
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
@@ -190,6 +191,15 @@ class _RestlessBookieError(_LostRaceError):
     """
 
     on_same_ports = True
+
+
+@dataclass(frozen=True)
+class ExternalBroker:
+    """A broker that somebody else runs."""
+
+    service_url: str
+    admin_url: str
+    version: str
 
 
 class EmbeddedBroker:

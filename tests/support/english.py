@@ -18,10 +18,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-
-#: The packages that are measured, each on its own.
-PACKAGES = ("pulsar_spark", "spark_topics", "tubemq_spark", "ydb_spark")
+from tests.support.products import PRODUCTS
 
 #: The most that a package may have of each figure.
 LIMITS = {"leaning": 10.0, "vague": 0.3, "tics": 0.5}
@@ -121,8 +118,8 @@ def main() -> int:
     """Print the figures; return 1 where a package is beyond a limit."""
     lines: list[str] = []
     to_reword: list[str] = []
-    for name in PACKAGES:
-        figures = figures_of(ROOT / name)
+    for name, product in PRODUCTS.items():
+        figures = figures_of(product.folder / name)
         shares = ", ".join(
             f"{figure} {share:.1f} (at most {LIMITS[figure]:g})"
             for figure, share in figures.shares.items()

@@ -20,21 +20,25 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).parents[2]
+from tests.support.products import PRODUCTS, ROOT
 
 
-def _compiled_modules() -> tuple[str, ...]:
-    """What setup.py calls so; it cannot be imported without that it runs."""
-    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
+def _compiled_modules(folder: Path) -> tuple[str, ...]:
+    """Return MODULES of a setup.py, which cannot be imported without running."""
+    for statement in ast.parse((folder / "setup.py").read_text()).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="MODULES")], value=value):
                 return tuple(ast.literal_eval(value))
-    raise AssertionError("setup.py does not say which modules it compiles")
+    raise AssertionError(f"{folder}/setup.py does not say which modules it compiles")
 
 
-#: The modules of the kernel.
-MODULES = _compiled_modules()
-_PACKAGES = ("pulsar_spark", "spark_topics", "tubemq_spark")
+#: The modules of the kernels, by the folder of their distribution.
+KERNELS = {
+    folder: _compiled_modules(folder)
+    for folder in dict.fromkeys(product.folder for product in PRODUCTS.values())
+    if (folder / "setup.py").exists()
+}
+MODULES = KERNELS[ROOT]
 BUILT = ROOT / "build" / "kernels"
 _SUFFIX = f"{sys.implementation.cache_tag}*.so"
 
@@ -54,7 +58,7 @@ def load(form: str, name: str = "messages") -> ModuleType:
 
     Args:
         form: One of FORMS.
-        name: One of MODULES; of Pulsar's the last part is enough.
+        name: A module of KERNELS; of Pulsar's the last part is enough.
     """
     name = full(name)
     if form == "python":
@@ -62,14 +66,16 @@ def load(form: str, name: str = "messages") -> ModuleType:
         return _module(importlib.machinery.SourceFileLoader(name, path))
     assert CAN_COMPILE, f"no C compiler, or no Python.h: {form} cannot be tested"
     # Built once for all processes and runs, as long as it is made of the same.
-    built = BUILT / f"{form}-{_fingerprint()}"
+    home = _home(name)
+    built = BUILT / f"{form}-{home.name}-{_fingerprint(home)}"
     BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / f"{form}.lock").open("w") as lock:
+    with (BUILT / f"{form}-{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not built.exists():
             with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-                make = _copy if form == "compiled" and _installed() else _build
-                make(form, Path(folder)).rename(built)
+                is_here = form == "compiled" and _installed(home)
+                make = _copy if is_here else _build
+                make(home, form, Path(folder)).rename(built)
     (path,) = map(str, (built / name).glob("*.so"))
     return _module(importlib.machinery.ExtensionFileLoader(name, path))
 
@@ -81,18 +87,24 @@ def full(name: str) -> str:
 
 def source(name: str) -> Path:
     """Where a module's source is."""
-    return ROOT / f"{name.replace('.', '/')}.py"
+    return _home(name) / f"{name.replace('.', '/')}.py"
 
 
-def _sources() -> list[Path]:
-    """All that the kernel is made of."""
-    parts = (ROOT.glob(f"{package}/loops/*.p*") for package in _PACKAGES)
-    return [ROOT / "setup.py", *sorted(itertools.chain.from_iterable(parts))]
+def _home(name: str) -> Path:
+    """The folder of the distribution that has a module."""
+    return PRODUCTS[name.partition(".")[0]].folder
 
 
-def _fingerprint() -> str:
+def _sources(home: Path) -> list[Path]:
+    """All that a kernel is made of."""
+    names = (ROOT / "kernel_build.py", home / "setup.py")
+    folders = (home.glob("*/loops/*.p*"), ROOT.glob("spark_topics/loops/*.p*"))
+    return [*names, *sorted({*itertools.chain.from_iterable(folders)})]
+
+
+def _fingerprint(home: Path) -> str:
     parts = [f"{metadata.version('cython')} {sys.implementation.cache_tag}".encode()]
-    parts += [path.read_bytes() for path in _sources()]
+    parts += [path.read_bytes() for path in _sources(home)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
@@ -109,28 +121,28 @@ def _module(
     return module
 
 
-def _compiled(root: Path) -> dict[str, Path]:
-    """What is compiled of the modules below a folder."""
+def _compiled(home: Path, root: Path) -> dict[str, Path]:
+    """What is compiled below a folder of the modules of a distribution."""
     return {
         name: path
-        for name in MODULES
+        for name in KERNELS[home]
         for path in root.glob(f"{name.replace('.', '/')}.{_SUFFIX}")
     }
 
 
-def _installed() -> dict[str, Path]:
+def _installed(home: Path) -> dict[str, Path]:
     """What `make install` compiled, if that is newer than all that it is made of."""
-    found = _compiled(ROOT)
-    if len(found) < len(MODULES):
+    found = _compiled(home, home)
+    if len(found) < len(KERNELS[home]):
         return {}
     oldest = min(path.stat().st_mtime for path in found.values())
-    newest = max(path.stat().st_mtime for path in _sources())
+    newest = max(path.stat().st_mtime for path in _sources(home))
     return found if oldest > newest else {}
 
 
-def _copy(form: str, folder: Path) -> Path:
+def _copy(home: Path, form: str, folder: Path) -> Path:
     """Copy what is installed: of one file a process loads one module only."""
-    return _collected(_installed(), folder)
+    return _collected(_installed(home), folder)
 
 
 def _collected(modules: dict[str, Path], folder: Path) -> Path:
@@ -141,24 +153,28 @@ def _collected(modules: dict[str, Path], folder: Path) -> Path:
     return built
 
 
-def _build(form: str, folder: Path) -> Path:
+def _build(home: Path, form: str, folder: Path) -> Path:
     """Build all of its modules; return the folder that has them, and nothing else."""
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    for package in _PACKAGES:
-        shutil.copytree(
-            ROOT / package,
-            folder / package,
-            ignore=shutil.ignore_patterns("*.so", "__pycache__"),
-        )
-    for module in ("pyspark_pulsar.py", "pyspark_pulsar_py.py"):
-        shutil.copy(ROOT / module, folder)
+    for name in ("setup.py", "kernel_build.py", "pyproject.toml"):
+        shutil.copy(home / name, folder)
+    for name in ("README.md", "LICENSE"):
+        shutil.copy(home / name, folder)
+    packages = [name for name, one in PRODUCTS.items() if one.folder == home]
+    parts = [(home / package, folder / package) for package in packages]
+    if home != ROOT:
+        parts.append((home / "include", folder / "include"))
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    for source, target in parts:
+        shutil.copytree(source, target, ignore=ignored)
+    for package in packages:
+        for module in PRODUCTS[package].shims:
+            shutil.copy(home / f"{module}.py", folder)
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=folder,
         env={**os.environ, "PULSAR_SPARK_KERNEL": form},
         check=True,
     )
-    found = _compiled(folder)
-    assert len(found) == len(MODULES), found
+    found = _compiled(home, folder)
+    assert len(found) == len(KERNELS[home]), found
     return _collected(found, folder)

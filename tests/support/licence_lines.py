@@ -16,8 +16,8 @@ _SOURCES = (
     "examples",
     "proto",
     "pulsar_spark",
+    "siblings",
     "spark_topics",
-    "ydb_spark",
     "tests",
 )
 _COMMENTS = {

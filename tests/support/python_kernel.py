@@ -15,7 +15,11 @@ from typing import Any
 
 from tests.support import kernels
 
-SOURCES = {name: kernels.source(name) for name in kernels.MODULES}
+SOURCES = {
+    name: kernels.source(name)
+    for modules in kernels.KERNELS.values()
+    for name in modules
+}
 
 
 class Finder(importlib.abc.MetaPathFinder):

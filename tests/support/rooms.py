@@ -18,10 +18,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from tests.support.products import PRODUCTS
+
 PACKAGE = "pulsar_spark"
 
-#: Those that it stands on; their rooms are named after them, too.
-OTHERS = ("spark_topics", "tubemq_spark", "ydb_spark")
+#: The other packages; their rooms are named after them, too.
+OTHERS = tuple(name for name in PRODUCTS if name != PACKAGE)
 SAVED = Path(__file__).parents[2] / "docs" / "coverage.json"
 
 #: Packages of which this share of the branches must be run, in percent.

@@ -35,7 +35,6 @@ import re
 import socket
 import struct
 import threading
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +42,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.schemas.info import (
     SchemaInfo,
@@ -50,7 +50,6 @@ from pulsar_spark.schemas.info import (
     version_bytes,
 )
 from pulsar_spark.topics import topic_of
-from pulsar_spark.txn import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
@@ -134,14 +133,6 @@ def lying_chunk(index: int, messages: int = 2**31 - 1) -> StoredFrame:
         b"chunk",
         messages,
     )
-
-
-def wait_until(condition: Callable[[], object], what: str = "") -> None:
-    """Waits for a condition, and fails the test if it does not come true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
-        time.sleep(0.005)
 
 
 @dataclass(eq=False)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures on the scripted broker: connections to it, a clock, nothing left open."""
+"""Fixtures on the scripted broker: connections to it, and time limits that pass."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from concurrent import futures
 from typing import TYPE_CHECKING, Any
@@ -15,47 +13,18 @@ from pulsar_spark.client import consumers, requests
 from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing import producers
-from spark_topics.client import retry
 from tests.support.scripted_broker import (
     PATIENCE_S,
     ScriptedBroker,
     client_options,
     in_a_queue,
     unanswered,
-    wait_until,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
-class Clock:
-    """Time that passes only in pauses."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.pauses: list[float] = []
-
-    def monotonic(self) -> float:
-        """As ``time.monotonic``."""
-        return self.now
-
-    def time(self) -> float:
-        """As ``time.time``."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """As ``time.sleep``, but at once."""
-        self.pauses.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time that retries see."""
-    one = Clock()
-    monkeypatch.setattr(retry, "time", one)
-    return one
+    from tests.support.fixtures import Clock
 
 
 @pytest.fixture
@@ -94,25 +63,6 @@ def _is_left_unanswered(request: futures.Future[Any]) -> bool:
         return False
     number = port, request.request_id
     return number in unanswered and (number not in in_a_queue or request.running())
-
-
-def open_files() -> int:
-    """Number of files and sockets that this process has open."""
-    return len(os.listdir("/dev/fd"))
-
-
-def client_threads() -> set[threading.Thread]:
-    """The threads that connections read with."""
-    return {t for t in threading.enumerate() if t.name.startswith("pulsar-")}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    """Whatever a test does to connections, their threads and sockets end with them."""
-    files, threads = open_files(), client_threads()  # of tests before, with a broker
-    yield
-    wait_until(lambda: client_threads() <= threads, "the end of reading threads")
-    wait_until(lambda: open_files() <= files, "the end of sockets")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.english import PACKAGES, ROOT, Figures, figures_of
+from tests.support.english import Figures, figures_of
+from tests.support.products import PRODUCTS
 
 PLAIN = '''
 """Topics of a cluster."""
@@ -50,4 +51,7 @@ def test_what_is_to_be_reworded(old: str, new: str, place: str) -> None:
 
 def test_packages_are_there() -> None:
     """Each has docstrings to measure."""
-    assert all(figures_of(ROOT / name).summaries > 100 for name in PACKAGES)
+    assert all(
+        figures_of(product.folder / name).summaries > 100
+        for name, product in PRODUCTS.items()
+    )

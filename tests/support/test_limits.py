@@ -37,7 +37,7 @@ def run(folder: Path, stuck: str, *options: str) -> subprocess.CompletedProcess[
     path = folder / "test_stuck.py"
     path.write_text(TESTS.format(one=stuck))
     settings = (
-        *("-p", "no:cacheprovider", "-p", "tests.conftest"),
+        *("-p", "no:cacheprovider", "-p", "conftest"),
         "-c",
         str(ROOT / "pyproject.toml"),
         f"--rootdir={folder}",

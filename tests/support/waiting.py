@@ -44,6 +44,14 @@ def await_true(
         time.sleep(max(pause, min(waited / 10, LONGER_S)))
 
 
+def wait_until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait for a condition, and fail the test if it does not come true."""
+    deadline = time.monotonic() + 120.0
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
+        time.sleep(0.005)
+
+
 def await_subscriptions(admin: Admin, topic: str, *names: str) -> None:
     """Wait until a topic has these subscriptions only: readers do not wait for theirs.
 

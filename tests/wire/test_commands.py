@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError
-from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import (

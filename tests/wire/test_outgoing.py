@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import MessageTooLargeError
 from pulsar_spark.loops.sends import Messages, Packer, SendFrame
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.chunks import ChunkAssembler
 from pulsar_spark.wire.commands import decode_command

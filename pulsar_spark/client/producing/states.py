@@ -44,8 +44,7 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.loops.sends import Receipt, SendFrame
-from pulsar_spark.message_id import MessageId
-from pulsar_spark.txn import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType
 from pulsar_spark.wire.outgoing import Encryption, EntryEncoder

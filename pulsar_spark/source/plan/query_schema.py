@@ -30,7 +30,6 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.columns import METADATA_COLUMNS_ALL, VALUE, spelling
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.lines import warn_once
 from pulsar_spark.options import ReadOptions, ServiceUrl
 from pulsar_spark.options.read import LATEST_SCHEMA
 from pulsar_spark.schemas.compare import says_the_same
@@ -43,6 +42,7 @@ from pulsar_spark.schemas.info import (
 )
 from pulsar_spark.source.plan.discovery import existing_topic_partitions
 from pulsar_spark.source.plan.value_columns import value_columns, value_settings
+from pulsar_spark.system import warn_once
 
 logger = logging.getLogger("pulsar_spark.source")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from pulsar_spark.lines import warn_once
 from pulsar_spark.loops.messages import KERNEL
+from pulsar_spark.system import warn_once
 
 _TEXT = (
     "Reads are slow here: the loop over messages runs as Python, not as C "

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pulsar_spark.encryption.decryptor import Decryptor
 from pulsar_spark.errors import EncryptionError
-from pulsar_spark.lines import warn_once
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options.encryption import DecryptionOptions
+from pulsar_spark.system import warn_once
 from pulsar_spark.wire.entries import StoredEntry
 
 _CURE = (

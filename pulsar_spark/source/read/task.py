@@ -12,7 +12,6 @@ from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
-from pulsar_spark.lines import logger as lines
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.ranges import TopicRange
@@ -22,6 +21,7 @@ from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.source.read.opener import Opener
 from pulsar_spark.source.read.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.read.value_decoders import ValueDecoders
+from pulsar_spark.system import query_log
 from spark_topics.arrow.memory import release_unused
 from spark_topics.source.turns import read_turns
 from spark_topics.statistics import Kind, TaskStatistics, Totals
@@ -99,7 +99,7 @@ _READING = Kind(
     "decoding",
     f"; kernel: {KERNEL}",
     "encrypted messages",
-    logger=lines,
+    logger=query_log,
 )
 
 

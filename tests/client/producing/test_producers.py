@@ -63,13 +63,13 @@ from tests.support.scripted_broker import (
     unheard,
     usual,
     usual_then_cut,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"

@@ -15,12 +15,13 @@ from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.topics import TopicName, compile_topics_pattern
-from tests.support.scripted_broker import ScriptedBroker, client_options, wait_until
+from tests.support.scripted_broker import ScriptedBroker, client_options
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 SPACE = "persistent://public/default/"
 

@@ -25,9 +25,9 @@ from tests.support.scripted_broker import (
     cut,
     silence,
     single,
-    wait_until,
 )
 from tests.support.settings import range_settings
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,12 +13,11 @@ import pytest
 from pulsar_spark.client import entry_reader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.source.missing import hidden
 from pulsar_spark.source.missing.hidden import hides_all
 from pulsar_spark.source.read import range_reader
 from pulsar_spark.source.read.range_reader import RangeReader
-from pulsar_spark.txn import TxnId
 from tests.support.ranged import TOPIC, numbers, place
 from tests.support.scripted_broker import (
     LEDGER,
@@ -34,8 +33,8 @@ from tests.support.scripted_broker import (
     single,
     then_moves,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

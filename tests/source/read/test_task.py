@@ -26,8 +26,8 @@ from tests.support.scripted_broker import (
     numbered,
     silence,
     single,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

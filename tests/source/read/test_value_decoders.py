@@ -24,8 +24,8 @@ from tests.support.scripted_broker import (
     batch,
     refuse,
     single,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

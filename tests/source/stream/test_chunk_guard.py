@@ -32,8 +32,8 @@ from tests.support.scripted_broker import (
     silence,
     single,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     pass

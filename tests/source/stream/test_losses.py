@@ -33,8 +33,8 @@ from tests.support.scripted_broker import (
     Subscription,
     single,
     usual,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     pass

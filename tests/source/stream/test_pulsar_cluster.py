@@ -44,6 +44,7 @@ from tests.source.stream.queries import (
     stored,
     text,
 )
+from tests.support.fixtures import Clock as PausingClock
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -55,9 +56,8 @@ from tests.support.scripted_broker import (
     refuse,
     single,
     usual,
-    wait_until,
 )
-from tests.support.scripted_fixtures import Clock as PausingClock
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     pass

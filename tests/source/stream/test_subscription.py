@@ -34,14 +34,14 @@ from tests.support.scripted_broker import (
     single,
     usual,
     usual_then_cut,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_spark.wire import pulsar_api_pb2 as pb
-    from tests.support.scripted_fixtures import Clock
+    from tests.support.fixtures import Clock
 
 BASE = "persistent://public/default/t"
 TOPIC = f"{BASE}-partition-0"

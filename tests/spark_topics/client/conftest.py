@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from spark_topics.client import settling
-from tests.support.scripted_fixtures import _nothing_left as _nothing_left
-from tests.support.scripted_fixtures import _patient_closes as _patient_closes
+from tests.support.fixtures import _nothing_left as _nothing_left
 
 
 @pytest.fixture(autouse=True)

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 
 import pytest
 
-from pulsar_spark.wire.frames import BUFFER_BYTES, Frame, FrameReader
-from pulsar_spark.wire.frames import encode_payload_frame as encode
 from spark_topics.client.buffers import BufferPool
 from tests.support.waiting import join
 
 SIZE = 1000
+BUFFER = 1 << 19  # as large as a connection's
 
 
 def test_used_again():
@@ -67,11 +65,11 @@ def test_so_many_are_kept():
 
 def test_what_a_process_keeps():
     """16 MiB, whatever its connections needed."""
-    pool = BufferPool(BUFFER_BYTES)
-    views = [pool.take(BUFFER_BYTES) for _ in range(100)]
+    pool = BufferPool(BUFFER)
+    views = [pool.take(BUFFER) for _ in range(100)]
     memories = [view.obj for view in views]
     views.clear()
-    again = [pool.take(BUFFER_BYTES) for _ in range(100)]
+    again = [pool.take(BUFFER) for _ in range(100)]
     kept = [view for view in again if any(view.obj is one for one in memories)]
     assert sum(map(len, kept)) == 16 << 20
 
@@ -98,33 +96,3 @@ def test_threads_do_not_share():
     for thread in threads:
         join(thread, "counting the buffers")
     assert not wrong
-
-
-@pytest.mark.parametrize("is_held", [False, True])
-def test_frames_in_buffers(is_held: bool):
-    """Frames stay valid as long as they are held; their buffers are used again then."""
-    pool = BufferPool(BUFFER_BYTES)
-    reader = FrameReader(new_buffer=pool.take)
-    body = os.urandom(100_000)
-    stream = memoryview(encode(b"\x08\x12", b"", body) * 100)
-    memories: dict[int, object] = {}  # kept, so that their ids are not given again
-    frames: list[Frame] = []
-    count = 0
-    while stream:
-        buffer = reader.buffer()
-        size = min(len(buffer), len(stream), 70_000)
-        buffer[:size] = stream[:size]
-        memories[id(buffer.obj)] = buffer.obj
-        reader.received(size)
-        stream = stream[size:]
-        while (frame := reader.next_frame()) is not None:
-            count += 1
-            assert frame.payload[-len(body) :] == body
-            if is_held:
-                frames.append(frame)
-    assert count == 100
-    assert all(frame.payload[-len(body) :] == body for frame in frames)
-    if is_held:
-        assert len(memories) >= 100 * len(body) // BUFFER_BYTES
-    else:
-        assert len(memories) <= 4

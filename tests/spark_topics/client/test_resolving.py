@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.errors import TransportError
-from pulsar_spark.options.tls import NETWORK
 from spark_topics.client import resolving
 from spark_topics.client.resolving import connect_to, is_here
 from spark_topics.client.transport import open_transport
-from tests.support.scripted_broker import wait_until
+from tests.spark_topics.network import NETWORK
+from tests.spark_topics.numbers import TransportError
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def test_a_name_that_hangs_is_given_up(resolver: Resolver) -> None:
         with pytest.raises(TransportError) as caught:
             open_transport("broker.example:6650", 0.05, NETWORK)
     assert "the name broker.example was not resolved" in caught.value.message
-    assert "within 0.05 s (`pulsar.client.connectionTimeoutMs`)" in caught.value.message
+    assert "within 0.05 s (`connect.timeout`)" in caught.value.message
     assert caught.value.retriable
     assert caught.value.broker == "broker.example:6650"
     assert time.monotonic() - began < 60, "it waited for the system"

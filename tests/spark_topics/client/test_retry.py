@@ -5,12 +5,21 @@ import random
 
 import pytest
 
-from pulsar_spark.errors import BrokerError, PulsarSparkError, TransportError
 from spark_topics.client.retry import Retry, ask_all
-from tests.support.scripted_fixtures import Clock
+from spark_topics.errors import TopicsError, TransportError
+from tests.support.fixtures import Clock
 
-FINAL = BrokerError("no", code="NotAllowedError")
-BUSY = BrokerError("later", code="TooManyRequests")
+
+class ServerError(TopicsError):
+    """What a server answers, with its reason."""
+
+    def __init__(self, message: str, *, code: str, retriable: bool) -> None:
+        super().__init__(message, retriable=retriable)
+        self.code = code
+
+
+FINAL = ServerError("no", code="NotAllowed", retriable=False)
+BUSY = ServerError("later", code="TooManyRequests", retriable=True)
 
 
 def retry(timeout_s: float = 100.0) -> Retry:
@@ -43,7 +52,7 @@ def test_it_ends_at_the_deadline(clock: Clock) -> None:
     one = retry(10.0)
     while one.remaining_s:
         one.pause(BUSY)
-    with pytest.raises(BrokerError, match="later"):
+    with pytest.raises(ServerError, match="later"):
         one.pause(BUSY)
     assert sum(clock.pauses) == pytest.approx(10.0)
     assert one.remaining_s == 0
@@ -54,17 +63,17 @@ def test_its_option_is_named(clock: Clock) -> None:
     one = Retry(1.0, 8.0, 10.0, "pollTimeoutMs")
     while one.remaining_s:
         one.pause(BUSY)
-    with pytest.raises(BrokerError, match=r"later\. It .* 10 s.*`pollTimeoutMs`") as at:
+    with pytest.raises(ServerError, match=r"later\. It .* 10 s.*`pollTimeoutMs`") as at:
         one.pause(BUSY)
     assert at.value.code == BUSY.code
-    with pytest.raises(BrokerError) as final:
+    with pytest.raises(ServerError) as final:
         one.pause(FINAL)
     assert final.value is FINAL
 
 
 def test_a_final_error_is_raised_at_once(clock: Clock) -> None:
     """No pause for what another try cannot mend."""
-    with pytest.raises(BrokerError, match="no"):
+    with pytest.raises(ServerError, match="no"):
         retry().pause(FINAL)
     assert clock.pauses == []
 
@@ -84,7 +93,7 @@ def test_only_what_failed_is_asked_again(clock: Clock) -> None:
     """Answers are kept; questions that failed for now are repeated together."""
     rounds: list[list[str]] = []
 
-    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+    def ask(keys: list[str]) -> dict[str, int | TopicsError]:
         rounds.append(keys)
         return {
             key: TransportError("cut") if key > "a" and len(rounds) < 3 else len(rounds)
@@ -100,7 +109,7 @@ def test_any_answer_brings_back_the_patience(clock: Clock) -> None:
     one = retry(2.0)
     rounds = 0
 
-    def ask(keys: list[str]) -> dict[str, int | PulsarSparkError]:
+    def ask(keys: list[str]) -> dict[str, int | TopicsError]:
         nonlocal rounds
         rounds += 1
         return {key: BUSY if key != keys[0] else rounds for key in keys}
@@ -113,7 +122,7 @@ def test_any_answer_brings_back_the_patience(clock: Clock) -> None:
 
 def test_without_an_answer_the_patience_ends(clock: Clock) -> None:
     """The error is that of a question."""
-    with pytest.raises(BrokerError, match="later"):
+    with pytest.raises(ServerError, match="later"):
         ask_all("abc", lambda keys: dict.fromkeys(keys, BUSY), retry(10.0))
     assert sum(clock.pauses) == pytest.approx(10.0)
 
@@ -128,8 +137,8 @@ def test_pauses_differ(clock: Clock) -> None:
 
 def test_one_final_error_ends_it(clock: Clock) -> None:
     """Whatever the others are."""
-    answers: dict[str, int | PulsarSparkError] = {"a": 1, "b": BUSY, "c": FINAL}
-    with pytest.raises(BrokerError, match="no"):
+    answers: dict[str, int | TopicsError] = {"a": 1, "b": BUSY, "c": FINAL}
+    with pytest.raises(ServerError, match="no"):
         ask_all(answers, lambda keys: answers, retry())
     assert clock.pauses == []
 

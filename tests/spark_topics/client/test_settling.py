@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.errors import OptionError
 from spark_topics.client import settling
 from spark_topics.client.settling import rested, settled
+from spark_topics.errors import OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from pulsar_spark.errors import TlsError
-from pulsar_spark.options import TlsOptions
 from spark_topics.client import tls as module
 from spark_topics.client import tls_context
 from spark_topics.client.tls import Tls
+from tests.spark_topics.network import TlsOptions
+from tests.spark_topics.numbers import TlsError
 from tests.support.certificates import Authority, Pair
 from tests.support.tls_front import server_context
 
@@ -122,8 +122,8 @@ def hello(cipher: int) -> bytes:
     return b"\x16\x03\x03" + len(message).to_bytes(2, "big") + message
 
 
-WANTED = "a client certificate (%s): set `pulsar.client.tlsCertificateFilePath` and"
-NO_CIPHER = "it has no cipher suite that is allowed here (`pulsar.client.tlsCiphers`)"
+WANTED = "a client certificate (%s): set `tls.certificate` and"
+NO_CIPHER = "it has no cipher suite that is allowed here (`tls.ciphers`)"
 
 
 @pytest.mark.parametrize(

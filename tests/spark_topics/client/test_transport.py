@@ -19,16 +19,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.errors import TlsError, TransportError
-from pulsar_spark.options import TlsOptions
-from pulsar_spark.options.tls import NETWORK
 from spark_topics.client import transport as module
 from spark_topics.client.tls import Tls
 from spark_topics.client.transport import Transport, open_transport
+from tests.spark_topics.network import NETWORK, TlsOptions
+from tests.spark_topics.numbers import TlsError, TransportError
 from tests.support.certificates import Authority, Pair
 from tests.support.embedded_broker import free_ports
-from tests.support.scripted_broker import wait_until
 from tests.support.tls_front import server_context
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,7 +224,7 @@ def test_nobody_listens(listener: socket.socket) -> None:
     with pytest.raises(TransportError, match="refused") as caught:
         open_transport(address, 60, NETWORK)
     assert address in str(caught.value)
-    assert "service.url" in str(caught.value)
+    assert "Check `url`." in str(caught.value)
     assert caught.value.retriable
     assert caught.value.broker == address
 

@@ -6,20 +6,13 @@ from itertools import accumulate
 
 import pytest
 
-from pulsar_spark.message_id import MessageId
-from pulsar_spark.source.plan.ranges import TopicRange
 from spark_topics.source.grouping import _RANGE_ENTRIES, group
 from spark_topics.source.parts import RangeSize
 
 
-def ranges_of(count: int) -> list[TopicRange]:
-    """A range of each of so many topics."""
-    return [
-        TopicRange(
-            f"persistent://public/default/t{i}", MessageId(7, 0), MessageId(7, 9)
-        )
-        for i in range(count)
-    ]
+def ranges_of(count: int) -> list[str]:
+    """Return a range of each topic; what a range is, grouping does not ask."""
+    return [f"topic {number}" for number in range(count)]
 
 
 def grouped(

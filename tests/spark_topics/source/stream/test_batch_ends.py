@@ -11,7 +11,7 @@ from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.cluster import NextEntry, Unread, Waiting
 from tests.spark_topics.numbers import Offset
 from tests.spark_topics.source.stream.number_cluster import NumberCluster
-from tests.support.scripted_fixtures import Clock
+from tests.support.fixtures import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

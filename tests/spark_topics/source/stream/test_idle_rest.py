@@ -5,7 +5,7 @@ import pytest
 
 from spark_topics.source.stream import idle_rest as module
 from spark_topics.source.stream.idle_rest import IdleRest
-from tests.support.scripted_fixtures import Clock
+from tests.support.fixtures import Clock
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from spark_topics.source.stream.cluster import PartitionStatus
 from spark_topics.source.stream.topic_set import TopicSet
 from tests.spark_topics.numbers import DataLossError, NumberOffset, Offset
 from tests.spark_topics.source.stream.number_cluster import NumberCluster
-from tests.support.scripted_fixtures import Clock
+from tests.support.fixtures import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

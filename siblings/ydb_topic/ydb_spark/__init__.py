@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics of YDB as Spark tables and streams.
+
+``spark.dataSource.register(YdbTopicDataSource)`` makes ``format("ydb_topic")`` known
+where Spark has not found the format. The package ``ydb`` is the SDK.
+"""
+
+from __future__ import annotations
+
+import spark_topics.requirements  # noqa: F401 - for its effect
+from ydb_spark.spark.datasource import YdbTopicDataSource
+
+__all__ = ["YdbTopicDataSource"]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for tests of any system: a clock, and nothing that is left open."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_topics.client import retry
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        """As ``time.monotonic``."""
+        return self.now
+
+    def time(self) -> float:
+        """As ``time.time``."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """As ``time.sleep``, but at once."""
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time that retries see."""
+    one = Clock()
+    monkeypatch.setattr(retry, "time", one)
+    return one
+
+
+def open_files() -> int:
+    """Number of files and sockets that this process has open."""
+    return len(os.listdir("/dev/fd"))
+
+
+def client_threads() -> set[threading.Thread]:
+    """The threads that connections read with."""
+    return {t for t in threading.enumerate() if t.name.startswith("pulsar-")}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Whatever a test does to connections, their threads and sockets end with them."""
+    files, threads = open_files(), client_threads()  # of tests before, with a broker
+    yield
+    wait_until(lambda: client_threads() <= threads, "the end of reading threads")
+    wait_until(lambda: open_files() <= files, "the end of sockets")
