@@ -56,7 +56,7 @@ def test_every_condition_is_listed() -> None:
 def test_files_named_exist(document: Path) -> None:
     """Each path of the project that a document names is there."""
     named = re.findall(
-        r"`((?:pulsar_spark|spark_topics|tests|examples|proto|docs)/[\w/.-]+)`",
+        r"`((?:pulsar_spark|spark_topics|tests|examples|proto|docs|siblings)/[\w/.-]+)`",
         document.read_text(),
     )
     for path in named:

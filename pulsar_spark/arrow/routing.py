@@ -55,7 +55,7 @@ class Router:
         """
         chosen = rows.partitions
         if chosen is not None:
-            self._check(chosen)
+            self._check(chosen, first_row)
         if self._partitions == 1:
             return pa.repeat(pa.scalar(0, pa.int32()), len(rows))
         if chosen is not None and not chosen.null_count:
@@ -67,14 +67,15 @@ class Router:
             candidates.append(self._in_turn(len(rows), first_row))
         return pc.coalesce(*candidates) if len(candidates) > 1 else candidates[0]
 
-    def _check(self, given: pa.Int32Array) -> None:
-        ends = pc.min_max(given)
+    def _check(self, chosen: pa.Int32Array, first_row: int) -> None:
+        ends = pc.min_max(chosen)
         for partition in ends["min"].as_py(), ends["max"].as_py():
             if partition is not None and not 0 <= partition < self._partitions:
+                row = first_row + pc.index(chosen, partition).as_py()
                 raise BadRowError(
                     f"__partition is {partition}, but the topic has "
-                    f"{self._partitions}, numbered from 0. Write NULL where it does "
-                    "not matter."
+                    f"{self._partitions}, numbered from 0 (row {row} of the task's "
+                    "rows for the topic, from 0). Write NULL where it does not matter."
                 )
 
     def _by_key(self, keys: pa.LargeStringArray) -> pa.Int32Array:

@@ -440,7 +440,7 @@ def _first(
     if found.before.position >= start.position:
         raise CheckpointError(
             f"{name}: {start} is not stored any more: the first position available is"
-            f" {found.first}. Set it to earliest, or to one from there on."
+            f" {found.first}. Use `earliest`, or a position at or after that."
         )
     return start
 

@@ -401,7 +401,7 @@ def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
     except OptionError as error:
         problems = " ".join(error.problems)
         return [
-            Step("options", BAD, problems, "Mend the options that are named."),
+            Step("options", BAD, problems, "Fix the options named above."),
             *_left(_CONNECT, _TLS, _WHO, _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE),
         ]
     steps = [Step("options", OK, f"{len(given)} given")]
@@ -616,7 +616,7 @@ def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
             if not full_member.positions.is_empty
         ]
         if not full:
-            return Step(_MESSAGE, OK, "there is none to read, as nothing is stored")
+            return Step(_MESSAGE, OK, "the topic is empty")
         full[0].grant(1)
         with arrived:
             arrived.wait_for(lambda: full[0].taken or not full[0].is_open, deadline_s)

@@ -543,8 +543,8 @@ class Connection:
                 return False
             # In one step with the look at it: nobody begins to use it in between.
             self._error = self._error or TransportError(
-                f"The connection to the broker {self.broker} was closed by this side"
-                f" after {self._max_idle_s:g} s without use"
+                f"The connection to the broker {self.broker} was closed after being"
+                f" idle for {self._max_idle_s:g} s"
                 " (`pulsar.client.connectionMaxIdleSeconds`).",
                 broker=self.broker,
             )

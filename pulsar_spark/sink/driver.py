@@ -434,9 +434,9 @@ class StreamWrite(_Write):
             try:
                 self._protocol().abort(next(progresses, None))
             except PulsarSparkError as error:
-                # Spark would tell of this instead of why the micro-batch has failed.
+                # Raising here would hide why the micro-batch failed.
                 logger.warning(
-                    "What micro-batch %d has written cannot be taken back now: %s",
+                    "Could not abort the writes of micro-batch %d yet: %s",
                     batch_id,
                     error,
                 )

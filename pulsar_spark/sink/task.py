@@ -196,8 +196,8 @@ class TaskWriter:
 
     def _explained(self, error: BrokerError) -> PulsarSparkError:
         """Return the reason of a refusal, such as the end of the transaction."""
-        for topic in self._topics:
-            if self._schemas and error.subject == topic.full_name:
+        for topic, target in self._topics.items():
+            if self._schemas and error.subject in target.names:
                 explained = self._schemas.explained(topic, error)
                 if explained is not error:
                     return explained
@@ -285,14 +285,13 @@ class TaskWriter:
             by_topic = rows_by_topic(rows, first_row)
         self._find(by_topic)
         for topic, indices in by_topic.items():
-            if indices is None:
-                self._add_to_topic(self._topics[topic], rows, numbers)
-            else:
-                self._add_to_topic(
-                    self._topics[topic],
-                    rows.take(indices),
-                    take_numbers(numbers, indices),
-                )
+            parts = (rows, numbers)
+            if indices is not None:
+                parts = (rows.take(indices), take_numbers(numbers, indices))
+            try:
+                self._add_to_topic(self._topics[topic], *parts)
+            except BadRowError as error:
+                raise error.about(topic.full_name) from None
 
     @cached_property
     def _max_entry_bytes(self) -> int:

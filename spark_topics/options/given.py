@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w.-]*", re.ASCII)
 
 #: Spark 4.3 hands sources in Python an empty map for a table in its catalog.
 _NOTHING_CAME = (
-    "(Of a table in Spark's catalog a source in Python is not given the OPTIONS: name"
+    "(Spark does not pass the OPTIONS of a catalog table to Python data sources: name"
     " them in the query, by WITH (...) or .options(...).table(...), or use CREATE"
     " TEMPORARY VIEW ... USING, which keeps them.)"
 )

@@ -139,8 +139,8 @@ def write_schema(
     if left_out:
         warn_once(
             system.logger("spark"),
-            "These columns of a read are not written, because they are said anew of "
-            f"each message: {', '.join(left_out)}",
+            "Read-only columns are ignored in a write: "
+            f"{', '.join(left_out)}. Each message gets values of its own.",
         )
     return to_arrow(schema)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -13,6 +14,8 @@ from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyspark.sql.types import StructField
 
 _RECORD = {
     "type": "record",
@@ -96,15 +99,20 @@ def avro_types() -> str:
         text = {"type": "record", "name": "T", "fields": [{"name": "f", "type": tree}]}
         info = SchemaInfo(SchemaType.AVRO, json.dumps(text).encode())
         (field,) = from_arrow_schema(kinds.columns_of(info))
-        rows.append((words, f"`{field.dataType.simpleString().upper()}`"))
+        rows.append((words, f"`{_ddl(field)}`"))
     return _table(("type", "column"), rows)
 
 
 def _columns(schema: Any) -> str:
     return ", ".join(
-        f"`{field.name}` {field.dataType.simpleString().upper()}"
-        for field in from_arrow_schema(schema)
+        f"`{field.name}` {_ddl(field)}" for field in from_arrow_schema(schema)
     )
+
+
+def _ddl(field: StructField) -> str:
+    """Return the type in SQL: only names of types are in capitals."""
+    text = field.dataType.simpleString()
+    return re.sub(r"\w+(?!\w*:)", lambda match: match[0].upper(), text)
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

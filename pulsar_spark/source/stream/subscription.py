@@ -498,7 +498,10 @@ class Subscription:
             probes.connect(topics)
             for topic, reply in probes.ask(self._ask_existing).items():
                 if topic in self._group.members and not has_durable_namesake(reply):
-                    again = AskAgainError("The broker has mistaken a subscription.")
+                    again = AskAgainError(
+                        "The broker created the subscription as non-durable; trying "
+                        "again."
+                    )
                     self._group.drop(topic, again)
 
     def _ask_existing(self, consumer: TopicConsumer) -> Request[pb.CommandSuccess]:

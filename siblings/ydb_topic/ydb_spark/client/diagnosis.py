@@ -161,8 +161,8 @@ def _why(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _EXPIRED:
         return f"Its certificate has ended: {text}. The server needs a new one."
     return (
-        f"Its certificate is of an authority that is not trusted: {text}. Let ca name"
-        " that authority."
+        f"Its certificate is signed by an untrusted authority: {text}. Set `ca` to that"
+        " authority's certificate."
     )
 
 
