@@ -614,7 +614,7 @@ class TestStores:
             None,
         )
         monkeypatch.setitem(__import__("sys").modules, "cryptography.exceptions", None)
-        with pytest.raises(OptionError, match=r"pulsar-spark\[security\]"):
+        with pytest.raises(OptionError, match=r"pip install cryptography"):
             module._new_context(TlsOptions(**self.stores(files)))
         assert module._new_context(TlsOptions(**shown(files.client)))  # type: ignore[arg-type]
 

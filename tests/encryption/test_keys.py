@@ -249,7 +249,7 @@ def rsa_numbers_of(bits: int) -> str:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one sentence with what to install."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    with pytest.raises(OptionError, match=r"pip install 'pulsar-spark\[security\]'"):
+    with pytest.raises(OptionError, match=r"pip install cryptography"):
         private_key(Secret(rsa_pair().private), "k")
 
 
