@@ -113,8 +113,8 @@ def test_good(site: Site):
 @pytest.mark.parametrize(
     ("scheme", "port", "ca", "kind", "match"),
     [
-        ("grpcs", "safe", "other_ca", TlsError, "not trusted: .* Let ca name"),
-        ("grpcs", "safe", None, TlsError, "not trusted: .* Let ca name"),
+        ("grpcs", "safe", "other_ca", TlsError, "untrusted authority: .* Set `ca` to"),
+        ("grpcs", "safe", None, TlsError, "untrusted authority: .* Set `ca` to"),
         ("grpcs", "other", "ca", TlsError, "for another name: .*localhost"),
         ("grpcs", "late", "ca", TlsError, "certificate has ended"),
         ("grpcs", "plain", "ca", TlsError, "does not speak TLS"),
