@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The siblings and pulsar-spark are released together, and share no file."""
+"""The siblings and pulsar-spark are released together."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from spark_topics.client import resolving
 from tests.support.certificates import Authority
 from tests.support.fixtures import open_files
 from tests.support.tls_front import server_context
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,8 +105,7 @@ def test_a_server_that_drips(serve: Callable[..., None]) -> None:
         for _ in range(3):
             with pytest.raises(TimeoutError):
                 call(urllib.request.Request(f"http://{server.address}"), None, LIMITS)
-        # The server's own thread of the last call ends in its own time.
-        wait_until(lambda: threading.active_count() <= threads, "the end of threads")
+        assert threading.active_count() == threads
         assert open_files() <= files + 1  # the connection that the server still has
 
 
