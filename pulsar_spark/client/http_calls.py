@@ -108,6 +108,7 @@ class _Deadline:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
+        self._timer.join()
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -119,7 +120,9 @@ class _Deadline:
         """Open a connection, in the signature of ``http.client``."""
         limit_s = min(self._limits.connect_s, timeout_s)
         opened = connect_to(*where, limit_s, self._limits.option)
-        opened.settimeout(timeout_s)
+        # A limit of the socket's own would end about when the timer does, and sometimes
+        # before: one call would have two errors for one fault.
+        opened.settimeout(None)
         with self._lock:
             # Beside the socket that TLS takes over: both are one connection.
             self._connection = socket.socket(fileno=os.dup(opened.fileno()))
