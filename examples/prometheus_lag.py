@@ -13,8 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pyspark.sql import SparkSession
 
-from pulsar_spark import PulsarLagListener
-from pulsar_spark.spark.lag import StreamLag
+from pulsar_spark import PulsarLagListener, StreamLag
 
 TEXTS: dict[str, str] = {}  # what a scrape gets of each source
 

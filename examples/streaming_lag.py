@@ -12,8 +12,7 @@ import threading
 
 from pyspark.sql import SparkSession
 
-from pulsar_spark import PulsarLagListener
-from pulsar_spark.spark.lag import StreamLag
+from pulsar_spark import PulsarLagListener, StreamLag
 
 
 def main(topic: str, checkpoint: str, service_url: str) -> None:

@@ -24,64 +24,97 @@ docs/architecture.md has the path of a write, and the rules of imports.
 import spark_topics.requirements  # noqa: F401 - for its effect
 from pulsar_spark._version import __version__
 from pulsar_spark.errors import (
+    AskAgainError,
     AuthError,
+    BadRowError,
     BrokerError,
+    CheckpointError,
+    CommitInDoubtError,
+    CommitLogError,
     CorruptEntryError,
     DataLossError,
+    DeduplicationOffError,
     EncryptionError,
     EndNotReachedError,
+    IdempotenceError,
+    InDoubtError,
+    MessageTooLargeError,
     OptionError,
     ProtocolError,
     PulsarSparkError,
+    QueryConflictError,
     ReadTimeoutError,
+    ScalableTopicError,
     SchemaError,
+    SendTimeoutError,
     TlsError,
     TopicMigratedError,
     TopicNotFoundError,
+    TransactionLostError,
+    TransactionsOffError,
     TransportError,
 )
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
-from pulsar_spark.spark.lag import PulsarLagListener
+from pulsar_spark.spark.lag import PartitionLag, PulsarLagListener, StreamLag, lag_of
 from pulsar_spark.spark.other_python import warn_of_other_python
 from pulsar_spark.spark.progress import progress
-from pulsar_spark.system import LOGGERS
-from spark_topics.logs import protect_loggers
+from pulsar_spark.system import PULSAR
+from spark_topics.errors import condition_of
+from spark_topics.logs import set_up
 
 kernel = messages.KERNEL
 
-protect_loggers(LOGGERS)
+set_up(PULSAR.package)
 
 # Where a jar has its name, this warns: an import may be all that Python sees of it.
 PulsarDataSource.name()
 warn_of_other_python()
 
 __all__ = [
+    "AskAgainError",
     "AuthError",
+    "BadRowError",
     "BrokerError",
+    "CheckpointError",
+    "CommitInDoubtError",
+    "CommitLogError",
     "CorruptEntryError",
     "DataLossError",
+    "DeduplicationOffError",
     "EncryptionError",
     "EndNotReachedError",
+    "IdempotenceError",
+    "InDoubtError",
     "MessageId",
+    "MessageTooLargeError",
     "OptionError",
+    "PartitionLag",
     "ProtocolError",
     "PulsarDataSource",
     "PulsarLagListener",
     "PulsarPyDataSource",
     "PulsarSparkError",
+    "QueryConflictError",
     "ReadTimeoutError",
+    "ScalableTopicError",
     "SchemaError",
+    "SendTimeoutError",
+    "StreamLag",
     "TlsError",
     "TopicMigratedError",
     "TopicNotFoundError",
+    "TransactionLostError",
+    "TransactionsOffError",
     "TransportError",
     "__version__",
+    "condition_of",
     "decode_message_id",
     "dump_offsets",
     "encode_message_id",
     "kernel",
+    "lag_of",
     "progress",
 ]

@@ -31,17 +31,6 @@ PULSAR = System(
     tls_error=TlsError,
 )
 
-#: The loggers of the package.
-LOGGERS = (
-    "pulsar_spark.arrow",
-    "pulsar_spark.client",
-    "pulsar_spark.lag",
-    "pulsar_spark.options",
-    "pulsar_spark.sink",
-    "pulsar_spark.source",
-    "pulsar_spark.spark",
-)
-
 #: Lines about whole queries and tasks, which a user sees without setting up logging.
 query_log = logging.getLogger("pulsar_spark.spark")
 

@@ -31,6 +31,8 @@ names and sentences of others are part of messages.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 _E = TypeVar("_E", bound="TopicsError")
@@ -127,6 +129,44 @@ class TopicsError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__)
+
+
+#: The last line of a traceback: the class of an error, and its condition. Texts of
+#: others cannot begin a line, because their line ends are escaped.
+_LAST_LINE = re.compile(r"^[\w.]+: \[([A-Z_]+)\] ", re.MULTILINE)
+
+
+def condition_of(error: BaseException) -> str | None:
+    """Return the condition of an error of ours, such as ``PULSAR_TOPIC_NOT_FOUND``.
+
+    Spark raises errors of its own, whose text has the error that its Python process
+    ended with.
+
+    Args:
+        error: What a query raised, or the ``exception()`` of a streaming query.
+
+    Returns:
+        The condition; None where the error is not one of a format of this project.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, TopicsError):
+            return current.condition
+        conditions = {kind.condition for kind in _kinds(TopicsError)}
+        for condition in reversed(_LAST_LINE.findall(str(current))):
+            if condition in conditions:
+                return str(condition)
+        current = current.__cause__ or current.__context__
+    return None
+
+
+def _kinds(kind: type[TopicsError]) -> Iterator[type[TopicsError]]:
+    """Yield an error class, and all below it."""
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)
 
 
 class OptionError(TopicsError, ValueError):

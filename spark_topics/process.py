@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set-up of Python processes that Spark starts.
 
-In a user's own program, signals and logging are the user's.
+In a user's own program, signals are the user's.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -18,11 +17,6 @@ _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 #: And the one that it runs there to commit a micro-batch, or to abort it.
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
-
-#: As Spark's own lines on a console.
-_FORMAT = logging.Formatter(
-    "%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"
-)
 
 
 def _program() -> str:
@@ -60,22 +54,6 @@ def only_ends_micro_batches() -> bool:
     """
     # Spark's daemon, which such processes come from, is told what they are to run.
     return _SINK_RUNNER in (_program(), *sys.argv[1:2])
-
-
-def show_lines(logger: logging.Logger) -> None:
-    """Let a logger's lines go to the standard error, which Spark passes on.
-
-    Do nothing where logging is set up already, or in a process that Spark did not
-    start.
-    """
-    if logger.hasHandlers() or logger.level != logging.NOTSET:
-        return
-    if not is_spark_worker():
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(_FORMAT)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
 
 
 class Termination:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tasks did, in lines that a user sees without setting up logging.
 
-No one has set up logging in the Python processes that Spark starts. There, and only
-there, these lines go to the standard error, which Spark passes on: to the executor's
-``stderr``, or to the console with ``local[*]``.
+``spark_topics.logs`` says where they can be seen.
 
 A task that lasts has a line each interval, and one at its end if it took ten seconds.
 Shorter ones, such as those of most micro-batches, are added up: their process has one
@@ -17,8 +15,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from spark_topics.process import show_lines
 
 #: A task of so many seconds has a line of its own: a process has six a minute at most,
 #: and a job that somebody waits for is not over before anything is said.
@@ -156,8 +152,6 @@ class TaskStatistics:
 
     def _line(self, level: int, name: str, totals: Totals) -> None:
         logger = self._kind.logger
-        if level >= logging.INFO:
-            show_lines(logger)
         logger.log(level, "%s: %s", name, self._kind.text(totals))
 
 
@@ -186,7 +180,6 @@ def log_summary(logger: logging.Logger, text: str, interval_s: float) -> None:
         text: The line.
         interval_s: As for tasks: 0 for no line.
     """
-    show_lines(logger)
     logger.log(logging.INFO if interval_s else logging.DEBUG, "%s", text)
 
 
@@ -199,7 +192,6 @@ def warn_once(logger: logging.Logger, text: str) -> None:
     """
     if text not in _warnings:
         _warnings.add(text)
-        show_lines(logger)
         logger.warning("%s", text)
 
 

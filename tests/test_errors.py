@@ -43,7 +43,7 @@ from pulsar_spark.errors import (
     TransportError,
     foreign_text,
 )
-from spark_topics.errors import TopicsError
+from spark_topics.errors import TopicsError, condition_of
 
 EXAMPLES: list[PulsarSparkError] = [
     PulsarSparkError("Something."),
@@ -256,3 +256,40 @@ def test_no_error_holds_what_could_forge_a_log_line() -> None:
     assert len(str(huge)) < 21_000
     assert len(str(huge.about("y" * 2**22))) < 21_000
     assert len(pickle.dumps(huge)) < 45_000
+
+
+class TestConditionOf:
+    """The condition of an error, also where Spark tells of it."""
+
+    @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+    def test_in_a_text_of_spark(self, error: PulsarSparkError) -> None:
+        """Spark's error quotes the traceback of its Python process."""
+        assert condition_of(error) == error.condition
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        text = (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call"
+            f' last):\n  File "x.py", line 1, in y\n{name}: {error}\n\nSQLSTATE: 38000'
+        )
+        assert condition_of(RuntimeError(text)) == error.condition
+
+    def test_as_the_cause_of_another_error(self) -> None:
+        """What a program raises in between does not hide the condition."""
+        told = RuntimeError("the job failed")
+        told.__cause__ = OptionError("One.")
+        assert condition_of(told) == "PULSAR_OPTION"
+        later = KeyError("no such job")
+        later.__context__ = told
+        assert condition_of(later) == "PULSAR_OPTION"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "the topic is [PULSAR_TOPIC_NOT_FOUND] indeed",
+            "ValueError: x\\npulsar_spark.errors.X: [PULSAR_OPTION] y",
+            "pulsar_spark.errors.XError: [PULSAR_NEVER_HEARD_OF] y",
+        ],
+    )
+    def test_none(self, text: str) -> None:
+        """Words of others that look alike are no error of ours."""
+        assert condition_of(ValueError(text)) is None

@@ -55,10 +55,10 @@ SHARED = {
     "protobuf": Layer((), ("google",), _NETWORK + _CLOCK),
     # What compiled loops share.
     "loops": Layer((), (), _NETWORK + _CLOCK),
-    "logs": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "logs": Layer(("errors", "process"), (), _NETWORK + _CLOCK),
     # What is done to processes that Spark started.
     "process": Layer((), (), _NETWORK),
-    "statistics": Layer(("process",), (), _NETWORK),
+    "statistics": Layer((), (), _NETWORK),
     # How options are declared and read.
     "options": Layer(("errors", "text", "system"), (), _NETWORK + _CLOCK),
     "options.spec": Layer((), (), _NETWORK + _CLOCK),
@@ -144,6 +144,7 @@ SHARED = {
             "source.stream.idle_rest",
             "source.stream.position",
             "source.stream.topic_set",
+            "text",
         ),
         (),
         _NETWORK,
@@ -446,7 +447,7 @@ LAYERS = {
         _NETWORK,
     ),
     "source.pulsar_source": Layer(
-        ("options", "client", "source"), ("pyarrow",), _NETWORK
+        ("system", "options", "client", "source"), ("pyarrow",), _NETWORK
     ),
     # What makes a write safe.
     "sink": Layer(

@@ -14,6 +14,7 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.pruning import Pruning
 from pulsar_spark.source.plan.read_task import ReadTask
+from pulsar_spark.system import log_summary
 
 # A process of Spark plans batches, plans a stream, or reads: what it needs for one of
 # these it imports then, because each query waits for several new processes.
@@ -82,13 +83,19 @@ class PulsarSource:
         client = choose_cluster(self.options.client, _IS_A_COPY)
         pool = shared_pool(client)
         if self.options.client.failover is None:
-            return self._plan(pool, pruning, self.found)
+            return self._told(self._plan(pool, pruning, self.found))
         # Each cluster numbers its own versions. Of a schema from another cluster only
         # the columns count, as if the user had chosen them.
         url = client.service_url
         is_same = self.found is not None and self.found.service_url == url
         tasks = self._plan(pool, pruning, self.found if is_same else None)
-        return [replace(task, service_url=url) for task in tasks]
+        return self._told([replace(task, service_url=url) for task in tasks])
+
+    def _told(self, tasks: list[ReadTask]) -> list[ReadTask]:
+        from pulsar_spark.source.plan.summary import summary_of
+
+        log_summary(summary_of(tasks), self.options.client.stats_interval_s)
+        return tasks
 
     def _plan(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retries: pauses that double, jitter, and a deadline."""
+"""Retries: pauses that double, jitter, and a deadline; and waits that are told."""
 
 from __future__ import annotations
 
@@ -19,6 +19,54 @@ V = TypeVar("V")
 # A job that seeds ``random`` in all of its tasks would have them come back in step, and
 # what it draws is not to depend on us.
 _RANDOM = random.SystemRandom()
+
+#: A wait of so many seconds is told, and then again each interval.
+_LONG_S = 5.0
+_INTERVAL_S = 30.0
+
+
+class LongWait:
+    """Warns of a wait that lasts, five seconds after its begin and then each 30 s.
+
+    Args:
+        log: The destination of the warnings.
+    """
+
+    def __init__(self, log: logging.Logger = logger) -> None:
+        self._log = log
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again: the wait is over."""
+        self._began_s = time.monotonic()
+        self._next_s = self._began_s + _LONG_S
+
+    def tell(self, reason: object, remaining_s: float | None, option: str = "") -> None:
+        """Warn where it is time to.
+
+        Args:
+            reason: What is waited for, or why, as a sentence.
+            remaining_s: How long the wait may still last, in seconds; None for ever.
+            option: The option that limits it, "" for none.
+        """
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + _INTERVAL_S
+        end = "without a limit"
+        if remaining_s is not None:
+            end = f"{remaining_s:.0f} s are left"
+        name = f" (`{option}`)" if option else ""
+        sentence = str(reason)
+        dot = "" if sentence.endswith((".", "?", "!")) else "."
+        self._log.warning(
+            "%s%s Waiting since %.0f s; %s%s.",
+            sentence,
+            dot,
+            now_s - self._began_s,
+            end,
+            name,
+        )
 
 
 class Retry:
@@ -42,12 +90,14 @@ class Retry:
         self._first_pause_s = self._pause_s = first_pause_s
         self._max_pause_s = max_pause_s
         self._timeout_s = timeout_s
+        self._wait = LongWait()
         self.restart()
 
     def restart(self) -> None:
         """Begin again with the whole budget: there was progress."""
         self._pause_s = self._first_pause_s
         self._deadline = time.monotonic() + self._timeout_s
+        self._wait.restart()
 
     def extend(self, seconds: float) -> None:
         """Extend the budget by time that was spent on something else."""
@@ -72,6 +122,7 @@ class Retry:
         # Half to all of the pause, so that many tasks do not come back in step.
         pause_s = min(self._pause_s * _RANDOM.uniform(0.5, 1.0), self.remaining_s)
         logger.debug("trying again in %.2f s after: %s", pause_s, error)
+        self._wait.tell(error, self.remaining_s, self._option)
         time.sleep(pause_s)
         self._pause_s = min(self._pause_s * 2, self._max_pause_s)
 

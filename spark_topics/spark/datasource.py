@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_topics.spark.modes import require_append
+from spark_topics.spark.plain_errors import PlainErrors
 from spark_topics.system import System
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from spark_topics.sink.write import BatchWrite, StreamWrite
 
 
-class TopicDataSource(DataSource):
+class TopicDataSource(PlainErrors, DataSource):
     """A data source to which rows can be added, and nothing else.
 
     Attributes:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_topics.source.source import Source
+from spark_topics.spark.plain_errors import PlainErrors
 
 
 class TaskPartition(InputPartition):
@@ -20,7 +21,7 @@ class TaskPartition(InputPartition):
     """
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(PlainErrors, DataSourceReader):
     """Read topics once, from fixed starts to fixed ends.
 
     Args:

@@ -11,13 +11,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from spark_topics.process import Termination
 from spark_topics.source.source import Source
+from spark_topics.spark.plain_errors import PlainErrors
 from spark_topics.spark.reader import TaskPartition
 
 if TYPE_CHECKING:
     from spark_topics.source.stream.planner import StreamPlanner
 
 
-class StreamReaderBase(DataSourceStreamReader):
+class StreamReaderBase(PlainErrors, DataSourceStreamReader):
     """The base of stream readers for all releases of Spark.
 
     Spark makes one on the driver, which it asks for offsets for as long as the query

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_topics.sink.write import BatchWrite, StreamWrite, Task
+from spark_topics.spark.plain_errors import PlainErrors
 
 #: Where Spark tells a task of a stream which query and micro-batch it is part of. A
 #: batch write inside of ``foreachBatch`` is told, too.
@@ -34,7 +35,7 @@ class TaskCommit(WriterCommitMessage):
     result: Any
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(PlainErrors, DataSourceArrowWriter):
     """Writes the rows of a batch query. To be prepared before Spark gets it.
 
     Args:
@@ -76,7 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._write.abort(_results(messages))
 
 
-class MicroBatchWriter:
+class MicroBatchWriter(PlainErrors):
     """Writes the rows of a micro-batch. To be prepared before Spark gets it.
 
     What Spark calls ``write``, and with what, is for its own writers to say.

@@ -43,6 +43,7 @@ from pulsar_spark.spark.batch import PulsarReader
 from pulsar_spark.spark.schema import checked_arrow_schema, spark_schema
 from spark_topics.spark.reader import TaskPartition
 from tests.support.scripted_broker import ScriptedBroker
+from tests.test_errors import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -253,34 +254,8 @@ def test_others_travel(pickler: Any, make: Callable[[], Any]):
         assert copy == made
 
 
-def errors() -> list[pulsar_spark.PulsarSparkError]:
-    """One of each that the package shows."""
-    return [
-        pulsar_spark.OptionError("one", "two"),
-        pulsar_spark.TransportError("gone", broker="h:1"),
-        pulsar_spark.ProtocolError("garbage"),
-        pulsar_spark.CorruptEntryError("bad", topic_partition="t", message_id="1:2"),
-        pulsar_spark.BrokerError("no", code="ServiceNotReady", broker="h:1"),
-        pulsar_spark.TopicNotFoundError("no", code="TopicNotFound"),
-        pulsar_spark.AuthError("no", code="AuthenticationError"),
-        pulsar_spark.ReadTimeoutError("late", topic_partition="t"),
-        pulsar_spark.DataLossError(
-            "lost", topic_partition="t", wanted="1:2", available=""
-        ),
-        pulsar_spark.EndNotReachedError(
-            "held back", topic_partition="t", wanted="1:2", available="", retriable=True
-        ),
-        pulsar_spark.SchemaError("none"),
-        pulsar_spark.TlsError("expired", broker="h:6651"),
-        pulsar_spark.EncryptionError("no key", topic_partition="t", message_id="1:2"),
-        pulsar_spark.TopicMigratedError(
-            "moved", broker="h:1", service_url="pulsar://o:6650", service_url_tls=""
-        ),
-    ]
-
-
 @pytest.mark.parametrize("pickler", PICKLERS)
-@pytest.mark.parametrize("error", errors(), ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_travel(pickler: Any, error: pulsar_spark.PulsarSparkError):
     """An error comes back from an executor with its text and all its facts."""
     copy = travelled(error, pickler)
@@ -298,9 +273,7 @@ def test_every_error_is_in_the_list():
         if isinstance(value := getattr(pulsar_spark, name), type)
         and issubclass(value, pulsar_spark.PulsarSparkError)
     }
-    assert shown == {type(error) for error in errors()} | {
-        pulsar_spark.PulsarSparkError
-    }
+    assert shown == {type(error) for error in EXAMPLES}
 
 
 # -- planning and reading --------------------------------------------------------------

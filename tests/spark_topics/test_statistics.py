@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines about tasks: when there is one, what it says, and where it can be seen."""
+"""Lines about tasks: when there is one, and what it says."""
 
 from __future__ import annotations
 
 import logging
-import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -136,61 +134,6 @@ def test_no_lines(clock: Clock, lines: Callable[[], list[str]]) -> None:
     assert lines() == []
     log_summary(LOGGER, "write: 3 rows", 60)
     assert lines() == ["write: 3 rows"]
-
-
-@pytest.fixture
-def unset() -> logging.Logger:
-    """The logger as it is where nobody has set up logging."""
-    return logging.Logger("numbers_spark.spark")
-
-
-@pytest.mark.parametrize(
-    ("program", "is_shown"),
-    [
-        ("pyspark.daemon", True),
-        ("pyspark.worker", True),
-        ("pyspark.sql.streaming.python_streaming_sink_runner", True),
-        ("pytest.__main__", False),
-        ("job", False),
-        (None, False),
-    ],
-)
-def test_only_in_processes_of_spark(
-    unset: logging.Logger,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    program: str | None,
-    *,
-    is_shown: bool,
-) -> None:
-    """The program of a user is left alone, as every library does."""
-    spec = None if program is None else SimpleNamespace(name=program)
-    main = SimpleNamespace(__spec__=spec)
-    monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
-    log_summary(unset, "write: 3 rows", 60)
-    log_summary(unset, "write: 4 rows", 60)
-    printed = capsys.readouterr().err
-    assert printed.count("INFO numbers_spark.spark: write: ") == (2 if is_shown else 0)
-    assert unset.handlers or not is_shown
-
-
-@pytest.mark.parametrize("by", ["handler", "level"])
-def test_logging_that_was_set_up(
-    unset: logging.Logger,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    by: str,
-) -> None:
-    """Where somebody said what is to be logged, it is up to him, in workers as well."""
-    main = SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon"))
-    monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
-    if by == "handler":
-        unset.addHandler(logging.NullHandler())
-    else:
-        unset.setLevel(logging.ERROR)
-    log_summary(unset, "write: 3 rows", 60)
-    assert capsys.readouterr().err == ""
-    assert len(unset.handlers) == (by == "handler")
 
 
 def test_what_was_left_out_is_told(

@@ -60,7 +60,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
 from pulsar_spark.wire.outgoing import Encryption
 from pulsar_spark.wire.refusals import has_exclusive_producer
-from spark_topics.client.retry import Retry, ask_all
+from spark_topics.client.retry import LongWait, Retry, ask_all
 
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
 
@@ -365,6 +365,7 @@ class Producers:
             wanted: Producers that have something to send, or will have.
         """
         shared = self._shared
+        wait, in_flight_bytes = LongWait(logger), 0
         with self._final_errors():
             while True:
                 began = time.monotonic()
@@ -372,6 +373,9 @@ class Producers:
                 with shared.changed:
                     if shared.fatal is not None:
                         raise shared.fatal
+                    if shared.in_flight_bytes != in_flight_bytes:
+                        in_flight_bytes = shared.in_flight_bytes
+                        wait.restart()
                     is_broken = bool(self._broken(wanted))
                     if not is_broken:
                         if is_true():
@@ -388,6 +392,12 @@ class Producers:
                     self._mend(wanted)
                 else:
                     self._check_silence()
+                    wait.tell(
+                        f"No broker acknowledges any of {in_flight_bytes} bytes that"
+                        " were sent",
+                        self._send_timeout_s or None,
+                        "pulsar.producer.sendTimeoutMs",
+                    )
                 self.waited_s += time.monotonic() - began
 
     def _broken(

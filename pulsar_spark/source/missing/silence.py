@@ -24,6 +24,7 @@ from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.missing import compaction, hidden
 from pulsar_spark.source.plan.ranges import TopicRange
+from spark_topics.client.retry import LongWait
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -64,6 +65,7 @@ class Silence:
     def end(self) -> None:
         """Note that something came."""
         self._began = time.monotonic()
+        self._wait = LongWait(logger)
         self._exhausted = self._silences = 0
         self._look_at = _HIDDEN_AFTER
         self._may_come_back = True
@@ -171,6 +173,12 @@ class Silence:
                 + (f" The last reason: {trouble}" if trouble else ""),
                 topic_partition=self._range.topic_partition,
             )
+        self._wait.tell(
+            f"{self._range.topic_partition} delivers nothing, though there are rows up"
+            f" to {self._range.end}. {self._reader.trouble or ''}".rstrip(),
+            patience_s - waited_s,
+            "pollTimeoutMs",
+        )
         if self._may_come_back and waited_s > patience_s / 2:
             self._may_come_back = False
             self._come_back("the broker delivers nothing.")

@@ -33,15 +33,30 @@ def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[Top
     """
     client = options.client
     retry = Retry(
-        client.initial_backoff_s, client.max_backoff_s, options.topic_wait_timeout_s
+        client.initial_backoff_s,
+        client.max_backoff_s,
+        options.topic_wait_timeout_s,
+        "topicWaitTimeoutMs",
     )
     while True:
-        existing, absent = _find(lookup, options)
-        if absent is None:
+        existing, absence = _find(lookup, options)
+        if not absence:
             return existing
         if not options.waiting_for_non_existed_topic:
-            raise absent
-        retry.pause(absent.saying(absent.message, retriable=True))  # it may yet be made
+            raise TopicNotFoundError(
+                f"{absence} Correct the name, create the topic (reading never does), or"
+                " set `waitingForNonExistedTopic` to true.",
+                code="TopicNotFound",
+            )
+        if retry.remaining_s == 0:
+            raise TopicNotFoundError(
+                f"{absence} This was waited for {options.topic_wait_timeout_s:g} s:"
+                " correct the name, create the topic (reading never does), or raise"
+                " `topicWaitTimeoutMs`.",
+                code="TopicNotFound",
+            )
+        # The topic may yet be made.
+        retry.pause(TopicNotFoundError(absence, code="TopicNotFound", retriable=True))
 
 
 def existing_topic_partitions(
@@ -55,10 +70,8 @@ def existing_topic_partitions(
     return _find(lookup, options)[0]
 
 
-def _find(
-    lookup: TopicLookup, options: ReadOptions
-) -> tuple[list[TopicName], TopicNotFoundError | None]:
-    """Return the existing topic partitions, and the error for the missing ones."""
+def _find(lookup: TopicLookup, options: ReadOptions) -> tuple[list[TopicName], str]:
+    """Return the existing topic partitions, and a sentence about absent ones, or ""."""
     if options.topics_pattern is not None:
         return _match(lookup, options.topics_pattern, options.client.lookup_timeout_s)
     return _expand(lookup, options.topics)
@@ -66,16 +79,15 @@ def _find(
 
 def _match(
     lookup: TopicLookup, pattern: TopicsPattern, patience_s: float
-) -> tuple[list[TopicName], TopicNotFoundError | None]:
+) -> tuple[list[TopicName], str]:
     names = lookup.topics_of_namespace(pattern.namespace_name, pattern.for_brokers)
     with _no_longer_than(patience_s, pattern):
         listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
     if not listed:
-        return [], TopicNotFoundError(
+        return [], (
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
             f"{pattern.text} (`topicsPattern`), which must match the whole name after "
-            "persistent://. Correct it, or set `waitingForNonExistedTopic` to true.",
-            code="TopicNotFound",
+            "persistent://."
         )
     # The list has each partition by itself, and may lack those never used: so
     # partitions are counted by the topic's metadata.
@@ -93,12 +105,12 @@ def _match(
         for topic in listed
         if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
     )
-    return _in_order(matches), None
+    return _in_order(matches), ""
 
 
 def _expand(
     lookup: TopicLookup, topics: Iterable[TopicName]
-) -> tuple[list[TopicName], TopicNotFoundError | None]:
+) -> tuple[list[TopicName], str]:
     counts = lookup.partition_counts({topic.full_name for topic in topics})
     _check_total(counts)
     uncounted = {name for name, count in counts.items() if count is None}
@@ -109,13 +121,7 @@ def _expand(
         if name not in missing
         for partition in _partitions(TopicName.parse(name), count or 0)
     )
-    if not missing:
-        return expanded, None
-    return expanded, TopicNotFoundError(
-        f"{list_names(missing)} does not exist. Correct the name, create the topic "
-        "(reading never does), or set `waitingForNonExistedTopic` to true.",
-        code="TopicNotFound",
-    )
+    return expanded, f"{list_names(missing)} does not exist." if missing else ""
 
 
 def _check_total(counts: Mapping[str, int | None]) -> None:

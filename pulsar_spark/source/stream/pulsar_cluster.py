@@ -118,6 +118,12 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
 
     _cluster: PulsarCluster
 
+    def note(self, start: StreamOffset[LastRead]) -> str:
+        """Name the subscription that keeps unread rows."""
+        if not self._cluster.acknowledges:
+            return ""
+        return f"subscription {start.subscription}"
+
     def fix_target(self) -> None:
         """Limit the stream to the rows stored now, see `StreamPlanner`."""
         self._cluster.held_rows.is_last_run = True
@@ -193,6 +199,11 @@ class PulsarCluster:
             read_compacted=self._options.read_compacted,
             patience_s=patience_s,
         )
+
+    @property
+    def acknowledges(self) -> bool:
+        """Return whether a subscription in the cluster follows the query."""
+        return self._options.ack_on_commit
 
     # -- offsets -----------------------------------------------------------------------
 

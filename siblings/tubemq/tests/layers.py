@@ -75,6 +75,8 @@ LAYERS = {
         ("pyspark", "pyarrow"),
         NETWORK,
     ),
-    "__init__": Layer(("errors", "spark.datasource"), (), NETWORK + CLOCK),
+    "__init__": Layer(
+        ("errors", "logs", "system", "spark.datasource"), (), NETWORK + CLOCK
+    ),
     "pyspark_tubemq": Layer(("__init__",), (), NETWORK + CLOCK),
 }

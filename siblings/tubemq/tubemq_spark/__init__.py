@@ -17,6 +17,10 @@ What is not TubeMQ's own is in ``spark_topics``.
 """
 
 import spark_topics.requirements  # noqa: F401 - for its effect
+from spark_topics.logs import set_up
 from tubemq_spark.spark.datasource import TubeMQDataSource
+from tubemq_spark.system import SYSTEM
+
+set_up(SYSTEM.package)
 
 __all__ = ["TubeMQDataSource"]

@@ -8,7 +8,7 @@ from tests.support.layers import CLOCK, NETWORK, Layer
 #: From the bottom to the top. The longest name that fits a module is its row.
 LAYERS = {
     "_version": Layer((), (), NETWORK + CLOCK),
-    "__init__": Layer(("spark",), (), NETWORK + CLOCK),
+    "__init__": Layer(("logs", "spark", "system"), (), NETWORK + CLOCK),
     "pyspark_ydb_topic": Layer(("__init__",)),
     "columns": Layer((), (), NETWORK + CLOCK),
     "errors": Layer((), (), NETWORK + CLOCK),

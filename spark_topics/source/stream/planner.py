@@ -36,6 +36,7 @@ from spark_topics.source.stream.cluster import Cluster
 from spark_topics.source.stream.idle_rest import IdleRest
 from spark_topics.source.stream.position import P
 from spark_topics.source.stream.topic_set import TopicSet
+from spark_topics.text import list_names
 
 R = TypeVar("R")
 
@@ -71,6 +72,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         self._rest = IdleRest()
         self._initial: OffsetT | None = None
         self._latest: dict[str, P] = {}  # where the topic partitions end
+        self._is_told = False  # where the query begins
 
     def offset(self, tree: Mapping[str, Any]) -> OffsetT:
         """Read an offset that Spark hands back.
@@ -126,6 +128,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             TopicsError: The cluster does not answer, or refuses.
         """
         began_s = time.monotonic()
+        self._tell(start)
         if self._rest.covers(start):
             return start
         kept = self._topics.kept(start)
@@ -231,6 +234,29 @@ class StreamPlanner(Generic[P, OffsetT, R]):
                 }
             ),
         }
+
+    def note(self, start: OffsetT) -> str:
+        """Return what else there is to say of a query that begins at an offset."""
+        return ""
+
+    def _tell(self, start: OffsetT) -> None:
+        """Log where the query begins, once in this process."""
+        if self._is_told:
+            return
+        self._is_told = True
+        places = [
+            f"{name} after "
+            + ("the beginning" if read == self._cluster.earliest else str(read))
+            for name, read in start.last_read.items()
+        ]
+        note = self.note(start)
+        self._cluster.system.logger("spark").info(
+            "stream: %s with %d topic partitions: %s%s",
+            "begins" if start.is_start_of_query else "goes on",
+            len(places),
+            list_names(places) or "none yet",
+            f"; {note}" if note else "",
+        )
 
     def stop(self) -> None:
         """Let go of the cluster."""

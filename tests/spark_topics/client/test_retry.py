@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import itertools
+import logging
 import random
+import re
 
 import pytest
 
-from spark_topics.client.retry import Retry, ask_all
+from spark_topics.client.retry import LongWait, Retry, ask_all
 from spark_topics.errors import TopicsError, TransportError
 from tests.support.fixtures import Clock
 
@@ -146,3 +149,50 @@ def test_one_final_error_ends_it(clock: Clock) -> None:
 def test_nothing_to_ask_asks_nothing() -> None:
     """No round trip for no question."""
     assert ask_all([], lambda keys: pytest.fail("asked"), retry()) == {}
+
+
+class TestLongWait:
+    """A wait that lasts is told, and a short one is not."""
+
+    def test_of_a_retry(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+        """After 5 s, then each 30 s, with the error, the rest and the option."""
+        retry = Retry(1.0, 1.0, 100.0, "pollTimeoutMs")
+        told: list[float] = []
+        while retry.remaining_s:
+            retry.pause(BUSY)
+            if len(caplog.records) > len(told):
+                told.append(100 - retry.remaining_s)
+        assert len(told) == 4
+        assert 5 <= told[0] <= 7
+        assert all(30 <= b - a <= 32 for a, b in itertools.pairwise(told))
+        first = caplog.messages[0]
+        assert re.fullmatch(
+            r"\[TOPICS\] later\. Waiting since [56] s; 9[45] s are left"
+            r" \(`pollTimeoutMs`\)\.",
+            first,
+        )
+        assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+    def test_progress_ends_it(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Each answer begins the wait anew."""
+        retry = Retry(1.0, 1.0, 100.0)
+        for _ in range(50):
+            retry.pause(BUSY)
+            retry.restart()
+        assert not caplog.records
+
+    def test_without_a_limit(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The line says so, to the logger that was given."""
+        wait = LongWait(logging.getLogger("numbers_spark.client"))
+        for _ in range(70):
+            clock.now += 1
+            wait.tell("No receipt", None)
+        assert caplog.messages == [
+            f"No receipt. Waiting since {seconds} s; without a limit."
+            for seconds in (5, 35, 65)
+        ]
+        assert {record.name for record in caplog.records} == {"numbers_spark.client"}

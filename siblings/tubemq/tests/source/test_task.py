@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from siblings.tubemq.tests.scripted_server import BROKER_ID, ENTRY, ScriptedServer, cut
+from spark_topics import statistics
 from tests.support.waiting import await_true
 from tubemq_spark.client.brokers import shared_pool
 from tubemq_spark.loops.messages import KERNEL
@@ -39,8 +40,12 @@ def task_of(server: ScriptedServer) -> ReadTask:
 
 
 def test_a_task_says_what_it_did(
-    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+    server: ScriptedServer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    """Its line at level DEBUG; no other task of this process is added to it."""
+    monkeypatch.setattr(statistics, "_short_tasks", {})
     server.script("get", cut)
     with caplog.at_level(logging.DEBUG, "tubemq_spark"):
         batches = read_task(task_of(server), ReadOptions(server.options, ("t",)), VALUE)
