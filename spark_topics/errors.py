@@ -32,7 +32,6 @@ names and sentences of others are part of messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 _E = TypeVar("_E", bound="TopicsError")
@@ -133,7 +132,9 @@ class TopicsError(Exception):
 
 #: The last line of a traceback: the class of an error, and its condition. Texts of
 #: others cannot begin a line, because their line ends are escaped.
-_LAST_LINE = re.compile(r"^[\w.]+: \[([A-Z_]+)\] ", re.MULTILINE)
+_LAST_LINE = re.compile(
+    r"^(?:[a-z]+_spark|spark_topics)\.errors\.\w+: \[([A-Z_]+)\] ", re.MULTILINE
+)
 
 
 def condition_of(error: BaseException) -> str | None:
@@ -154,19 +155,10 @@ def condition_of(error: BaseException) -> str | None:
         seen.add(id(current))
         if isinstance(current, TopicsError):
             return current.condition
-        conditions = {kind.condition for kind in _kinds(TopicsError)}
-        for condition in reversed(_LAST_LINE.findall(str(current))):
-            if condition in conditions:
-                return str(condition)
+        if conditions := _LAST_LINE.findall(str(current)):
+            return str(conditions[-1])
         current = current.__cause__ or current.__context__
     return None
-
-
-def _kinds(kind: type[TopicsError]) -> Iterator[type[TopicsError]]:
-    """Yield an error class, and all below it."""
-    yield kind
-    for narrower in kind.__subclasses__():
-        yield from _kinds(narrower)
 
 
 class OptionError(TopicsError, ValueError):

@@ -50,6 +50,13 @@ def shorten(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 task`` and ``2,000 entries``."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"
+
+
 def list_names(names: Iterable[str]) -> str:
     """Return the first few names, and how many more there are."""
     names = list(names)

@@ -287,7 +287,7 @@ class TestConditionOf:
             "",
             "the topic is [PULSAR_TOPIC_NOT_FOUND] indeed",
             "ValueError: x\\npulsar_spark.errors.X: [PULSAR_OPTION] y",
-            "pulsar_spark.errors.XError: [PULSAR_NEVER_HEARD_OF] y",
+            "somebody.errors.XError: [PULSAR_OPTION] y",
         ],
     )
     def test_none(self, text: str) -> None:

@@ -41,6 +41,11 @@ class LongWait:
         self._began_s = time.monotonic()
         self._next_s = self._began_s + _LONG_S
 
+    @property
+    def due_in_s(self) -> float:
+        """Return the time until the next warning, in seconds, never negative."""
+        return max(0.0, self._next_s - time.monotonic())
+
     def tell(self, reason: object, remaining_s: float | None, option: str = "") -> None:
         """Warn where it is time to.
 
@@ -60,7 +65,7 @@ class LongWait:
         sentence = str(reason)
         dot = "" if sentence.endswith((".", "?", "!")) else "."
         self._log.warning(
-            "%s%s Waiting since %.0f s; %s%s.",
+            "%s%s Waited for %.0f s so far; %s%s.",
             sentence,
             dot,
             now_s - self._began_s,
@@ -122,8 +127,11 @@ class Retry:
         # Half to all of the pause, so that many tasks do not come back in step.
         pause_s = min(self._pause_s * _RANDOM.uniform(0.5, 1.0), self.remaining_s)
         logger.debug("trying again in %.2f s after: %s", pause_s, error)
-        self._wait.tell(error, self.remaining_s, self._option)
-        time.sleep(pause_s)
+        while pause_s > 0:
+            self._wait.tell(error, self.remaining_s, self._option)
+            part_s = min(pause_s, max(self._wait.due_in_s, 0.001))
+            time.sleep(part_s)
+            pause_s -= part_s
         self._pause_s = min(self._pause_s * 2, self._max_pause_s)
 
     def _spent(self, error: TopicsError) -> TopicsError:

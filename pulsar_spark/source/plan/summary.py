@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.topics import topic_of
-from spark_topics.text import list_names
+from spark_topics.text import counted, list_names
 
 
 def summary_of(tasks: Sequence[ReadTask]) -> str:
@@ -28,9 +28,9 @@ def summary_of(tasks: Sequence[ReadTask]) -> str:
     counts = [_entries(range_) for range_ in ranges]
     least = "" if all(is_all for _, is_all in counts) else "at least "
     return (
-        f"plan: {_counted(len(names), 'topic partition')} of {list_names(topics)}, "
-        f"{least}{_counted(sum(entries for entries, _ in counts), 'entry')}, "
-        f"{_counted(len(tasks), 'task')}; {list_names(_spans(ranges))}"
+        f"plan: {counted(len(names), 'topic partition')} of {list_names(topics)}, "
+        f"{least}{counted(sum(entries for entries, _ in counts), 'entry')}, "
+        f"{counted(len(tasks), 'task')}; {list_names(_spans(ranges))}"
     )
 
 
@@ -54,9 +54,3 @@ def _entries(range_: TopicRange) -> tuple[int, bool]:
     if start.ledger_id != end.ledger_id:
         return end.entry_id + 1, False
     return end.entry_id - max(start.entry_id, 0) + 1, True
-
-
-def _counted(number: int, noun: str) -> str:
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"

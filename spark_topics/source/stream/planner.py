@@ -36,7 +36,7 @@ from spark_topics.source.stream.cluster import Cluster
 from spark_topics.source.stream.idle_rest import IdleRest
 from spark_topics.source.stream.position import P
 from spark_topics.source.stream.topic_set import TopicSet
-from spark_topics.text import list_names
+from spark_topics.text import counted, list_names
 
 R = TypeVar("R")
 
@@ -251,9 +251,9 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         ]
         note = self.note(start)
         self._cluster.system.logger("spark").info(
-            "stream: %s with %d topic partitions: %s%s",
+            "stream: %s with %s: %s%s",
             "begins" if start.is_start_of_query else "goes on",
-            len(places),
+            counted(len(places), "topic partition"),
             list_names(places) or "none yet",
             f"; {note}" if note else "",
         )

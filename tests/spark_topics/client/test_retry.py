@@ -33,10 +33,11 @@ def retry(timeout_s: float = 100.0) -> Retry:
 def test_pauses_double_up_to_the_longest(clock: Clock) -> None:
     """With jitter: half to all of it."""
     one = retry()
-    for _ in range(6):
+    for limit in (1, 2, 4, 8, 8, 8):
+        before = sum(clock.pauses)
         one.pause(BUSY)
-    for pause, limit in zip(clock.pauses, [1, 2, 4, 8, 8, 8], strict=True):
-        assert limit / 2 <= pause <= limit
+        pause = sum(clock.pauses) - before  # a warning may cut it in two
+        assert limit / 2 <= pause <= limit * 1.001
 
 
 def test_jobs_that_seed_come_back_apart(clock: Clock) -> None:
@@ -163,15 +164,24 @@ class TestLongWait:
             if len(caplog.records) > len(told):
                 told.append(100 - retry.remaining_s)
         assert len(told) == 4
-        assert 5 <= told[0] <= 7
-        assert all(30 <= b - a <= 32 for a, b in itertools.pairwise(told))
+        assert 5 <= told[0] <= 6
+        assert all(29 <= b - a <= 31 for a, b in itertools.pairwise(told))
         first = caplog.messages[0]
         assert re.fullmatch(
-            r"\[TOPICS\] later\. Waiting since [56] s; 9[45] s are left"
+            r"\[TOPICS\] later\. Waited for [56] s so far; 9[45] s are left"
             r" \(`pollTimeoutMs`\)\.",
             first,
         )
         assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+    def test_within_a_long_pause(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """No pause is so long that its warning is late."""
+        retry = Retry(60.0, 60.0, 100.0)
+        retry.pause(BUSY)
+        first = caplog.messages[0]
+        assert first.endswith("later. Waited for 5 s so far; 95 s are left.")
 
     def test_progress_ends_it(
         self, clock: Clock, caplog: pytest.LogCaptureFixture
@@ -192,7 +202,7 @@ class TestLongWait:
             clock.now += 1
             wait.tell("No receipt", None)
         assert caplog.messages == [
-            f"No receipt. Waiting since {seconds} s; without a limit."
+            f"No receipt. Waited for {seconds} s so far; without a limit."
             for seconds in (5, 35, 65)
         ]
         assert {record.name for record in caplog.records} == {"numbers_spark.client"}
