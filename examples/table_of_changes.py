@@ -21,6 +21,7 @@ def main(topic: str, service_url: str) -> None:
         spark.read.format("pulsar")
         .option("service.url", service_url)
         .option("topic", topic)
+        .option("metadataColumns", "__position")  # which change was the last one
         .load()
     )
 
@@ -28,7 +29,7 @@ def main(topic: str, service_url: str) -> None:
     table = (
         changes.filter("value IS NOT NULL")  # a tombstone only says it once more
         .groupBy("key")
-        .agg(expr("max_by(value.after, value.ts_ms)").alias("row"))
+        .agg(expr("max_by(value.after, __position)").alias("row"))
         .filter("row IS NOT NULL")
         .select("row.*")
     )

@@ -57,7 +57,9 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
 from pulsar_spark.options.offsets import dump_offsets
+from pulsar_spark.source.plan.topic_ends import EndOffsets, end_offsets
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
+from pulsar_spark.spark.functions import position_after, position_of, position_text
 from pulsar_spark.spark.lag import PartitionLag, PulsarLagListener, StreamLag, lag_of
 from pulsar_spark.spark.other_python import warn_of_other_python
 from pulsar_spark.spark.progress import progress
@@ -86,6 +88,7 @@ __all__ = [
     "DeduplicationOffError",
     "EncryptionError",
     "EndNotReachedError",
+    "EndOffsets",
     "IdempotenceError",
     "InDoubtError",
     "MessageId",
@@ -114,7 +117,11 @@ __all__ = [
     "decode_message_id",
     "dump_offsets",
     "encode_message_id",
+    "end_offsets",
     "kernel",
     "lag_of",
+    "position_after",
+    "position_of",
+    "position_text",
     "progress",
 ]

@@ -75,7 +75,8 @@ COLUMNS = (
         "__messageId",
         Read(
             ColumnType.BINARY,
-            "what the Java client's `MessageId.toByteArray()` gives",
+            "what the Java client's `MessageId.toByteArray()` gives: its bytes do not"
+            " sort as the topic does, `__position` does",
             default=True,
             never_null=True,
         ),
@@ -141,6 +142,15 @@ COLUMNS = (
         Read(ColumnType.TIMESTAMP, "where brokers store and expose it"),
     ),
     Column("__index", Read(ColumnType.BIGINT, "likewise")),
+    Column(
+        "__position",
+        Read(
+            ColumnType.POSITION,
+            "sorts as the topic partition does; `batchIndex` is -1 for a message that"
+            " is in no batch, and a message in chunks is where its last chunk is",
+            never_null=True,
+        ),
+    ),
     Column(
         "__replicatedFrom", Read(ColumnType.STRING, "cluster of a replicated message")
     ),

@@ -8,6 +8,7 @@ from it.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 
@@ -22,11 +23,14 @@ class ColumnType(enum.Enum):
     TIMESTAMP = "TIMESTAMP"
     STRING_MAP = "MAP<STRING, STRING>"
     BINARY_MAP = "MAP<STRING, BINARY>"
+    POSITION = "STRUCT<ledgerId: BIGINT, entryId: BIGINT, batchIndex: INT>"
 
     @property
     def simple_string(self) -> str:
         """Return the name that Spark's ``DataType.simpleString()`` has."""
-        return self.value.lower().replace(" ", "")
+        # Names of fields stay as they are.
+        words = re.sub(r"\b[A-Z]+\b", lambda word: word[0].lower(), self.value)
+        return words.replace(" ", "")
 
 
 @dataclass(frozen=True)

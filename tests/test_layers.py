@@ -615,7 +615,16 @@ LAYERS = {
     "__main__": Layer(("cli",), (), _NETWORK + _CLOCK),
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
-        ("errors", "system", "logs", "message_id", "options", "loops.messages", "spark")
+        (
+            "errors",
+            "system",
+            "logs",
+            "message_id",
+            "options",
+            "loops.messages",
+            "source.plan.topic_ends",
+            "spark",
+        )
     ),
     "pyspark_pulsar": Layer(("__init__",)),
     "pyspark_pulsar_py": Layer(("__init__",)),

@@ -26,6 +26,7 @@ _TABLE = """
 pulsar_spark/_version.py test_layers.py
 pulsar_spark/arrow/message_columns.py arrow/test_decode.py
 pulsar_spark/arrow/message_ids.py source/read/test_bulk.py
+pulsar_spark/arrow/positions.py arrow/test_decode.py
 pulsar_spark/arrow/runs.py source/read/test_bulk.py
 pulsar_spark/arrow/sources.py arrow/test_decode.py
 pulsar_spark/arrow/values/by_schema.py source/read/test_value_decoders.py
@@ -57,6 +58,7 @@ pulsar_spark/source/missing/silence.py source/read/test_range_reader.py
 pulsar_spark/source/plan/explicit_ends.py broker/test_ends.py
 pulsar_spark/source/plan/held_back.py broker/test_stream_faults.py
 pulsar_spark/source/plan/read_task.py source/read/test_task.py
+pulsar_spark/source/plan/topic_ends.py broker/test_sortable_positions.py
 pulsar_spark/source/plan/value_columns.py source/plan/test_query_schema.py
 pulsar_spark/source/read/chunk_search.py broker/test_special_topics.py
 pulsar_spark/source/stream/held_rows.py broker/test_stream_faults.py

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.message_ids import MessageIdCollector
+from pulsar_spark.arrow.positions import PositionCollector
 from pulsar_spark.arrow.runs import Messages, Run, binary_array, buffer_of, joined
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP
 from pulsar_spark.arrow.sources import (
@@ -193,6 +194,7 @@ COLUMN_SOURCES: Mapping[str, ColumnSource] = {
     "__redeliveryCount": of_entry(lambda entry: entry.redelivery_count),
     "__brokerPublishTime": of_entry(_broker_publish_time),
     "__index": of_rows(_indexes),
+    "__position": ColumnSource(lambda type_, _: PositionCollector(type_)),
     "__replicatedFrom": of_text_of_entry(
         lambda entry: entry.metadata.replicated_from or None
     ),

@@ -16,6 +16,11 @@ STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
 #: Likewise MAP<STRING, BINARY>.
 BINARY_MAP = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=True))
 
+#: Likewise the place of a message in its topic partition.
+POSITION = pa.struct(
+    [("ledgerId", pa.int64()), ("entryId", pa.int64()), ("batchIndex", pa.int32())]
+)
+
 #: The types of columns in Arrow.
 ARROW_TYPES = {
     ColumnType.BINARY: pa.binary(),
@@ -26,4 +31,5 @@ ARROW_TYPES = {
     ColumnType.TIMESTAMP: TIMESTAMP,
     ColumnType.STRING_MAP: STRING_MAP,
     ColumnType.BINARY_MAP: BINARY_MAP,
+    ColumnType.POSITION: POSITION,
 }

@@ -87,11 +87,24 @@ def record_batches(
 
 def column(name: str, *entries: Entry, **how: Any) -> list[Any]:
     """The values of one column."""
-    return [
+    values = [
         value
         for one in record_batches(entries, [name], **how)
         for value in one.column(0).to_pylist()
     ]
+    if name == "__messageId":
+        positions = column("__position", *entries, **how)
+        assert positions == [place_of(decode_message_id(id_)) for id_ in values]
+    return values
+
+
+def place_of(id_: MessageId) -> dict[str, int]:
+    """What `__position` has of a message id."""
+    return {
+        "ledgerId": id_.ledger_id,
+        "entryId": id_.entry_id,
+        "batchIndex": id_.batch_index,
+    }
 
 
 def at(ms: int) -> datetime:
@@ -325,6 +338,8 @@ def test_golden_rows(name: str):
             assert ours[field] == its[field]
         assert dict(ours["__messageProperties"]) == its["__messageProperties"]
         assert ours["__partition"] is None
+        id_ = decode_message_id(bytes.fromhex(its["__messageId"]))
+        assert ours["__position"] == place_of(id_)
 
 
 # -- bounds ----------------------------------------------------------------------------

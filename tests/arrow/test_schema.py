@@ -29,6 +29,7 @@ PROMISED = {
     "__redeliveryCount": "int",
     "__brokerPublishTime": "timestamp",
     "__index": "bigint",
+    "__position": "struct<ledgerId:bigint,entryId:bigint,batchIndex:int>",
     "__replicatedFrom": "string",
     "__deliverAtTime": "timestamp",
     "__tombstone": "boolean",

@@ -126,13 +126,23 @@ def test_end_before_start(service_url: str, topic: str, rows: list[Row]) -> None
     """An end before the start is refused, naming both."""
     options = {
         "topic": topic,
-        "startingOffsets": text(topic, rows[5]),
+        "startingOffsets": text(topic, rows[6]),
         "endingOffsets": text(topic, rows[4]),
     }
     with pytest.raises(OptionError) as raised:
         reading.read(service_url, options)
     assert rows[4].position in str(raised.value)
-    assert rows[5].position in str(raised.value)
+    assert rows[6].position in str(raised.value)
+
+
+def test_end_right_before_start(service_url: str, topic: str, rows: list[Row]) -> None:
+    """A read that goes on where the last one ended finds nothing new."""
+    options = {
+        "topic": topic,
+        "startingOffsets": text(topic, rows[5]),
+        "endingOffsets": text(topic, rows[4]),
+    }
+    assert reading.read(service_url, options) == []
 
 
 def test_each_partition_its_own(service_url: str, admin: Admin, topic: str) -> None:

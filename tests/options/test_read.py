@@ -743,7 +743,7 @@ def test_unknown_metadata_columns_name_the_nearest() -> None:
 def test_metadata_columns_begin_with_the_six() -> None:
     """All columns are the default ones, and then the further ones."""
     assert METADATA_COLUMNS_ALL[:6] == METADATA_COLUMNS_DEFAULT
-    assert len(set(METADATA_COLUMNS_ALL)) == 17
+    assert len(set(METADATA_COLUMNS_ALL)) == 18
 
 
 # The address of the service

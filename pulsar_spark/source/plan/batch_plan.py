@@ -20,6 +20,7 @@ from pulsar_spark.source.plan.ranges import (
     TopicRange,
     assign_offsets,
     is_after,
+    message_after,
     range_between,
 )
 from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
@@ -147,10 +148,18 @@ class _BatchPlanner:
         return ends
 
 
+def _place_after(end: MessageId) -> tuple[tuple[int, int], int]:
+    following = message_after(end)
+    return following.position, following.batch_index
+
+
 def _check_order(offsets: dict[str, Position], ends: dict[str, End]) -> None:
     for name, (end, _) in ends.items():
         start = offsets[name]
-        if isinstance(start, MessageId) and is_after(start, end):
+        if not isinstance(start, MessageId) or not is_after(start, end):
+            continue
+        # A read that goes on where the last one ended may find nothing new.
+        if (start.position, start.batch_index) != _place_after(end):
             raise OptionError(
                 f"The read of {name} would end at {end}, before it starts at {start}."
                 " Correct `startingOffsets` or `endingOffsets`."
