@@ -63,6 +63,7 @@ from pulsar_spark.spark.functions import position_after, position_of, position_t
 from pulsar_spark.spark.lag import PartitionLag, PulsarLagListener, StreamLag, lag_of
 from pulsar_spark.spark.other_python import warn_of_other_python
 from pulsar_spark.spark.progress import progress
+from pulsar_spark.spark.sessions import session, use
 from pulsar_spark.system import PULSAR
 from spark_topics.errors import condition_of
 from spark_topics.logs import set_up
@@ -124,4 +125,6 @@ __all__ = [
     "position_of",
     "position_text",
     "progress",
+    "session",
+    "use",
 ]

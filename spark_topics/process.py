@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 #: The program that Spark runs on the driver for each source of a stream.
 _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -25,21 +26,33 @@ def _program() -> str:
     return getattr(spec, "name", None) or ""
 
 
-def pythons_of_spark(given: Mapping[str, str]) -> dict[str, str]:
-    """Return which Pythons Spark starts, and the reason for each.
+class PythonOfSources(NamedTuple):
+    """The Python in which Spark looks for sources, plans them and runs their tasks.
 
-    It looks for sources by the one of ``PYSPARK_DRIVER_PYTHON``, if that is set, and
-    runs tasks by that of ``PYSPARK_PYTHON``; settings of Spark change neither.
+    Attributes:
+        path: The interpreter, as the environment names it.
+        reason: Why Spark takes that one, for messages.
     """
-    driver, worker = (
-        given.get(name, "") for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-    )
-    pythons = {driver: "PYSPARK_DRIVER_PYTHON"} if driver else {}
-    if worker:
-        pythons.setdefault(worker, "PYSPARK_PYTHON")
-    else:
-        pythons.setdefault("python3", "PYSPARK_PYTHON is not set")
-    return pythons
+
+    path: str
+    reason: str
+
+
+def python_of_sources(given: Mapping[str, str]) -> PythonOfSources:
+    """Return the Python of a source that Spark finds by itself.
+
+    That is the one of ``PYSPARK_DRIVER_PYTHON``, on executors, too; without that the
+    one of ``PYSPARK_PYTHON``. A source that a program registers has the Python of
+    ``PYSPARK_PYTHON`` in any case, as functions of users have. Settings of Spark
+    change neither. Seen on Spark 4.3.
+
+    Args:
+        given: The environment of the driver.
+    """
+    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+        if given.get(name):
+            return PythonOfSources(given[name], name)
+    return PythonOfSources("python3", "PYSPARK_PYTHON is not set")
 
 
 def is_spark_worker() -> bool:

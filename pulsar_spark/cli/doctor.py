@@ -54,7 +54,7 @@ from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics import releases
-from spark_topics.process import pythons_of_spark
+from spark_topics.process import python_of_sources
 
 OK, WARNING, BAD, NOT_DONE = "ok", "warning", "FAILED", "not done"
 
@@ -200,7 +200,7 @@ def of_this_machine(
         _in_time(
             "Python of Spark",
             2 * deadline_s,
-            lambda: _pythons_of_spark(variables, deadline_s),
+            lambda: _python_of_spark(variables, deadline_s),
         ),
         _in_time("jars", deadline_s, lambda: _jars(variables)),
     ]
@@ -260,32 +260,27 @@ def _java(given: Mapping[str, str], deadline_s: float) -> Step:
     return Step("Java", OK, foreign_text(lines[0] if lines else java, 100))
 
 
-def _pythons_of_spark(given: Mapping[str, str], deadline_s: float) -> Step:
-    """Look whether the Pythons that Spark starts have the package."""
-    steps = [
-        _python_of_spark(python, why, given, deadline_s)
-        for python, why in pythons_of_spark(given).items()
-    ]
-    return next((step for step in steps if step.result == BAD), steps[0])
-
-
-def _python_of_spark(
-    python: str, why: str, given: Mapping[str, str], deadline_s: float
-) -> Step:
+def _python_of_spark(given: Mapping[str, str], deadline_s: float) -> Step:
+    """Look whether the Python that Spark starts for sources has the package."""
+    python, reason = python_of_sources(given)
     name = "Python of Spark"
     cure = (
-        f"Spark starts {python} ({why}). Install pulsar-spark for it, or set"
-        f" PYSPARK_PYTHON={sys.executable} before Spark starts, on executors, too, and"
-        " leave PYSPARK_DRIVER_PYTHON out. Without that a job ends in"
-        " DATA_SOURCE_NOT_FOUND."
+        f"Spark starts {python} ({reason}) to find sources and to run their tasks."
+        " Without the package there a job ends in DATA_SOURCE_NOT_FOUND. Get the"
+        " session from pulsar_spark.session(), or call pulsar_spark.use(spark). Or"
+        f" set PYSPARK_PYTHON={sys.executable} before Spark starts, on executors, too,"
+        " and leave PYSPARK_DRIVER_PYTHON out."
     )
     path = shutil.which(python, path=given.get("PATH"))
     if path is None:
         return Step(name, BAD, f"{python} is not there", cure)
     done = _run([path, "-c", _PROBE], given, deadline_s)
     if done.returncode:
-        *_, why = done.stderr.strip().splitlines() or [""]
-        text = f"{path} cannot import pulsar_spark: {foreign_text(why, 200)}"
+        # The last line of a traceback says why; other programs say other things.
+        *_, last_line = done.stderr.strip().splitlines() or [""]
+        is_python = "Error" in last_line
+        said = f": {foreign_text(last_line, 200)}" if is_python else ""
+        text = f"{path} cannot import pulsar_spark{said}"
         return Step(name, BAD, text, cure)
     version, kernel, minor = (*done.stdout.split(), "", "", "")[:3]
     text = f"{path}: pulsar-spark {version} ({kernel}), Python {minor}"

@@ -17,15 +17,17 @@ import sys
 from pyspark import SparkContext
 
 from pulsar_spark.system import warn_once
-from spark_topics.process import is_spark_worker, pythons_of_spark
+from spark_topics.process import (
+    PythonOfSources,
+    is_spark_worker,
+    python_of_sources,
+)
 
 logger = logging.getLogger("pulsar_spark.spark")
 
-#: Ends with a code of its own where there is no package: others may fail otherwise.
-_ABSENT = 42
 _PROBE = (
     "import importlib.util, sys;"
-    f" sys.exit(0 if importlib.util.find_spec('pulsar_spark') else {_ABSENT})"
+    " sys.exit(0 if importlib.util.find_spec('pulsar_spark') else 1)"
 )
 
 #: Longest wait for another Python to begin and to end, in seconds.
@@ -40,30 +42,30 @@ def warn_of_other_python() -> None:
     """
     if is_spark_worker() or _is_our_command() or os.environ.get("SPARK_REMOTE"):
         return
-    for python, why in _pythons().items():
-        path = shutil.which(python)
-        if path is not None and not _is_this(path) and _lacks_package(path):
-            warn_once(
-                f"Spark starts {path} ({why}), which has no pulsar_spark: a query ends"
-                " in DATA_SOURCE_NOT_FOUND. Before Spark starts, set"
-                f" PYSPARK_PYTHON={sys.executable} in the environment, and leave"
-                " PYSPARK_DRIVER_PYTHON out."
-            )
-            return
+    python = _python()
+    path = shutil.which(python.path)
+    if path is not None and not _is_this(path) and _lacks_package(path):
+        warn_once(
+            f"Spark starts {path} ({python.reason}), which has no pulsar_spark: a query"
+            " ends in DATA_SOURCE_NOT_FOUND. Get the session from"
+            " pulsar_spark.session(), or call pulsar_spark.use(spark). Or set"
+            f" PYSPARK_PYTHON={sys.executable} in the environment before Spark starts,"
+            " and leave PYSPARK_DRIVER_PYTHON out."
+        )
 
 
-def _pythons() -> dict[str, str]:
-    """Return the Pythons that Spark starts, now or later."""
+def _python() -> PythonOfSources:
+    """Return the Python that Spark starts for sources, now or later."""
     context = SparkContext._active_spark_context
     if context is not None and context._jvm is not None:
         try:
             # An object of Scala, as Java calls it.
             utils = getattr(context._jvm.org.apache.spark.api.python, "PythonUtils$")
             chosen = getattr(utils, "MODULE$").defaultPythonExec()
-            return {str(chosen): "as Spark was started"}
+            return PythonOfSources(str(chosen), "as Spark was started")
         except Exception as error:
             logger.debug("Spark does not tell its Python: %s", error)
-    return pythons_of_spark(os.environ)
+    return python_of_sources(os.environ)
 
 
 def _is_our_command() -> bool:
@@ -94,4 +96,5 @@ def _lacks_package(path: str) -> bool:
     except (OSError, subprocess.SubprocessError) as error:
         logger.debug("%s cannot be asked for its packages: %s", path, error)
         return False
-    return done.returncode == _ABSENT
+    # A program that is no Python, such as jupyter, ends with a code of its own.
+    return done.returncode != 0

@@ -140,11 +140,11 @@ def executable(path: Path, text: str) -> str:
 
 def python_step(given: dict[str, str]) -> doctor.Step:
     """What is said of the Pythons that Spark would start."""
-    return doctor._pythons_of_spark(given, 60)
+    return doctor._python_of_spark(given, 60)
 
 
 def test_the_python_of_spark(tmp_path: Path) -> None:
-    """The one that looks for sources, and the one of tasks: each must have it."""
+    """The one that looks for sources, and runs their tasks, must have the package."""
     here = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     step = python_step({**here, "PYSPARK_PYTHON": sys.executable})
     assert step.result == OK, step
@@ -152,12 +152,18 @@ def test_the_python_of_spark(tmp_path: Path) -> None:
     for given in (
         {"PYSPARK_PYTHON": without},
         {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": without},
-        {"PYSPARK_PYTHON": without, "PYSPARK_DRIVER_PYTHON": sys.executable},
     ):
         step = python_step({**here, **given})
         assert step.result == BAD
         assert without in step.found
         assert f"PYSPARK_PYTHON={sys.executable}" in step.cure
+    # Tasks of a source run that of PYSPARK_DRIVER_PYTHON.
+    others = {"PYSPARK_PYTHON": without, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    assert python_step({**here, **others}).result == OK
+    jupyter = executable(tmp_path / "jupyter", "echo usage: jupyter >&2; exit 2")
+    step = python_step({**here, "PYSPARK_DRIVER_PYTHON": jupyter})
+    assert (step.result, step.found) == (BAD, f"{jupyter} cannot import pulsar_spark")
+    assert "pulsar_spark.use(spark)" in step.cure
     old = executable(tmp_path / "old", "echo 0.0.1 compiled 3.11")
     assert "Here it is" in python_step({**here, "PYSPARK_PYTHON": old}).cure
     assert python_step({"PATH": str(tmp_path)}).found == "python3 is not there"

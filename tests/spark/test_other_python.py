@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -85,6 +86,7 @@ def test_another_python(
     assert f"Spark starts {bare.parent}/python" in line
     assert f"({why}), which has no pulsar_spark" in line
     assert f"set PYSPARK_PYTHON={sys.executable} " in line
+    assert re.match(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN pulsar_spark.spark: ", line)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,16 @@ def test_another_python(
         ({"PYSPARK_PYTHON": "{bare}", "SPARK_REMOTE": "sc://h"}, IMPORT),
         ({"PYSPARK_PYTHON": "{bare}"}, ("-m", "pulsar_spark", "--version")),
         ({"PYSPARK_PYTHON": "./environment/bin/python"}, IMPORT),
-        ({"PYSPARK_PYTHON": "false"}, IMPORT),
+        (
+            {"PYSPARK_PYTHON": "{bare}", "PYSPARK_DRIVER_PYTHON": sys.executable},
+            IMPORT,
+        ),
     ],
 )
 def test_nothing_to_warn_of(
     tmp_path: Path, bare: Path, given: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    """This Python, a server's, one of executors alone, or one that says nothing."""
+    """This Python, a server's, one of executors alone, or one of functions alone."""
     given = {name: value.format(bare=bare) for name, value in given.items()}
     done = run(tmp_path, *arguments, **given)
     assert done.returncode == 0, done.stderr
@@ -113,7 +118,18 @@ def test_where_spark_runs_already(
     """It says which one it starts, whatever the environment says by now."""
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
     assert spark.sparkContext._jvm is not None
-    assert list(other_python._pythons()) == [sys.executable]
+    assert other_python._python().path == sys.executable
+
+
+def test_a_program_that_is_no_python(tmp_path: Path) -> None:
+    """As jupyter is, which people let `PYSPARK_DRIVER_PYTHON` name for notebooks."""
+    jupyter = tmp_path / "jupyter"
+    jupyter.write_text("#!/bin/sh\necho usage: jupyter >&2\nexit 2\n")
+    jupyter.chmod(0o755)
+    variables = {"PYSPARK_DRIVER_PYTHON": str(jupyter)}
+    done = run(tmp_path, *IMPORT, PYSPARK_PYTHON=sys.executable, **variables)
+    assert f"Spark starts {jupyter} (PYSPARK_DRIVER_PYTHON)" in done.stderr
+    assert "pulsar_spark.use(spark)" in done.stderr
 
 
 @pytest.mark.matrix

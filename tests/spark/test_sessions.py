@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.spark.sessions`: it works whatever Python Spark would start.
+
+Each job is a program in a folder of its own that is no clone, run as users run theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted_broker import ScriptedBroker, numbered
+
+TOPIC = "persistent://public/default/t"
+
+#: How a job gets its session, and ``spark`` afterwards.
+SESSION = """
+import pulsar_spark
+from pyspark.sql import SparkSession
+
+spark = pulsar_spark.session(
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+)
+"""
+USE = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = spark.getOrCreate()
+import pulsar_spark
+pulsar_spark.use(spark)
+"""
+#: A read and a stream, planned and run in tasks.
+JOB = """
+options = {"service.url": sys.argv[1], "topic": "t"}
+for name in ("pulsar", "pulsar-py"):
+    print(name, spark.read.format(name).options(**options).load().count())
+rows = spark.readStream.format("pulsar").options(**options)
+rows = rows.option("startingOffsets", "earliest").load()
+query = rows.writeStream.format("memory").queryName("seen")
+query = query.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
+query.start().awaitTermination()
+print("stream", spark.table("seen").count())
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has no packages."""
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, with_pip=False, symlinks=True)
+    return home / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that is no Python, as people let it start notebooks."""
+    path = tmp_path_factory.mktemp("jupyter") / "jupyter"
+    path.write_text("#!/bin/sh\necho usage: jupyter >&2\nexit 2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedBroker]:
+    """A broker with a topic ``t`` of ten rows."""
+    with ScriptedBroker() as broker:
+        broker.add_topic(TOPIC, numbered(5, 2))
+        yield broker
+
+
+ALONE = {"PATH": "{bare}"}
+JUPYTER = {"PYSPARK_DRIVER_PYTHON": "{jupyter}"}
+THIS = {"PYSPARK_PYTHON": sys.executable}
+
+
+@pytest.mark.parametrize(
+    ("begin", "given"),
+    [
+        pytest.param(SESSION, ALONE, id="session"),
+        pytest.param(SESSION, ALONE | JUPYTER, id="session in a notebook"),
+        pytest.param(USE, ALONE, id="use"),
+        pytest.param(USE, THIS | JUPYTER, id="use in a notebook"),
+        pytest.param(
+            USE, THIS | {"PYSPARK_DRIVER_PYTHON": "{python}"}, id="another Python"
+        ),
+    ],
+)
+def test_a_job(
+    scripted: ScriptedBroker,
+    tmp_path: Path,
+    bare: Path,
+    jupyter: Path,
+    given: dict[str, str],
+    begin: str,
+) -> None:
+    """Reads and streams give their rows, under each way to name Pythons."""
+    path = f"{bare.parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {
+        name: value.format(bare=path, jupyter=jupyter, python=bare)
+        for name, value in given.items()
+    }
+    ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
+    (tmp_path / "job.py").write_text(f"import sys\n{begin}{JOB}")
+    done = subprocess.run(
+        [sys.executable, "job.py", scripted.url],
+        env={**clean, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["pulsar 10", "pulsar-py 10", "stream 10"]
