@@ -21,6 +21,8 @@ docs/architecture.md has the path of a write, and the rules of imports.
 ``kernel`` says which form of the loops runs: "compiled" or "python".
 """
 
+from typing import TYPE_CHECKING, Any
+
 import spark_topics.requirements  # noqa: F401 - for its effect
 from pulsar_spark._version import __version__
 from pulsar_spark.errors import (
@@ -70,11 +72,24 @@ from spark_topics.logs import set_up
 
 kernel = messages.KERNEL
 
+# Each process of a query imports the package, and only programs of users need these.
+if TYPE_CHECKING:
+    from pulsar_spark.builders import ReadOptions, WriteOptions
+
 set_up(PULSAR.package)
 
 # Where a jar has its name, this warns: an import may be all that Python sees of it.
 PulsarDataSource.name()
 warn_of_other_python()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("ReadOptions", "WriteOptions"):
+        from pulsar_spark import builders
+
+        return getattr(builders, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AskAgainError",
@@ -102,6 +117,7 @@ __all__ = [
     "PulsarPyDataSource",
     "PulsarSparkError",
     "QueryConflictError",
+    "ReadOptions",
     "ReadTimeoutError",
     "ScalableTopicError",
     "SchemaError",
@@ -113,6 +129,7 @@ __all__ = [
     "TransactionLostError",
     "TransactionsOffError",
     "TransportError",
+    "WriteOptions",
     "__version__",
     "condition_of",
     "decode_message_id",

@@ -171,6 +171,7 @@ SHARED = {
 #: Pulsar's package, likewise. The longest name that fits a module is its row.
 LAYERS = {
     "_version": Layer((), (), _NETWORK + _CLOCK),
+    "builders": Layer((), (), _NETWORK + _CLOCK),
     "errors": Layer((), (), _NETWORK + _CLOCK),
     "system": Layer(("errors", "statistics"), (), _NETWORK + _CLOCK),
     "message_id": Layer(("text",), (), _NETWORK + _CLOCK),
@@ -616,6 +617,7 @@ LAYERS = {
     # The package's face, and the module through which Spark finds it.
     "__init__": Layer(
         (
+            "builders",
             "errors",
             "system",
             "logs",

@@ -33,7 +33,7 @@ from spark_topics.errors import TopicsError
 from tests.bench.report import Document
 from tests.matrix import cells
 from tests.soak.report import Report
-from tests.support import rooms
+from tests.support import builders, rooms
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
 from tests.support.products import PRODUCTS, ROOT, SIBLINGS
 from tests.support.schema_tables import avro_types, schemas
@@ -117,7 +117,7 @@ def generated() -> dict[Path, str]:
             text = replace_between(text, name, content)
         found[path] = text
     found[NOTEBOOK] = notebook(TUTORIAL.read_text())
-    return found
+    return found | builders.generated()
 
 
 def notebook(page: str) -> str:
