@@ -201,7 +201,9 @@ class ReadOptions(_Options):
         "pulsar.consumer.subscriptionProperties"
     )
     """Properties of the stream's subscription, a JSON object of strings; kept from the
-    moment that it is made, and not changed later. Default: {}. For: stream read."""
+    moment that it is made, and not changed later. Besides, it says who made it:
+    `spark.connector`, `spark.host`, `spark.user`, `spark.application`. Default: {}.
+    For: stream read."""
     consumer_properties: Mapping[str, str] | None = _named("pulsar.consumer.properties")
     """Properties of readers and consumers in topic statistics, a JSON object of
     strings. Default: {}. For: read."""

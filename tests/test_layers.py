@@ -375,6 +375,7 @@ LAYERS = {
         _NETWORK + _CLOCK,
     ),
     # And what is Pulsar's in it.
+    "source.stream.made_by": Layer(("_version",), (), _NETWORK + _CLOCK),
     "source.stream.last_read": Layer(("message_id",), (), _NETWORK + _CLOCK),
     "source.stream.pulsar_offsets": Layer(
         (
@@ -590,6 +591,15 @@ LAYERS = {
     ),
     "cli.event_log": Layer(
         ("errors", "source.stream.lag"), ("pyarrow",), _NETWORK + _CLOCK
+    ),
+    # What a read would do, without Spark.
+    "cli.plan": Layer(
+        ("errors", "options", "client", "source", "cli"), (), _NETWORK + _CLOCK
+    ),
+    "cli.peek": Layer(
+        ("errors", "columns", "options", "client", "arrow", "source", "cli"),
+        ("pyarrow",),
+        _NETWORK + _CLOCK,
     ),
     "cli.output": Layer(("errors",), (), _NETWORK + _CLOCK),
     "cli.plot": Layer(

@@ -16,7 +16,7 @@ import ssl
 import urllib.request
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -81,6 +81,7 @@ class SubscriptionStats:
         backlog_entries: Stored entries after its cursor.
         consumers: How many are connected.
         is_durable: Whether it outlives them.
+        properties: What its maker wrote down with it.
     """
 
     topic_partition: str
@@ -88,6 +89,7 @@ class SubscriptionStats:
     backlog_entries: int
     consumers: int
     is_durable: bool
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,12 @@ class Admin:
                 _count(subscription, "msgBacklog"),
                 len(_list(subscription, "consumers")),
                 bool(subscription.get("isDurable", subscription.get("durable", True))),
+                {
+                    foreign_text(str(key)): foreign_text(str(value))
+                    for key, value in _object(
+                        subscription.get("subscriptionProperties") or {}
+                    ).items()
+                },
             )
             for name, subscription in _object(stats.get("subscriptions", {})).items()
             if isinstance(subscription, dict)

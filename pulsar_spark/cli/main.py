@@ -7,12 +7,20 @@ import sys
 from collections.abc import Sequence
 
 from pulsar_spark._version import __version__
-from pulsar_spark.cli import checkpoint, doctor, lag, subscriptions, transactions
+from pulsar_spark.cli import (
+    checkpoint,
+    doctor,
+    lag,
+    peek,
+    plan,
+    subscriptions,
+    transactions,
+)
 from pulsar_spark.cli.arguments import FAILED, MISUSED, Parser
 from pulsar_spark.cli.output import complain
 from pulsar_spark.errors import OptionError, PulsarSparkError
 
-_COMMANDS = (doctor, checkpoint, lag, subscriptions, transactions)
+_COMMANDS = (doctor, plan, peek, lag, checkpoint, subscriptions, transactions)
 
 
 def parser() -> Parser:

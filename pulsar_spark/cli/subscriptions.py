@@ -33,6 +33,7 @@ from pulsar_spark.cli.arguments import (
 from pulsar_spark.cli.output import complain, say, show_json, table
 from pulsar_spark.cli.spark_files import Checkpoint
 from pulsar_spark.errors import BrokerError, OptionError, PulsarSparkError
+from pulsar_spark.source.stream.made_by import APPLICATION, HOST, USER
 from pulsar_spark.topics import TopicName, compile_topics_pattern
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -111,6 +112,14 @@ class Found:
     stats: SubscriptionStats
     kind: str
     owner: str
+
+    @property
+    def made_by(self) -> str:
+        """Return who made the subscription, as it says itself, "" if it does not."""
+        said = self.stats.properties
+        user, host = said.get(USER, ""), said.get(HOST, "")
+        place = "@".join(filter(None, (user, host)))
+        return ", ".join(filter(None, (place, said.get(APPLICATION, ""))))
 
     @property
     def kept_because(self) -> str:
@@ -274,6 +283,7 @@ def _show(
                         "backlogEntries": line.stats.backlog_entries,
                         "consumers": line.stats.consumers,
                         "owner": line.owner or None,
+                        "properties": dict(line.stats.properties),
                         "outcome": outcomes.get(index),
                     }
                     for index, line in enumerate(found)
@@ -285,7 +295,8 @@ def _show(
     if not found:
         say("No subscription of Spark's.")
         return
-    head = ["TOPIC PARTITION", "SUBSCRIPTION", "KIND", "BACKLOG", "CONNECTED", "OWNER"]
+    head = ["TOPIC PARTITION", "SUBSCRIPTION", "KIND", "BACKLOG", "CONNECTED"]
+    head += ["MADE BY", "OWNER"]
     rows: list[list[object]] = [
         [
             line.stats.topic_partition,
@@ -293,6 +304,7 @@ def _show(
             line.kind,
             line.stats.backlog_entries,
             bool(line.stats.consumers),
+            line.made_by or None,
             line.owner or None,
         ]
         for line in found

@@ -471,7 +471,8 @@ class ReadOptions:
         properties,
         Scope.STREAM,
         "Properties of the stream's subscription, a JSON object of strings; kept from"
-        " the moment that it is made, and not changed later.",
+        " the moment that it is made, and not changed later. Besides, it says who made"
+        " it: `spark.connector`, `spark.host`, `spark.user`, `spark.application`.",
     )
     consumer_properties: tuple[tuple[str, str], ...] = option(
         "pulsar.consumer.properties",

@@ -127,7 +127,10 @@ def logs(admin: Admin) -> list[str]:
 
 #: What each of them says, by words that only it has.
 SAYS = {
-    "doctor": "none: values are bytes",
+    "doctor": "Python of Spark",
+    "doctor -o": "none: values are bytes",
+    "plan": "Tasks: 2",
+    "peek": "__publishTime",
     "lag": "orders-partition-1",
     "lag --plot": "5 micro-batches",
     "checkpoint": "is committed, nothing is planned",

@@ -1170,7 +1170,7 @@ def test_columns(
     rows = one.load()
     expected = spark.read.format("pulsar").options(**options).load()
     assert rows.schema == expected.schema
-    assert len(rows.columns) == 18
+    assert len(rows.columns) == 19
     one.run(rows)
     assert _sorted(one.sink.rows) == _sorted(expected.collect())
     assert len(one.sink.rows) == 60

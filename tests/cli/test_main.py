@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "command", ["doctor", "checkpoint", "lag", "subscriptions", "transactions"]
+    "command",
+    ["doctor", "plan", "peek", "checkpoint", "lag", "subscriptions", "transactions"],
 )
 def test_help(run: Run, command: str) -> None:
     """Each command says how it is used, with an example that begins with it."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -52,6 +53,9 @@ from spark_topics.source.parts import RangeSize, count_parts
 #: together, at least one of each.
 _LOOKS_IN_RANGE = 4
 _LOOKS = 512
+
+#: Entries of a range that are looked at for its size, where a person asks for it.
+_LOOKS_TO_MEASURE = 16
 
 #: Questions in one round beyond those that are necessary, over all ranges.
 _EXTRA_QUESTIONS = 512
@@ -102,6 +106,52 @@ def divide(
         max_partitions=options.max_partitions,
         max_records=max_records,
     )
+
+
+class Measure(NamedTuple):
+    """How much a range holds.
+
+    Attributes:
+        entries: Stored entries, those included that readers never see.
+        rows: About, by a few entries; None where none could be looked at.
+        size_bytes: About, as stored, likewise.
+        oldest_ms: When its first entry was published, in milliseconds since 1970.
+        newest_ms: When its last one was.
+    """
+
+    entries: int
+    rows: int | None
+    size_bytes: int | None
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+def measure(
+    pool: ConnectionPool, options: ReadOptions, ranges: Sequence[TopicRange]
+) -> dict[TopicRange, Measure]:
+    """Return how much each range holds; a topic partition that is gone holds nothing.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    prober = _Prober(pool, options)
+    return prober.measures(prober.runs(ranges))
+
+
+def last_entries(
+    pool: ConnectionPool, options: ReadOptions, range_: TopicRange, entries: int
+) -> TopicRange:
+    """Return the part of a range with its last entries.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    runs = _Prober(pool, options).runs([range_])[range_]
+    left_out = sum(run.entries for run in runs) - entries
+    if left_out <= 0:
+        return range_
+    start = MessageId(*places_of(runs, [left_out])[0])
+    return replace(range_, start=start, begins_at=start)
 
 
 class _Question(NamedTuple):
@@ -177,6 +227,35 @@ class _Prober:
                 usual[range_] = median(rows)
         return usual
 
+    def measures(
+        self, runs: Mapping[TopicRange, Sequence[Run]]
+    ) -> dict[TopicRange, Measure]:
+        """Return how much each range holds, by entries at equal distances."""
+        asked: dict[TopicRange, list[_Question]] = {}
+        counts = {range_: sum(run.entries for run in runs[range_]) for range_ in runs}
+        for range_, entries in counts.items():
+            looks = min(_LOOKS_TO_MEASURE, entries)
+            indexes = [entries * i // looks for i in range(looks)]
+            # The very last one says only when it was published.
+            places = places_of(runs[range_], [*indexes, entries - 1]) if entries else []
+            asked[range_] = [_Question(range_.topic_partition, p) for p in places]
+        seen = self._ask(asked, looking=True)
+        measures = {}
+        for range_, questions in asked.items():
+            probes = [seen[question] for question in questions]
+            seen_probes = [p for p in probes if p is not None and p.rows is not None]
+            spread = [p for p in probes[:-1] if p is not None and p.rows is not None]
+            entries = counts[range_]
+            times = [p.published_ms for p in seen_probes]
+            measures[range_] = Measure(
+                entries,
+                _about(entries, [p.rows for p in spread if p.rows is not None]),
+                _about(entries, [p.size_bytes for p in spread]),
+                times[0] if times else None,
+                times[-1] if times else None,
+            )
+        return measures
+
     def _ask(
         self, asked: Mapping[TopicRange, Iterable[_Question]], *, looking: bool
     ) -> dict[_Question, _Probe | None]:
@@ -208,12 +287,19 @@ class _Prober:
         return answers
 
 
+def _about(entries: int, samples: Sequence[float]) -> int | None:
+    """Return a total by the mean of a few entries."""
+    return round(entries * sum(samples) / len(samples)) if samples else None
+
+
 class _Probe(Peeker):
     """A reader that answers a question.
 
     Attributes:
         rows: Rows of the first entry that came, None before; a chunk of a message of n
             chunks counts 1/n.
+        size_bytes: The entry's size as stored, without the frame.
+        published_ms: When it was published, in milliseconds since 1970.
     """
 
     def __init__(
@@ -223,6 +309,8 @@ class _Probe(Peeker):
         super().__init__(question.topic, connection, start, arrived)
         self.question = question
         self.rows: float | None = None
+        self.size_bytes = 0
+        self.published_ms: int | None = None
 
     @property
     def has_more(self) -> bool:
@@ -243,6 +331,8 @@ class _Probe(Peeker):
             if self.rows is None:
                 entry = entry_of(deliveries[0])
                 self.rows = 1 if entry is None else entry.likely_rows
+                self.size_bytes = len(deliveries[0].headers_and_payload)
+                self.published_ms = entry.metadata.publish_time if entry else None
             self._arrived.notify_all()
 
 

@@ -53,6 +53,7 @@ from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.held_rows import HeldRows
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.losses import LossCheck
+from pulsar_spark.source.stream.made_by import made_by
 from pulsar_spark.source.stream.pulsar_offsets import (
     not_divided_alike,
     read_offset,
@@ -417,7 +418,9 @@ class PulsarCluster:
             durable=durable,
             read_compacted=options.read_compacted,
             properties=options.consumer_properties,
-            subscription_properties=options.subscription_properties,
+            subscription_properties=tuple(
+                {**made_by(), **dict(options.subscription_properties)}.items()
+            ),
             replicate_subscription_state=options.replicate_subscription_state,
         )
         is_made_up = name == self._made_up and options.predefined_subscription is None

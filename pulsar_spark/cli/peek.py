@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``peek``: the last messages of a topic, decoded as a read would."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.schema import arrow_schema
+from pulsar_spark.cli.arguments import DONE, add_options, given_options
+from pulsar_spark.cli.output import say, table
+from pulsar_spark.client.pool import shared_pool
+from pulsar_spark.columns import VALUE
+from pulsar_spark.errors import OptionError
+from pulsar_spark.options import ReadOptions, parse_read_options
+from pulsar_spark.source.plan.query_schema import value_columns_of
+from pulsar_spark.source.plan.survey import last_entries
+from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
+
+#: A cell of the table shows so many characters.
+_CELL = 60
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "peek",
+        help="show the last messages of a topic, decoded",
+        description="Show the last messages of each topic partition, with the columns"
+        " that a read of\nthe topic has. A reader that is not durable reads them;"
+        " nothing is left in the\ncluster. Values that do not fit the schema are NULL,"
+        " unless mode says otherwise.",
+        epilog="example:\n  pulsar-spark peek -o service.url=pulsar://localhost:6650"
+        " -o topic=public/default/orders -n 3",
+    )
+    parser.add_argument(
+        "-n",
+        "--messages",
+        type=int,
+        default=5,
+        metavar="N",
+        help="messages of each topic partition, 5 by default, 1000 at most",
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if not 0 < arguments.messages <= 1000:
+        raise OptionError("--messages must be between 1 and 1000.")
+    given = given_options(arguments)
+    if not given:
+        raise OptionError(
+            "Say what to read: -o service.url=pulsar://host:6650 -o topic=NAME."
+        )
+    names = {name.lower() for name in given}
+    if "mode" not in names:
+        given = {**given, "mode": "PERMISSIVE"}
+    if "metadatacolumns" not in names:
+        given = {**given, "metadataColumns": "__position,__publishTime,__key"}
+    options = parse_read_options(given)
+    rows = list(_last_rows(options, arguments.messages))
+    if arguments.json:
+        say(json.dumps(rows, indent=2, default=_text))
+    elif rows:
+        names_shown = list(rows[0])
+        cells = [[_cell(row[name]) for name in names_shown] for row in rows]
+        say(table(names_shown, cells))
+    else:
+        say("No message.")
+    return DONE
+
+
+def _last_rows(options: ReadOptions, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the last rows of each topic partition, in order."""
+    schema = load_schema(options)
+    values = value_columns_of(schema)
+    others = arrow_schema(options.metadata_columns)
+    fields = [pa.field(VALUE, pa.binary())] if values is None else list(values)
+    columns = pa.schema([*others, *fields])
+    source = PulsarSource(options, columns, schema)
+    for task in source.plan():
+        pool = shared_pool(options.client)
+        # An entry holds a message at least.
+        parts = tuple(last_entries(pool, options, r, count) for r in task.ranges)
+        batches = source.read(replace(task, ranges=parts), columns, streaming=False)
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            # Only the last ones are kept, however many an entry holds.
+            rows = (rows + batch.slice(max(0, len(batch) - count)).to_pylist())[-count:]
+        yield from rows
+
+
+def _text(value: Any) -> str:
+    """Return bytes as text where they are text, and as hexadecimal digits if not."""
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return f"0x{value.hex()}"
+        return text if text.isprintable() else f"0x{value.hex()}"
+    return str(value)
+
+
+def _cell(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, dict) and set(value) == {"ledgerId", "entryId", "batchIndex"}:
+        numbers = [n for n in value.values() if n >= 0]
+        text = ":".join(map(str, numbers))
+    elif isinstance(value, (dict, list, tuple)):
+        text = json.dumps(value, default=_text)
+    else:
+        text = _text(value)
+    return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
