@@ -72,16 +72,17 @@ class ReadOptions(_Options):
     Also, for streams only, `latest` (their default) and `subscription`: where
     `predefinedSubscription` stands. Default: earliest. For: read."""
     ending_offsets: str | Mapping[str, Any] | None = _named("endingOffsets")
-    """Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. `latest` is
-    looked up once, when the read is planned. Other ends must be there, see
-    `failOnUnreachedEnd`. Default: latest. For: batch read."""
+    """Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. In a batch
+    read `latest` is looked up once, when the read is planned, and other ends must be
+    there, see `failOnUnreachedEnd`. A stream reads up to a position, and without an end
+    where there is `latest`: streams that end. Default: latest. For: read."""
     starting_time: int | str | Mapping[str, Any] | None = _named("startingTime")
     """First publish time, instead of `startingOffsets`: epoch milliseconds, ISO-8601
     (UTC unless it names a zone), or JSON of these by topic. For: read."""
     ending_time: int | str | Mapping[str, Any] | None = _named("endingTime")
     """Last publish time, instead of `endingOffsets`; written as `startingTime`. Up to a
-    time that is yet to come, what is stored when the read is planned. For: batch
-    read."""
+    time that is yet to come, a batch read has what is stored when it is planned, and a
+    stream goes on until something was published later. For: read."""
     starting_time_strategy: str | None = _named("startingTimeStrategy")
     """Where nothing was published since `startingTime`: `latest` reads nothing, `error`
     fails. Default: latest. For: read."""

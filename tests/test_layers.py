@@ -375,6 +375,11 @@ LAYERS = {
         _NETWORK + _CLOCK,
     ),
     # And what is Pulsar's in it.
+    "source.stream.stream_ends": Layer(
+        ("message_id", "topics", "options", "client", "source.stream.last_read"),
+        (),
+        _NETWORK + _CLOCK,
+    ),
     "source.stream.made_by": Layer(("_version",), (), _NETWORK + _CLOCK),
     "source.stream.last_read": Layer(("message_id",), (), _NETWORK + _CLOCK),
     "source.stream.pulsar_offsets": Layer(

@@ -71,7 +71,7 @@ SCALA = (
     _honoured("topics", "t,u", "also single partitions, `t-partition-0`"),
     _honoured("topicsPattern", "t.*", "a Python regular expression"),
     _honoured("startingOffsets", "earliest", "also `subscription`, for streams"),
-    _honoured("endingOffsets", "latest", "an error for streams, as there"),
+    _honoured("endingOffsets", "latest", "also for streams, which end there"),
     _honoured("startingTime", "1700000000000", "also for streams"),
     _honoured("endingTime", "1700000000000"),
     _honoured("failOnDataLoss", "false", "`true` unless set"),

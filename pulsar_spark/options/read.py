@@ -137,8 +137,6 @@ def _starting_offsets(text: str, option: str) -> OffsetsSpec:
     return parse_offsets(text, option)
 
 
-_NO_END = "a stream has no end"
-
 _TOPICS = OptionSpec(
     "topics",
     None,
@@ -186,11 +184,12 @@ class ReadOptions:
         "endingOffsets",
         "latest",
         partial(parse_offsets, default=Edge.LATEST),
-        Scope.BATCH,
-        "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`."
-        " `latest` is looked up once, when the read is planned. Other ends must be"
-        " there, see `failOnUnreachedEnd`.",
-        in_streams=_NO_END,
+        Scope.READ,
+        "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. In a"
+        " batch read `latest` is looked up once, when the read is planned, and other"
+        " ends must be there, see `failOnUnreachedEnd`. A stream reads up to a"
+        " position, and without an end where there is `latest`:"
+        " [streams that end](streaming.md#streams-that-end).",
     )
     starting_times: TimesSpec | None = option(
         "startingTime",
@@ -205,11 +204,11 @@ class ReadOptions:
         "endingTime",
         None,
         parse_times,
-        Scope.BATCH,
+        Scope.READ,
         "Last publish time, instead of `endingOffsets`; written as `startingTime`. Up"
-        " to a time that is yet to come, what is stored when the read is planned.",
+        " to a time that is yet to come, a batch read has what is stored when it is"
+        " planned, and a stream goes on until something was published later.",
         "endingTimestamp",
-        in_streams=_NO_END,
     )
     starting_time_strategy: str = option(
         "startingTimeStrategy",
@@ -617,21 +616,22 @@ def _check_range(given: Given, read: ReadOptions) -> None:
             given.problems.append(
                 f"{first} and {other} cannot be used together: choose one."
             )
-    if given.use is Scope.STREAM:
-        return
+    is_stream = given.use is Scope.STREAM
     # As the Scala connector: such a read could only be empty, and is a mistake.
     for name, offsets, edge in (
         ("startingOffsets", read.starting_offsets, Edge.LATEST),
         ("endingOffsets", read.ending_offsets, Edge.EARLIEST),
     ):
+        if is_stream and edge is Edge.LATEST:
+            continue  # that is where streams begin
         where = [
             topic for topic, position in offsets.topics.items() if position is edge
         ]
         if offsets.default is edge or where:
             of = f" for {', '.join(where)}" if where else ""
             given.problems.append(
-                f"{name} cannot be {edge.value}{of} in a batch read: nothing would be"
-                " read."
+                f"{name} cannot be {edge.value}{of} in a"
+                f" {'stream' if is_stream else 'batch read'}: nothing would be read."
             )
     start = read.starting_times.default_ms if read.starting_times else None
     end = read.ending_times.default_ms if read.ending_times else None

@@ -1287,7 +1287,7 @@ def test_options_that_are_wrong_for_streams_alone(
     stream: Callable[..., Stream], topic: str
 ) -> None:
     """They are named together, before the stream starts: loading may be for a batch."""
-    options = {"endingOffsets": "latest", "maxRowsPerTrigger": "0", "ackOnCommit": "x"}
+    options = {"minRowsPerTrigger": "0", "maxRowsPerTrigger": "0", "ackOnCommit": "x"}
     text = stream(topic=topic, **options).failure()
     expect(text, "[PULSAR_OPTION]", *options)
 

@@ -439,11 +439,13 @@ def test_times_must_not_be_reversed() -> None:
     assert read(startingTime="5", endingTime="5").ending_times == TimesSpec(5)
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTime"])
-def test_stream_has_no_end(name: str) -> None:
-    """Options that end a range are refused on a stream."""
-    assert problem(name, "5", streaming=True) == (
-        f"{name} is an option of batch reads: a stream has no end."
+def test_streams_that_end() -> None:
+    """By positions and by times; at the beginning is a mistake there as well."""
+    ends = read(streaming=True, endingOffsets='{"t": "12:3"}').ending_offsets
+    assert ends.topics == {T: MessageId(12, 3)}
+    assert read(streaming=True, endingTime="5").ending_times == TimesSpec(5)
+    assert problem("endingOffsets", "earliest", streaming=True) == (
+        "endingOffsets cannot be earliest in a stream: nothing would be read."
     )
 
 

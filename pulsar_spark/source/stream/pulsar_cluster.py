@@ -46,7 +46,7 @@ from pulsar_spark.source.plan.discovery import (
 )
 from pulsar_spark.source.plan.ranges import TopicRange, assign_offsets
 from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
-from pulsar_spark.source.plan.starts import find_starts
+from pulsar_spark.source.plan.starts import find_starts, times_for
 from pulsar_spark.source.plan.survey import divide
 from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
@@ -61,6 +61,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     topic_ranges,
     without,
 )
+from pulsar_spark.source.stream.stream_ends import StreamEnds
 from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import (
     CursorStatus,
@@ -176,6 +177,7 @@ class PulsarCluster:
         self._options = options
         self._lookup = TopicLookup(pool, patience_s=options.patience_s)
         self._positions = self._position_lookup(options.patience_s)
+        self._stream_ends = StreamEnds(options, self._positions)
         self._guard = ChunkGuard(
             pool,
             subscription_prefix=options.reader_subscription_prefix,
@@ -281,11 +283,15 @@ class PulsarCluster:
 
     def _configured_starts(self, topics: list[TopicName]) -> dict[str, LastRead]:
         """Return what ``startingOffsets`` and ``startingTime`` say."""
+        options = self._options
         offsets = assign_offsets(
-            self._options.starting_offsets, topics, option="startingOffsets"
+            options.starting_offsets, topics, option="startingOffsets"
         )
+        # Only to refuse names that are not read, while somebody looks.
+        assign_offsets(options.ending_offsets, topics, option="endingOffsets")
+        times_for(options.ending_times, topics, "endingTime")
         lookup = self._position_lookup()
-        starts = find_starts(lookup, self._options, topics, offsets)
+        starts = find_starts(lookup, options, topics, offsets)
         return {
             topic.full_name: LastRead.before(starts[topic.full_name].first)
             for topic in topics
@@ -335,13 +341,14 @@ class PulsarCluster:
         stored = self._positions.from_message_ids(
             dict.fromkeys(names, EARLIEST), absent_ok=True
         )
-        self._note_ends({name: positions.last for name, positions in stored.items()})
+        lasts = {name: positions.last for name, positions in stored.items()}
+        self._note_ends(lasts)
+        afters = {name: LastRead.of(found.before) for name, found in stored.items()}
         return {
             name: PartitionStatus(
-                LastRead.of(positions.before),
-                None if positions.last is None else LastRead.of(positions.last),
+                afters[name], None if last is None else LastRead.of(last)
             )
-            for name, positions in stored.items()
+            for name, last in self._stream_ends.cut(lasts, afters).items()
         }
 
     @contextlib.contextmanager
@@ -358,7 +365,7 @@ class PulsarCluster:
             afters = dict(begins)
             if not self._options.read_compacted:
                 afters |= self._losses.resume(begins, present)
-            lasts = self._lasts(present, afters)
+            lasts = self._stream_ends.cut(self._lasts(present, afters), afters)
             statuses = {
                 name: None if status is None else _status(afters[name], lasts[name])
                 for name, status in by_topic.items()
@@ -498,7 +505,8 @@ class PulsarCluster:
                 for name, entries in short.items()
                 if ahead.get(name)
             }
-        return ends
+        # Ends of shares are whole entries; that of the stream may be inside of one.
+        return {name: self._stream_ends.within(name, end) for name, end in ends.items()}
 
     def _up_to_ledgers(
         self, shares: Mapping[str, Share[LastRead]], ends: dict[str, LastRead]

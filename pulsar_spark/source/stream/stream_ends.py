@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream ends in a topic partition: ``endingOffsets`` and ``endingTime``.
+
+What follows an end counts as not stored, so that each plan, each limit and the lag go
+by the same ends. Nothing of them is in the checkpoint: the options say where they are,
+at each start anew. A position never changes. The end of a time is the entry before the
+first one that was published later; until there is such an entry, there is no end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.topics import TopicName
+
+logger = logging.getLogger("pulsar_spark.source")
+
+_T = TypeVar("_T")
+
+
+class StreamEnds:
+    """The ends of a stream.
+
+    Args:
+        options: What to read.
+        positions: Asks where times are.
+    """
+
+    def __init__(self, options: ReadOptions, positions: PositionLookup) -> None:
+        self._options = options
+        self._positions = positions
+        self._of_times: dict[str, MessageId] = {}
+        self._is_told = False
+
+    @property
+    def has_any(self) -> bool:
+        """Return whether the options name an end."""
+        offsets, times = self._options.ending_offsets, self._options.ending_times
+        has_positions = any(isinstance(p, MessageId) for p in offsets.topics.values())
+        return times is not None or has_positions
+
+    def cut(
+        self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
+    ) -> dict[str, MessageId | None]:
+        """Return the last message to read of each topic partition, None for none.
+
+        Args:
+            lasts: The last messages that can be delivered, by full name.
+            afters: Up to where each was read.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        if not self.has_any:
+            return dict(lasts)
+        self._find_times(lasts, afters)
+        ends = {name: self._end(name) for name in lasts}
+        self._tell(ends, afters)
+        return {
+            name: last if last is None else _earlier(last, ends[name])
+            for name, last in lasts.items()
+        }
+
+    def within(self, name: str, end: LastRead) -> LastRead:
+        """Return the end of a micro-batch that goes no further than the stream.
+
+        Args:
+            name: Full name of a topic partition.
+            end: Where the micro-batch would end.
+        """
+        last = self._end(name)
+        return end if last is None else min(end, LastRead.of(last))
+
+    def _end(self, name: str) -> MessageId | None:
+        """Return the end of a topic partition, None where there is none."""
+        if name in self._of_times:
+            return self._of_times[name]
+        position = _named(self._options.ending_offsets.topics, name)
+        return position if isinstance(position, MessageId) else None
+
+    def _find_times(
+        self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
+    ) -> None:
+        """Look for the ends of times in topic partitions that have news."""
+        spec = self._options.ending_times
+        if spec is None:
+            return
+        asked = {}
+        for name, last in lasts.items():
+            time_ms = _named(spec.topics, name)
+            time_ms = spec.default_ms if time_ms is None else time_ms
+            has_news = last is not None and afters[name] < LastRead.of(last)
+            if time_ms is not None and has_news and name not in self._of_times:
+                asked[name] = time_ms + 1
+        for name, positions in self._positions.from_times(asked).items():
+            if not positions.is_empty:
+                self._of_times[name] = positions.before
+
+    def _tell(
+        self, ends: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
+    ) -> None:
+        """Log once that everything is read to its end."""
+        if self._is_told or not ends:
+            return
+        self._is_told = all(
+            end is not None and not afters[name] < LastRead.of(end)
+            for name, end in ends.items()
+        )
+        if self._is_told:
+            logger.info(
+                "stream: %d topic partitions are read up to their ends, so that no row"
+                " comes any more. A query with trigger(availableNow=True) ends now.",
+                len(ends),
+            )
+
+
+def _named(topics: Mapping[str, _T], name: str) -> _T | None:
+    """Return what is said of a topic partition, or else of its topic."""
+    if name in topics:
+        return topics[name]
+    topic = TopicName.parse(name)
+    value = topics.get(topic.base.full_name)
+    # An id for a topic is of one of its partitions, as for starts.
+    if isinstance(value, MessageId) and value.partition not in (
+        -1,
+        topic.partition_index,
+    ):
+        return None
+    return value
+
+
+def _earlier(last: MessageId, end: MessageId | None) -> MessageId:
+    if end is None or LastRead.of(last) < LastRead.of(end):
+        return last
+    return end

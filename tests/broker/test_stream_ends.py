@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams with ``endingOffsets`` and ``endingTime``, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulsar_spark import end_offsets
+from tests.support import official
+from tests.support.waiting import await_true
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.support.admin import Admin
+
+PATIENCE_S = 120
+
+
+class Rounds:
+    """A query that is started again and again from its checkpoint.
+
+    Attributes:
+        rows: The numbers that each micro-batch of the last round had.
+    """
+
+    def __init__(
+        self, spark: SparkSession, url: str, topic: str, checkpoint: Path
+    ) -> None:
+        self.rows: list[list[int]] = []
+        self._spark = spark
+        self._options = {"service.url": url, "topic": topic}
+        self._checkpoint = checkpoint
+
+    def start(self, trigger: dict[str, Any], **options: str) -> Any:
+        """Start it."""
+        self.rows = []
+
+        def take(frame: DataFrame, _: int) -> None:
+            self.rows.append([int(row["value"].decode()) for row in frame.collect()])
+
+        given = {**self._options, "startingOffsets": "earliest", **options}
+        rows = self._spark.readStream.format("pulsar").options(**given).load()
+        writer = rows.writeStream.foreachBatch(take).trigger(**trigger)
+        return writer.option("checkpointLocation", str(self._checkpoint)).start()
+
+    def run(self, **options: str) -> list[int]:
+        """Run it to its end, and return all numbers of this round."""
+        query = self.start({"availableNow": True}, **options)
+        assert query.awaitTermination(PATIENCE_S)
+        return [number for batch in self.rows for number in batch]
+
+
+@pytest.fixture
+def rounds(spark: SparkSession, service_url: str, topic: str, tmp_path: Path) -> Rounds:
+    """A query of the topic."""
+    return Rounds(spark, service_url, topic, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def send(service_url: str, topic: str) -> Callable[..., None]:
+    """Send numbers, in batches of some size, perhaps to a partition."""
+
+    def send_numbers(first: int, last: int, batch: int = 10, name: str = topic) -> None:
+        values = [b"%d" % number for number in range(first, last)]
+        official.produce(service_url, name, values, batch=batch)
+
+    return send_numbers
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_ends_that_move_on(
+    rounds: Rounds,
+    send: Callable[..., None],
+    service_url: str,
+    topic: str,
+    batch: int,
+) -> None:
+    """Each row is in one round, with ends in the middle of batches, and limits."""
+    send(0, 100, batch)
+    ids = [row.position for row in official.read_back(service_url, topic)]
+    chance = random.Random(batch)
+    read = 0
+    for last in sorted(chance.sample(range(100), 4)):
+        ending = json.dumps({topic: ids[last]})
+        assert rounds.run(endingOffsets=ending, maxRowsPerTrigger="20") == [
+            *range(read, last + 1)
+        ]
+        assert batch > 1 or max(map(len, rounds.rows), default=0) <= 20
+        read = last + 1
+        # An end that was passed is one where nothing is left.
+        earlier = json.dumps({topic: ids[last // 2]})
+        assert rounds.run(endingOffsets=earlier) == []
+    assert rounds.run() == [*range(read, 100)]
+
+
+def test_an_end_for_each_partition(
+    rounds: Rounds,
+    send: Callable[..., None],
+    service_url: str,
+    admin: Admin,
+    topic: str,
+) -> None:
+    """Also where a partition is empty, or has no end."""
+    admin.create_partitioned(topic, 3)
+    for partition in range(2):
+        first = 100 * partition
+        send(first, first + 30, name=f"{topic}-partition-{partition}")
+    ends = json.loads(end_offsets({"service.url": service_url, "topic": topic}).ending)
+    for partition in range(3):
+        first = 100 * partition + 30
+        send(first, first + 5, name=f"{topic}-partition-{partition}")
+    assert sorted(rounds.run(endingOffsets=json.dumps(ends))) == [
+        *range(30),
+        *range(100, 130),
+    ]
+    ((name, partitions),) = ends.items()
+    del partitions["2"]
+    assert rounds.run(endingOffsets=json.dumps({name: partitions})) == [
+        *range(230, 235)
+    ]
+    assert sorted(rounds.run()) == [*range(30, 35), *range(130, 135)]
+
+
+def test_a_time(rounds: Rounds, send: Callable[..., None]) -> None:
+    """Up to the entry before the first one that was published later."""
+    send(0, 50)
+    time.sleep(0.05)
+    between_ms = int(time.time() * 1000)
+    time.sleep(0.05)
+    send(50, 80)
+    assert rounds.run(endingTime=str(between_ms)) == [*range(50)]
+    assert rounds.run(endingTime=str(between_ms)) == []
+    assert rounds.run() == [*range(50, 80)]
+
+
+def test_a_time_that_is_yet_to_come(rounds: Rounds, send: Callable[..., None]) -> None:
+    """A query that runs on has what is published until then, and nothing later."""
+    send(0, 20)
+    end_ms = int(time.time() * 1000) + 15_000
+    query = rounds.start({"processingTime": "0 seconds"}, endingTime=str(end_ms))
+    try:
+        await_true(lambda: sum(map(len, rounds.rows)) == 20, "the first rows")
+        send(20, 40)
+        is_early = time.time() * 1000 < end_ms
+        await_true(
+            lambda: not is_early or sum(map(len, rounds.rows)) == 40, "the next rows"
+        )
+        await_true(lambda: time.time() * 1000 > end_ms, "the time")
+        send(40, 60)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    in_time = [number for batch in rounds.rows for number in batch]
+    assert in_time == [*range(40 if is_early else 20)] or not is_early
+    assert rounds.run(endingTime=str(end_ms)) == []
+    assert rounds.run()[-20:] == [*range(40, 60)]
+
+
+def test_a_running_query_stays_at_its_end(
+    rounds: Rounds, send: Callable[..., None], service_url: str, topic: str
+) -> None:
+    """It goes on without rows, whatever comes."""
+    send(0, 30)
+    ends = end_offsets({"service.url": service_url, "topic": topic})
+    query = rounds.start({"processingTime": "0 seconds"}, endingOffsets=ends.ending)
+    try:
+        query.processAllAvailable()
+        send(30, 60)
+        query.processAllAvailable()
+        assert query.isActive
+    finally:
+        query.stop()
+    assert [number for batch in rounds.rows for number in batch] == [*range(30)]

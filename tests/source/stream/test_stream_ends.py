@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `pulsar_spark.source.stream.stream_ends`: what counts as not stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.options import parse_read_options
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.stream_ends import StreamEnds
+
+T = "persistent://public/default/t"
+PARTS = [f"{T}-partition-{number}" for number in range(3)]
+LAST = MessageId(9, 99, 4)
+
+
+class Times:
+    """Answers where times are, and keeps what it was asked."""
+
+    def __init__(self, **answers: TopicPositions) -> None:
+        self.answers = answers
+        self.asked: list[Mapping[str, int]] = []
+
+    def from_times(self, times_ms: Mapping[str, int]) -> dict[str, TopicPositions]:
+        """As the lookup of positions."""
+        if times_ms:
+            self.asked.append(dict(times_ms))
+        return {name: self.answers[name.rpartition("/")[2]] for name in times_ms}
+
+
+def ends(times: Any = None, **options: str) -> StreamEnds:
+    """The ends that a stream with these options has."""
+    given = {"service.url": "pulsar://h", "topics": "t", **options}
+    return StreamEnds(parse_read_options(given, streaming=True), times or Times())
+
+
+def cut(stream_ends: StreamEnds, *names: str) -> dict[str, MessageId | None]:
+    """The last messages of topic partitions that all end at `LAST`."""
+    begins = dict.fromkeys(names, NOTHING_READ)
+    return stream_ends.cut(dict.fromkeys(names, LAST), begins)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latest", [LAST] * 3),
+        ('{"t": {"0": "7:3", "1": "12:0"}}', [MessageId(7, 3), LAST, LAST]),
+        ('{"t": {"0": "9:99:2", "2": "latest"}}', [MessageId(9, 99, 2), LAST, LAST]),
+        ('{"t": {"1": "9:99"}}', [LAST] * 3),
+        ('{"t": {"1": "0:-1"}}', [LAST, MessageId(0, -1), LAST]),
+    ],
+)
+def test_positions(text: str, expected: list[MessageId]) -> None:
+    """Of each topic partition its own; what is not named has no end."""
+    assert list(cut(ends(endingOffsets=text), *PARTS).values()) == expected
+
+
+def test_nothing_stored_stays_nothing() -> None:
+    """An end makes no message."""
+    stream_ends = ends(endingOffsets='{"t": "7:3"}')
+    assert stream_ends.cut({T: None}, {T: NOTHING_READ}) == {T: None}
+
+
+def test_a_time_is_asked_for_until_it_is_known() -> None:
+    """While nothing was published later, there is no end; then it stays."""
+    times = Times(t=TopicPositions(MessageId(9, 99), LAST))
+    stream_ends = ends(times, endingTime="1000")
+    assert cut(stream_ends, T) == {T: LAST}
+    times.answers["t"] = TopicPositions(MessageId(9, 41), LAST)
+    assert cut(stream_ends, T) == {T: MessageId(9, 41)}
+    times.answers["t"] = TopicPositions(EARLIEST, None)
+    assert cut(stream_ends, T) == {T: MessageId(9, 41)}
+    assert times.asked == [{T: 1001}, {T: 1001}]
+
+
+def test_no_broker_is_asked_without_news() -> None:
+    """An idle stream costs nothing more."""
+    times = Times()
+    stream_ends = ends(times, endingTime="1000")
+    after = LastRead(LAST.ledger_id, LAST.entry_id)
+    assert stream_ends.cut({T: LAST}, {T: after}) == {T: LAST}
+    assert times.asked == []
+
+
+def test_times_of_topics() -> None:
+    """JSON names topics; others go on."""
+    times = Times(t=TopicPositions(MessageId(9, 41), LAST))
+    stream_ends = ends(times, topics="t,u", endingTime='{"t": 5}')
+    other = "persistent://public/default/u"
+    assert cut(stream_ends, T, other) == {T: MessageId(9, 41), other: LAST}
+
+
+def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """That no row comes any more, when all is read up to its end."""
+    caplog.set_level(logging.INFO, "pulsar_spark.source")
+    stream_ends = ends(endingOffsets='{"t": {"0": "7:3", "1": "7:4"}}')
+    lasts = dict.fromkeys(PARTS[:2], LAST)
+    for second, told in ((LastRead(7, 3), 0), (LastRead(7, 4), 1), (LastRead(7, 4), 1)):
+        stream_ends.cut(lasts, {PARTS[0]: LastRead(7, 3), PARTS[1]: second})
+        assert len(caplog.messages) == told
+
+
+NUMBER = st.integers(0, 3)
+IDS = st.builds(MessageId, NUMBER, NUMBER, st.integers(-1, 3))
+
+
+@given(IDS, IDS, IDS)
+def test_the_earlier_one_counts(
+    end: MessageId, last: MessageId, read: MessageId
+) -> None:
+    """Whatever is stored and wherever a micro-batch would end."""
+    stream_ends = ends(endingOffsets=f'{{"t": "{end}"}}')
+    cut_at = cut_one(stream_ends, last)
+    assert LastRead.of(cut_at) == min(LastRead.of(last), LastRead.of(end))
+    assert stream_ends.within(T, LastRead.of(read)) == min(
+        LastRead.of(read), LastRead.of(end)
+    )
+
+
+def cut_one(stream_ends: StreamEnds, last: MessageId) -> MessageId:
+    """The last message of a topic that ends there."""
+    (message_id,) = stream_ends.cut({T: last}, {T: NOTHING_READ}).values()
+    assert message_id is not None
+    return message_id
