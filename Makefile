@@ -160,7 +160,7 @@ bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 
 # What the site needs besides is only fetched here: no test asks for it.
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet $(PINNED) --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
 	@touch $@
 
 docs: $(DOCS_STAMP) ## Build the site in build/site; a dead link is an error

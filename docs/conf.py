@@ -9,7 +9,14 @@ html_title = f"{project} {version}"
 html_show_copyright = False
 language = "en"
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+# PySpark's pages are elsewhere, and errors have a page of their own.
+nitpick_ignore_regex = [
+    ("py:class", r"(SparkSession|Column|Position|StreamingQuery).*"),
+    ("py:exc", r".*Error"),
+]
 # Headings are linked to by the anchors that GitHub has for them.
 myst_heading_anchors = 4
 

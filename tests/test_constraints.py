@@ -16,6 +16,16 @@ ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 
+def group() -> list[Requirement]:
+    """What the site asks for, of `dependency-groups` in pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text()
+    lines = text.partition("\ndocs = [\n")[2].partition("]\n")[0].splitlines()
+    return [Requirement(line.strip(' ",')) for line in lines]
+
+
+GROUP = group()
+
+
 def pins(python: str) -> dict[str, Version]:
     """The version of each package on a Python, by its canonical name."""
     found = {}
@@ -37,22 +47,24 @@ def test_all_that_is_asked_for_is_named(python: str):
     """Each requirement, of users, tests and development, has a version in its range."""
     exact = pins(python)
     asked = [Requirement(text) for text in metadata.requires("pulsar-spark") or ()]
+    asked += GROUP
     assert len(asked) > 10
     for one in asked:
         if one.name != "pulsar-spark":
             assert exact[canonicalize_name(one.name)] in one.specifier, one
 
 
-# Those of `docs` are here where `make docs` has installed them.
-EXTRAS = [("dev", "test"), *([("docs",)] if find_spec("sphinx") else [])]
+# Those of the site are here where `make docs` has installed them.
+WITH_SITE = [False, *([True] if find_spec("sphinx") else [])]
 
 
-@pytest.mark.parametrize("extras", EXTRAS, ids="-".join)
-def test_all_that_these_ask_for_is_named(extras: tuple[str, ...]):
+@pytest.mark.parametrize("has_site", WITH_SITE)
+def test_all_that_these_ask_for_is_named(has_site: bool):
     """Everything that is installed here for them has a version that was chosen."""
     exact = pins("3.11")
-    queue = ["pulsar-spark"]
-    seen = set()
+    extras = ("dev", "test")
+    seen = {canonicalize_name(one.name) for one in GROUP} if has_site else set()
+    queue = ["pulsar-spark", *seen]
     while queue:
         name = queue.pop()
         for text in metadata.requires(name) or ():
@@ -65,5 +77,6 @@ def test_all_that_these_ask_for_is_named(extras: tuple[str, ...]):
             if is_due and needed not in seen and needed != "pulsar-spark":
                 seen.add(needed)
                 queue.append(needed)
-    assert {"docutils", "iniconfig"} & seen
+    assert "iniconfig" in seen
+    assert ("docutils" in seen) == has_site
     assert sorted(seen - exact.keys()) == []

@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import Any
 
 from pulsar_spark import errors
-from pulsar_spark.options import options_table_markdown
 from pulsar_spark.options.others import (
     DATABRICKS,
     KAFKA_CLIENTS,
@@ -35,6 +34,7 @@ from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support import builders, rooms
 from tests.support.column_tables import columns_of_a_read, columns_of_a_write
+from tests.support.option_pages import options_page
 from tests.support.products import PRODUCTS, ROOT, SIBLINGS
 from tests.support.schema_tables import avro_types, schemas
 from tests.test_layers import PACKAGES
@@ -98,7 +98,7 @@ def generated() -> dict[Path, str]:
             "client-options": other_options_markdown(KAFKA_CLIENTS),
         },
         "moving-from-scala": {"options": other_options_markdown(SCALA)},
-        "options": {"options": options_table_markdown()},
+        "options": {"options": options_page()},
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
         "speed": {
