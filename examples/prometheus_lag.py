@@ -6,6 +6,7 @@ python examples/prometheus_lag.py my-topic checkpoint-folder 9090 [pulsar://host
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -30,8 +31,8 @@ class Metrics(BaseHTTPRequestHandler):
 
 
 def note(lag: StreamLag) -> None:
-    """Keep the figures of a source until the next ones."""
-    labels = ",".join(f'{name}="{value}"' for name, value in lag.labels().items())
+    """Keep the figures of a source; JSON quotes names as Prometheus does."""
+    labels = ",".join(f"{name}={json.dumps(v)}" for name, v in lag.labels().items())
     lines = (f"{name}{{{labels}}} {value}\n" for name, value in lag.metrics().items())
     TEXTS[labels] = "".join(lines)
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pulsar
@@ -212,6 +213,70 @@ def test_table_of_changes(
     assert "| Bea|" in printed
     assert "Ann" not in printed
     assert f"1 rows by 5 messages of {topic}" in printed
+
+
+@pytest.mark.parametrize("schema_type", ["avro", "none"])
+def test_latest_state(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    schema_type: str,
+) -> None:
+    """By position, with and without a schema; a deleted key has no row."""
+    columns = "customer STRING, cents INT" if schema_type == "avro" else "value STRING"
+    states = [("a", 1), ("b", 1), ("c", 1), ("a", 2), ("c", None), ("b", 2), ("b", 3)]
+    further = (7,) if schema_type == "avro" else ()
+    rows = [(key, n is None, f"{key}{n}", *further) for key, n in states]
+    changes = spark.createDataFrame(
+        rows, f"__key STRING, __tombstone BOOLEAN, {columns}"
+    )
+    to = {"service.url": service_url, "topic": topic}
+    if schema_type == "avro":
+        to["schemaType"] = "avro"
+    changes.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+    printed = run("latest_state.py", topic)
+    assert f"2 keys of {topic}" in printed
+    shown = {
+        "avro": ["|  a|      a2|    7|", "|  b|      b3|    7|"],
+        "none": ["|  a|[61 32]|", "|  b|[62 33]|"],
+    }
+    assert all(line in printed for line in shown[schema_type])
+
+
+def test_dead_letters(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """What does not fit the schema is in the other topic, with its place."""
+    good = spark.createDataFrame(
+        [(n, f"item-{n}") for n in range(5)], "id INT, item STRING"
+    )
+    to = {"service.url": service_url, "topic": topic, "schemaType": "json"}
+    good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+    official.produce(service_url, topic, [b"not JSON"], batch=1)
+    good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+    arguments = (topic, f"{topic}-dead", str(tmp_path / "copy"))
+    assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
+    assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
+    (dead,) = official.read_back(service_url, f"{topic}-dead")
+    assert dead.value == b"not JSON"
+    assert dead.properties["topic"] == topic
+    assert re.fullmatch(r"\d+:1(:0)?", dead.properties["position"])
+
+
+def test_labels_of_prometheus() -> None:
+    """A query may be called anything; the text stays one that can be read."""
+    module = runpy.run_path(str(EXAMPLES / "prometheus_lag.py"))
+    lag = SimpleNamespace(
+        labels=lambda: {"query_name": 'orders "eu"\\x\n'}, metrics=lambda: {"rows": 7}
+    )
+    module["note"](lag)
+    (text,) = module["TEXTS"].values()
+    assert text == r'rows{query_name="orders \"eu\"\\x\n"} 7' + "\n"
 
 
 def test_write_topic(
