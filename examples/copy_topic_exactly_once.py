@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import SparkSession
+import pulsar_spark
 
 
 def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
     """Copy what is there now, in micro-batches, and end. Both topics must exist."""
-    spark = SparkSession.builder.appName("copy a topic").getOrCreate()
+    spark = pulsar_spark.session()
     rows = (
         spark.readStream.format("pulsar")
         .option("service.url", service_url)
@@ -25,13 +25,16 @@ def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
         .option("maxRowsPerTrigger", "10000")
         .load()
     )
+    # Of a topic with a schema the copy has that schema, too.
+    is_typed = dict(rows.dtypes).get("value") != "binary"
+    schema = {"schemaTopic": source} if is_typed else {}
     query = (
         rows.withColumn("__key", rows["__key"].cast("string"))  # our keys are text
-        .select("value", "__key", "__eventTime", "__messageProperties")
         .writeStream.format("pulsar")
         .option("service.url", service_url)
         .option("topic", target)
         .option("deliveryGuarantee", "exactly-once")
+        .options(**schema)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

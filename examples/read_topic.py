@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
+
+import pulsar_spark
 
 
 def main(topic: str, service_url: str) -> None:
     """Show the schema, the first rows and the number of rows."""
-    spark = SparkSession.builder.appName("read a topic").getOrCreate()
+    spark = pulsar_spark.session()
 
     rows = (
         spark.read.format("pulsar")
@@ -25,12 +26,10 @@ def main(topic: str, service_url: str) -> None:
     )
 
     rows.printSchema()
-    rows.select(
-        col("value").cast("string"),
-        col("__key").cast("string"),
-        "__publishTime",
-        "__eventTime",
-    ).show(5, truncate=40)
+    # Bytes are text in most topics. With a schema there are columns instead.
+    text = ("value", "__key")
+    shown = [col(n).cast("string") if n in text else col(n) for n in rows.columns]
+    rows.select(shown).drop("__messageId", "__topic").show(5, truncate=40)
     print(f"{rows.count()} rows in {topic}")
 
 

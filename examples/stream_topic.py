@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pulsar_spark
 
 
 def main(topic: str, folder: str, service_url: str) -> None:
@@ -18,7 +18,7 @@ def main(topic: str, folder: str, service_url: str) -> None:
 
     Without the trigger it would go on for ever.
     """
-    spark = SparkSession.builder.appName("stream a topic").getOrCreate()
+    spark = pulsar_spark.session()
     rows = (
         spark.readStream.format("pulsar")
         .option("service.url", service_url)
@@ -28,8 +28,7 @@ def main(topic: str, folder: str, service_url: str) -> None:
         .load()
     )
     query = (
-        rows.selectExpr("CAST(value AS STRING)", "__key", "__publishTime")
-        .writeStream.format("parquet")
+        rows.writeStream.format("parquet")
         .option("path", f"{folder}/rows")
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)

@@ -122,6 +122,33 @@ def test_stream_topic(
         assert f"{last} rows in {tmp_path}/rows" in printed
 
 
+def test_examples_on_a_topic_with_a_schema(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """A read, a stream and a copy have the columns of the schema."""
+    orders = spark.range(7).selectExpr(
+        "id", "CONCAT('item-', id) AS item", "'k' AS __key"
+    )
+    to = {"service.url": service_url, "topic": topic, "schemaType": "avro"}
+    orders.write.format("pulsar").mode("append").options(**to).save()
+    printed = run("read_topic.py", topic)
+    assert "|-- item: string" in printed
+    assert f"7 rows in {topic}" in printed
+    assert "7 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
+    assert "item" in spark.read.parquet(f"{tmp_path}/files/rows").columns
+    admin.create_partitioned(f"{topic}-copy", 2)
+    arguments = (topic, f"{topic}-copy", str(tmp_path / "copy"))
+    assert "7 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
+    copied = spark.read.format("pulsar").option("service.url", service_url)
+    rows = copied.option("topic", f"{topic}-copy").load().select("id", "item").collect()
+    assert sorted(map(tuple, rows)) == [(n, f"item-{n}") for n in range(7)]
+
+
 def test_streaming_lag(
     run: Callable[..., str], service_url: str, admin: Admin, topic: str, tmp_path: Path
 ) -> None:
