@@ -29,6 +29,12 @@ def main(service_url: str, source: str, sink: str, folder: str) -> None:
     values = [row["value"] for row in rows.collect()]
     kind = type(spark).__module__
     Path(folder, "read").write_text(json.dumps({"session": kind, "values": values}))
+    # Formats that a program makes known are the same; one helper is for both sessions.
+    import pulsar_spark
+
+    again = pulsar_spark.use(spark).read.format("pulsar-py")
+    options = {"service.url": service_url, "topic": source}
+    assert again.options(**options).load().count() == len(values)
     (
         rows.write.format("pulsar")
         .mode("append")
