@@ -260,6 +260,19 @@ class TestCheckpoint:
                 .start()
             )
             assert query.awaitTermination(240)
+            # Spark has ended the source; the broker may not have seen that yet.
+            await_true(
+                lambda: (
+                    not any(
+                        subscription["consumers"]
+                        for part in range(2)
+                        for subscription in admin.stats(f"{parts}-partition-{part}")[
+                            "subscriptions"
+                        ].values()
+                    )
+                ),
+                "the end of the source's connections",
+            )
 
         publish_numbers(service_url, parts, [0, 1], range(2))
         go_on(sink)
