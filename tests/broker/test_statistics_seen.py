@@ -77,6 +77,20 @@ WRITE = re.compile(
 #: Of tasks that write; the driver's line has the rows.
 WRITING = re.compile(rf"{TIME} INFO pulsar_spark.spark: .* bytes written in .* s: .*")
 
+#: Where reads go: of a batch read that asked for lines, and of the stream.
+PLAN = re.compile(
+    rf"{TIME} INFO pulsar_spark.spark: plan: 1 topic partition of persistent:\S+, "
+    r"10 entries, 1 task; persistent:\S+ from \d+:0 to \d+:9:9"
+)
+START = re.compile(
+    rf"{TIME} INFO pulsar_spark.spark: stream: begins with 1 topic partition: "
+    r"persistent:\S+ after \d+:-1; subscription spark-pulsar-\S+"
+)
+#: The first write makes the copy's topic.
+CREATED = re.compile(
+    rf"{TIME} WARN pulsar_spark.sink: The topic \S+ does not exist: it is created .*"
+)
+
 
 @pytest.mark.matrix
 def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
@@ -114,4 +128,12 @@ def test_a_plain_job(service_url: str, topic: str, tmp_path: Path) -> None:
     *_, last = done.stderr.split("pulsar-spark: stage")
     assert re.match(r" \d+: 1 tasks, 100 rows in .* s", last), done.stderr[-3000:]
     assert "[Stage" not in last
-    assert len(shown) == len(writes) + len(writing) + len(sums) + len(own), shown
+    plans, starts, created = (
+        [line for line in shown if pattern.fullmatch(line)]
+        for pattern in (PLAN, START, CREATED)
+    )
+    # The first of three reads asked for no line.
+    assert (len(plans), len(starts), len(created)) == (2, 1, 1), shown
+    others = len(plans) + len(starts) + len(created)
+    tasks = len(writing) + len(sums) + len(own)
+    assert len(shown) == len(writes) + tasks + others, shown
