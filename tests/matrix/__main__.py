@@ -82,7 +82,8 @@ def run(cell: Cell, python: Path, kernel: str, arguments: list[str]) -> Result |
     work = FOLDER / "work"
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(ROOT / "tests", work / "tests")
-    shutil.copy(ROOT / "pyproject.toml", work)
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, work)
     answer = work / "result.json"
     command = [environment.python, "-m", "pytest", "tests/matrix/check_cell.py"]
     clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
