@@ -15,7 +15,7 @@ import pulsar_spark
 
 
 def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
-    """Copy what is there now, in micro-batches, and end. Both topics must exist."""
+    """Copy the stored rows in micro-batches, and end. Both topics must exist."""
     spark = pulsar_spark.session()
     rows = (
         spark.readStream.format("pulsar")

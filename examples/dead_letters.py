@@ -17,7 +17,7 @@ BAD = "_corrupt_record"
 
 
 def main(topic: str, dead_topic: str, folder: str, service_url: str) -> None:
-    """Take what is there now; the next run goes on from its checkpoint."""
+    """Read the stored messages; the next run goes on from the checkpoint."""
     spark = pulsar_spark.session()
     messages = (
         spark.readStream.format("pulsar")

@@ -14,7 +14,7 @@ import pulsar_spark
 
 
 def main(topic: str, folder: str, service_url: str) -> None:
-    """Read what is there now, in micro-batches, and end.
+    """Read the stored rows in micro-batches, and end.
 
     Without the trigger it would go on for ever.
     """

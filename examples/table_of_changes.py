@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show a table as it is now, from the topic of its changes as Debezium sends them.
+"""Show the present rows of a table from the topic of its Debezium changes.
 
 python examples/table_of_changes.py my-topic [pulsar://host:6650]
 """
@@ -14,7 +14,7 @@ from pyspark.sql.functions import expr
 
 
 def main(topic: str, service_url: str) -> None:
-    """Keep the last change of each key; what was deleted has no row after it."""
+    """Keep the last change of each key, without the deleted keys."""
     spark = SparkSession.builder.appName("table of changes").getOrCreate()
 
     changes = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log lines of all packages: how they look, and where they can be seen.
+"""The form and the destination of the log lines of all packages.
 
 Each record stays on a single line. Records quote names of topics and messages of
 brokers, which others choose.

@@ -202,6 +202,20 @@ class Cluster:
         self.pool.close()
 
 
+def given_read(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of a read that a command was given.
+
+    Raises:
+        OptionError: There are none, or not rightly.
+    """
+    given = given_options(arguments)
+    if not given:
+        raise OptionError(
+            "Say what to read: -o service.url=pulsar://host:6650 -o topic=NAME."
+        )
+    return given
+
+
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
     """Return the cluster that the arguments of a command name.
 

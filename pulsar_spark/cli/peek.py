@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.cli.arguments import DONE, add_options, given_options
+from pulsar_spark.cli.arguments import DONE, add_options, given_read
 from pulsar_spark.cli.output import say, table
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.columns import VALUE
@@ -54,11 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if not 0 < arguments.messages <= 1000:
         raise OptionError("--messages must be between 1 and 1000.")
-    given = given_options(arguments)
-    if not given:
-        raise OptionError(
-            "Say what to read: -o service.url=pulsar://host:6650 -o topic=NAME."
-        )
+    given = given_read(arguments)
     names = {name.lower() for name in given}
     if "mode" not in names:
         given = {**given, "mode": "PERMISSIVE"}

@@ -6,10 +6,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pulsar_spark.cli.arguments import DONE, add_options, given_options
+from pulsar_spark.cli.arguments import DONE, add_options, given_read
 from pulsar_spark.cli.output import moment, say, show_json, size, table
 from pulsar_spark.client.pool import shared_pool
-from pulsar_spark.errors import OptionError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.plan.survey import Measure, measure
 from pulsar_spark.source.pulsar_source import PulsarSource
@@ -39,12 +38,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    given = given_options(arguments)
-    if not given:
-        raise OptionError(
-            "Say what to read: -o service.url=pulsar://host:6650 -o topic=NAME."
-        )
-    options = parse_read_options(given, streaming=arguments.stream)
+    options = parse_read_options(given_read(arguments), streaming=arguments.stream)
     tasks = PulsarSource(options).plan()
     ranges = [range_ for task in tasks for range_ in task.ranges]
     measures = measure(shared_pool(options.client), options, ranges)

@@ -115,7 +115,7 @@ class Found:
 
     @property
     def made_by(self) -> str:
-        """Return who made the subscription, as it says itself, "" if it does not."""
+        """Return user, machine and application by the properties, "" without these."""
         said = self.stats.properties
         user, host = said.get(USER, ""), said.get(HOST, "")
         place = "@".join(filter(None, (user, host)))

@@ -121,7 +121,7 @@ class StreamEnds:
 
 
 def _named(topics: Mapping[str, _T], name: str) -> _T | None:
-    """Return what is said of a topic partition, or else of its topic."""
+    """Return the value of a topic partition, or else of the whole topic."""
     if name in topics:
         return topics[name]
     topic = TopicName.parse(name)
