@@ -114,6 +114,18 @@ class TopicPositions:
         return self.last is None or self.last.position <= self.before.position
 
 
+def message_after(last: MessageId) -> MessageId:
+    """Return the place right after a message; nothing need be stored there.
+
+    Args:
+        last: A message of a batch, whose next one need not exist, or a whole entry.
+    """
+    if last.batch_index < 0:
+        return MessageId(last.ledger_id, last.entry_id + 1)
+    # The next entry where the index is the batch's last: readers know that.
+    return MessageId(last.ledger_id, last.entry_id, last.batch_index + 1)
+
+
 # MessageIdData on the wire, each number a varint:
 #
 #   08 ledgerId  10 entryId  [18 partition]  [20 batch_index]  [28 ack_set]...

@@ -10,7 +10,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError
-from pulsar_spark.message_id import MessageId, TopicPositions
+from pulsar_spark.message_id import MessageId, TopicPositions, message_after
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position
 from pulsar_spark.source.plan.discovery import find_topic_partitions
@@ -20,7 +20,6 @@ from pulsar_spark.source.plan.ranges import (
     TopicRange,
     assign_offsets,
     is_after,
-    message_after,
     range_between,
 )
 from pulsar_spark.source.plan.read_task import ReadTask, read_tasks

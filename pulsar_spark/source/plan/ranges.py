@@ -61,13 +61,6 @@ def is_after(start: MessageId, end: MessageId) -> bool:
     return 0 <= end.batch_index < start.batch_index
 
 
-def message_after(last: MessageId) -> MessageId:
-    """Return the place right after a message, whether there is a message or not."""
-    if last.batch_index < 0:
-        return MessageId(last.ledger_id, last.entry_id + 1)
-    return MessageId(last.ledger_id, last.entry_id, last.batch_index + 1)
-
-
 def assign_offsets(
     spec: OffsetsSpec, topic_partitions: Sequence[TopicName], *, option: str
 ) -> dict[str, Position]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, message_after
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.options.offsets import dump_offsets
-from pulsar_spark.source.plan.ranges import message_after
 
 #: The end of a topic partition without rows: before the first entry of any ledger.
 _BEFORE_ALL = MessageId(0, -1)

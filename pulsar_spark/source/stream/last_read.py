@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId, message_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,7 @@ class LastRead:
         """Return the first message to read next; its entry need not exist."""
         if self == NOTHING_READ:
             return EARLIEST
-        if self.batch_index >= 0:
-            # The next entry where the index is the batch's last: readers know that.
-            return MessageId(self.ledger_id, self.entry_id, self.batch_index + 1)
-        return MessageId(self.ledger_id, self.entry_id + 1)
+        return message_after(self.message_id)
 
     def __lt__(self, other: LastRead) -> bool:
         return self._order() < other._order()
