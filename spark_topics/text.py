@@ -57,9 +57,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"
 
 
-def list_names(names: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+def list_names(names: Iterable[object]) -> str:
+    """Return the first few names, and how many more there are.
+
+    Only what is shown becomes text.
+    """
     names = list(names)
-    shown = ", ".join(names[:_NAMES_SHOWN])
+    shown = ", ".join(map(str, names[:_NAMES_SHOWN]))
     more = len(names) - _NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

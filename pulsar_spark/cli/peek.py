@@ -18,6 +18,7 @@ from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.columns import VALUE
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import ReadOptions, parse_read_options
+from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.query_schema import value_columns_of
 from pulsar_spark.source.plan.survey import last_entries
 from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         given = {**given, "mode": "PERMISSIVE"}
     if "metadatacolumns" not in names:
         given = {**given, "metadataColumns": "__position,__publishTime,__key"}
-    options = parse_read_options(given)
+    options = at_one_cluster(parse_read_options(given))
     rows = list(_last_rows(options, arguments.messages))
     if arguments.json:
         say(json.dumps(rows, indent=2, default=_text))

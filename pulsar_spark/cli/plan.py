@@ -10,6 +10,7 @@ from pulsar_spark.cli.arguments import DONE, add_options, given_read
 from pulsar_spark.cli.output import moment, say, show_json, size, table
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.survey import Measure, measure
 from pulsar_spark.source.pulsar_source import PulsarSource
 
@@ -38,7 +39,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    options = parse_read_options(given_read(arguments), streaming=arguments.stream)
+    given = parse_read_options(given_read(arguments), streaming=arguments.stream)
+    options = at_one_cluster(given)
     tasks = PulsarSource(options).plan()
     ranges = [range_ for task in tasks for range_ in task.ranges]
     measures = measure(shared_pool(options.client), options, ranges)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.pruning import Pruning
 from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.system import log_summary
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from spark_topics.source.stream.planner import StreamPlanner
 
 
-_IS_A_COPY = (
-    "Topics are copied there with a delay: rows that were stored last may be missing."
-)
-
-
 def load_schema(options: ReadOptions) -> QuerySchema:
     """Return the schema of the topics, of the first cluster that answers.
 
@@ -39,11 +34,11 @@ def load_schema(options: ReadOptions) -> QuerySchema:
     """
     from pulsar_spark.source.plan.query_schema import find_schema
 
-    client = choose_cluster(options.client, _IS_A_COPY)
-    schema = find_schema(shared_pool(client), replace(options, client=client))
-    if options.client.failover is None:
+    chosen = at_one_cluster(options)
+    schema = find_schema(shared_pool(chosen.client), chosen)
+    if chosen is options:
         return schema
-    return replace(schema, service_url=client.service_url)
+    return replace(schema, service_url=chosen.client.service_url)
 
 
 @dataclass(frozen=True)
@@ -80,13 +75,13 @@ class PulsarSource:
 
         All tasks read from the first cluster that answers.
         """
-        client = choose_cluster(self.options.client, _IS_A_COPY)
-        pool = shared_pool(client)
-        if self.options.client.failover is None:
+        chosen = at_one_cluster(self.options)
+        pool = shared_pool(chosen.client)
+        if chosen is self.options:
             return self._told(self._plan(pool, pruning, self.found))
         # Each cluster numbers its own versions. Of a schema from another cluster only
         # the columns count, as if the user had chosen them.
-        url = client.service_url
+        url = chosen.client.service_url
         is_same = self.found is not None and self.found.service_url == url
         tasks = self._plan(pool, pruning, self.found if is_same else None)
         return self._told([replace(task, service_url=url) for task in tasks])

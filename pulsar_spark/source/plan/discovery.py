@@ -7,8 +7,10 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
 from pulsar_spark.options import ReadOptions
@@ -18,6 +20,22 @@ from spark_topics.text import list_names
 
 #: Topic partitions of one read, at most. More would not fit into the driver's memory.
 _MOST_PARTITIONS = 1_000_000
+
+_IS_A_COPY = (
+    "Topics are copied there with a delay: rows that were stored last may be missing."
+)
+
+
+def at_one_cluster(options: ReadOptions) -> ReadOptions:
+    """Return the options for the first cluster that answers, without a further choice.
+
+    Raises:
+        TransportError: No cluster answers.
+        PulsarSparkError: Another cluster than the first rejects the connection.
+    """
+    if options.client.failover is None:
+        return options
+    return replace(options, client=choose_cluster(options.client, _IS_A_COPY))
 
 
 def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[TopicName]:

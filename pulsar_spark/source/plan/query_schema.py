@@ -66,7 +66,7 @@ class QuerySchema:
         topic: Full name of the first topic that has a schema; "" where none has.
         info: Its schema; None where values are bytes: there is none, or the schema was
             deleted.
-        service_url: The cluster that has them; None for the cluster of the options.
+        service_url: The cluster that has them; None for the only cluster in use.
         others: The schemas of the topics that are to be read by another schema than
             ``info``, by full name; None for a topic without a schema.
     """

@@ -78,6 +78,23 @@ def assign_offsets(
     return _assign(spec.topics, spec.default, topic_partitions, option)
 
 
+def id_of_a_whole_topic(
+    option: str, name: str, value: MessageId, partitions: int | str = "several"
+) -> OptionError:
+    """Return the error for a message id that says nothing of its partition.
+
+    Args:
+        option: The option's name.
+        name: A partitioned topic, as its full name.
+        value: The id that the option gives to the topic.
+        partitions: How many the topic has.
+    """
+    return OptionError(
+        f"`{option}` gives one message id to {name}, which has {partitions} partitions."
+        f' Name the partition: {{"{name}":{{"0":"{value}"}}}}.'
+    )
+
+
 def assign_times(
     times_ms: Mapping[str, int],
     default_ms: int | None,
@@ -114,11 +131,8 @@ def _assign(
         elif isinstance(value, MessageId):
             partition = TopicName.parse(name).partition(max(value.partition, 0))
             if value.partition < 0 or partition.full_name not in assigned:
-                raise OptionError(
-                    f"`{option}` gives one message id to {name}, which has "
-                    f"{len(partitions[name])} partitions. Name the partition: "
-                    f'{{"{name}":{{"0":"{value}"}}}}.'
-                )
+                count = len(partitions[name])
+                raise id_of_a_whole_topic(option, name, value, count)
             assigned[partition.full_name] = value
         else:
             assigned.update(dict.fromkeys(partitions[name], value))

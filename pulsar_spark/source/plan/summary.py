@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.plan.read_task import ReadTask
@@ -34,18 +35,28 @@ def summary_of(tasks: Sequence[ReadTask]) -> str:
     )
 
 
-def _spans(ranges: Iterable[TopicRange]) -> list[str]:
+class _Span(NamedTuple):
+    """The first and the last range of a topic partition."""
+
+    first: TopicRange
+    last: TopicRange
+
+    def __str__(self) -> str:
+        start = self.first.start
+        return (
+            f"{self.first.topic_partition} from "
+            f"{start if start.ledger_id >= 0 else 'earliest'} to {self.last.end}"
+        )
+
+
+def _spans(ranges: Iterable[TopicRange]) -> list[_Span]:
     """Return where each topic partition is read; its ranges are in order."""
     ends: dict[str, TopicRange] = {}
     starts: dict[str, TopicRange] = {}
     for range_ in ranges:
         starts.setdefault(range_.topic_partition, range_)
         ends[range_.topic_partition] = range_
-    return [
-        f"{name} from {range_.start if range_.start.ledger_id >= 0 else 'earliest'} to "
-        f"{ends[name].end}"
-        for name, range_ in starts.items()
-    ]
+    return [_Span(first, ends[name]) for name, first in starts.items()]
 
 
 def _entries(range_: TopicRange) -> tuple[int, bool]:

@@ -42,14 +42,16 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
         PulsarSparkError: The cluster does not answer, or refuses.
     """
     # Each process of a query imports the package, and none of them needs these.
-    from pulsar_spark.client.failover import choose_cluster
     from pulsar_spark.client.lookup import TopicLookup
     from pulsar_spark.client.pool import shared_pool
     from pulsar_spark.client.positions import PositionLookup
-    from pulsar_spark.source.plan.discovery import find_topic_partitions
+    from pulsar_spark.source.plan.discovery import (
+        at_one_cluster,
+        find_topic_partitions,
+    )
 
-    read = parse_read_options(options)
-    pool = shared_pool(choose_cluster(read.client, ""))
+    read = at_one_cluster(parse_read_options(options))
+    pool = shared_pool(read.client)
     topics = find_topic_partitions(TopicLookup(pool), read)
     lookup = PositionLookup(pool, subscription_prefix=read.reader_subscription_prefix)
     names = [topic.full_name for topic in topics]

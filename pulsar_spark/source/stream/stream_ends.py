@@ -16,6 +16,7 @@ from typing import TypeVar
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.plan.ranges import id_of_a_whole_topic
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.topics import TopicName
 
@@ -55,6 +56,7 @@ class StreamEnds:
             afters: Up to where each was read.
 
         Raises:
+            OptionError: ``endingOffsets`` gives one message id to a partitioned topic.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         if not self.has_any:
@@ -81,8 +83,17 @@ class StreamEnds:
         """Return the end of a topic partition, None where there is none."""
         if name in self._of_times:
             return self._of_times[name]
-        position = _named(self._options.ending_offsets.topics, name)
-        return position if isinstance(position, MessageId) else None
+        offsets = self._options.ending_offsets.topics
+        position = _named(offsets, name)
+        if not isinstance(position, MessageId):
+            return None
+        topic = TopicName.parse(name)
+        if name not in offsets and topic.partition_index != position.partition:
+            # An id for a topic is of one of its partitions, as for starts.
+            if position.partition >= 0:
+                return None
+            raise id_of_a_whole_topic("endingOffsets", topic.base.full_name, position)
+        return position
 
     def _find_times(
         self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
@@ -124,15 +135,7 @@ def _named(topics: Mapping[str, _T], name: str) -> _T | None:
     """Return the value of a topic partition, or else of the whole topic."""
     if name in topics:
         return topics[name]
-    topic = TopicName.parse(name)
-    value = topics.get(topic.base.full_name)
-    # An id for a topic is of one of its partitions, as for starts.
-    if isinstance(value, MessageId) and value.partition not in (
-        -1,
-        topic.partition_index,
-    ):
-        return None
-    return value
+    return topics.get(TopicName.parse(name).base.full_name)
 
 
 def _earlier(last: MessageId, end: MessageId | None) -> MessageId:

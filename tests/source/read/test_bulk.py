@@ -273,6 +273,8 @@ def _add(builder: RecordBatchBuilder, entry: Any, found: Found) -> bool:
         found.error = f"{type(error).__name__}: {error}"
         found.rows = found.size_bytes = 0
         found.sent.clear()
+        ledger_id, entry_id = map(int, error.message_id.split(":")[:2])
+        found.gaps = [gap for gap in found.gaps if gap.end <= (ledger_id, entry_id)]
         return False
     return True
 
@@ -414,6 +416,7 @@ def test_the_same_as_one_by_one(form: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=unhealthy)
     @given(seed=st.integers(0, 2**32))
     @example(seed=0)
+    @example(seed=252395)  # a gap behind a value that fits no column
     def compare(seed: int) -> None:
         asked = asked_of(seed)
         assert read(asked, form) == read(asked, None)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.errors import OptionError
+from pulsar_spark.message_id import (
+    EARLIEST,
+    MessageId,
+    TopicPositions,
+    encode_message_id,
+)
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.stream_ends import StreamEnds
@@ -60,6 +67,16 @@ def cut(stream_ends: StreamEnds, *names: str) -> dict[str, MessageId | None]:
 def test_positions(text: str, expected: list[MessageId]) -> None:
     """Of each topic partition its own; what is not named has no end."""
     assert list(cut(ends(endingOffsets=text), *PARTS).values()) == expected
+
+
+def test_an_id_of_no_partition() -> None:
+    """At a restart, too, it says nothing of the partitions of a topic."""
+    with pytest.raises(OptionError, match=r"Name the partition: .*\"0\":\"7:3\""):
+        cut(ends(endingOffsets='{"t": "7:3"}'), *PARTS)
+    of_a_partition = MessageId(7, 3, partition=1)
+    encoded = list(encode_message_id(of_a_partition))
+    stream_ends = ends(endingOffsets=json.dumps({"t": encoded}))
+    assert list(cut(stream_ends, *PARTS).values()) == [LAST, of_a_partition, LAST]
 
 
 def test_nothing_stored_stays_nothing() -> None:
