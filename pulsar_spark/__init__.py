@@ -74,7 +74,7 @@ kernel = messages.KERNEL
 
 # Each process of a query imports the package, and only programs of users need these.
 if TYPE_CHECKING:
-    from pulsar_spark.builders import ReadOptions, WriteOptions
+    from pulsar_spark.builders import ClientOptions, ReadOptions, WriteOptions
 
 set_up(PULSAR.package)
 
@@ -84,7 +84,7 @@ warn_of_other_python()
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("ReadOptions", "WriteOptions"):
+    if name in ("ClientOptions", "ReadOptions", "WriteOptions"):
         from pulsar_spark import builders
 
         return getattr(builders, name)
@@ -97,6 +97,7 @@ __all__ = [
     "BadRowError",
     "BrokerError",
     "CheckpointError",
+    "ClientOptions",
     "CommitInDoubtError",
     "CommitLogError",
     "CorruptEntryError",

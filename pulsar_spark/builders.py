@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options with completion: classes whose fields are the options, made by a generator.
+"""Options with completion: classes whose fields are the options.
 
 ::
 
@@ -8,7 +8,7 @@
     )
     spark.read.format("pulsar").options(**options.as_dict()).load()
 
-``make generate-docs`` writes this file from the tables that also make docs/options.md.
+The classes are made from the tables that also make docs/options.md.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ def _text(value: object) -> str:
     return str(value)
 
 
+# -- made by `make generate-docs` ------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ReadOptions(_Options):
-    """Options of ``spark.read`` and ``spark.readStream``, see docs/options.md."""
+class ClientOptions(_Options):
+    """Options that reads and writes share, such as those of the connection."""
 
     service_url: str | None = _named("service.url")
     """Required. `pulsar://host:port`, or `pulsar+ssl://host:port` for TLS; several
@@ -60,6 +63,140 @@ class ReadOptions(_Options):
     """One topic, or one partition as `topic-partition-0`. A read needs exactly one of
     `topic`, `topics` and `topicsPattern`. In a write it stands before the column
     `__topic`, and is needed without that column. For: read, write."""
+    json_bytes: str | None = _named("jsonBytes")
+    """How values in JSON hold bytes: `base64`, as Java's client writes them, or `utf8`,
+    as Python's. Without this option a read takes `base64`, and a write does what the
+    schema says, or asks for the option: see Whose JSON. For: read, write."""
+    time_zone: str | None = _named("timeZone")
+    """Zone in which a moment of the schema DATE has its day, and in which a write
+    begins the day. Default: UTC. For: read, write."""
+    subscription_prefix: str | None = _named("subscriptionPrefix")
+    """Prefix of the names of all subscriptions, as topic statistics show them; also of
+    the one that keeps the log of an exactly-once stream, which must not change while
+    that stream lives. Default: spark-pulsar. For: read, write."""
+    auth_plugin_class_name: str | None = _named("pulsar.client.authPluginClassName")
+    """How to authenticate: `token`, `oauth2`, `basic`, `tls`, `keystore`, or Java's
+    class for it. Default: none. For: read, write."""
+    auth_params: str | None = _named("pulsar.client.authParams")
+    """What the method needs, in Java's forms: see Authentication. Never shown. For:
+    read, write."""
+    auth_param_map: str | None = _named("pulsar.client.authParamMap")
+    """The same as a JSON object of strings, instead of `authParams`. For: read,
+    write."""
+    encryption_required: bool | None = _named("encryption.required")
+    """Whether messages must be encrypted. A read takes a message that is not encrypted
+    for a message that no key opens. A write needs `encryption.keys`, and sends nothing
+    without encryption. Default: false. For: read, write."""
+    operation_timeout_ms: int | None = _named("pulsar.client.operationTimeoutMs")
+    """Longest wait for the answer to a request, in milliseconds. Default: 30000. For:
+    read, write."""
+    connection_timeout_ms: int | None = _named("pulsar.client.connectionTimeoutMs")
+    """Longest wait for a connection to one host, the resolver's for its name included,
+    and again for its handshake, in milliseconds. Default: 10000. For: read, write."""
+    lookup_timeout_ms: int | None = _named("pulsar.client.lookupTimeoutMs")
+    """Time for the lookup of a topic, in milliseconds; after that no further try
+    begins. Default: 30000. For: read, write."""
+    keep_alive_interval_seconds: int | None = _named(
+        "pulsar.client.keepAliveIntervalSeconds"
+    )
+    """Silence after which a connection is probed. Default: 30. For: read, write."""
+    initial_backoff_interval_nanos: int | None = _named(
+        "pulsar.client.initialBackoffIntervalNanos"
+    )
+    """Pause before the first retry, in nanoseconds. Default: 100000000. For: read,
+    write."""
+    max_backoff_interval_nanos: int | None = _named(
+        "pulsar.client.maxBackoffIntervalNanos"
+    )
+    """Longest pause between two retries, in nanoseconds. Default: 60000000000. For:
+    read, write."""
+    max_lookup_redirects: int | None = _named("pulsar.client.maxLookupRedirects")
+    """Most redirects of one lookup. Default: 20. For: read, write."""
+    connection_max_idle_seconds: int | None = _named(
+        "pulsar.client.connectionMaxIdleSeconds"
+    )
+    """Seconds after which a connection is closed that nothing uses: no request, no
+    reader, no producer; 0 or -1 for never. Where it is wanted again, it is opened anew.
+    Default: 60. For: read, write."""
+    concurrent_lookup_request: int | None = _named(
+        "pulsar.client.concurrentLookupRequest"
+    )
+    """Most questions about topics that one broker is asked at a time; more of them wait
+    for these to be answered. Default: 5000. For: read, write."""
+    max_lookup_request: int | None = _named("pulsar.client.maxLookupRequest")
+    """The same for all brokers together. Default: 50000. For: read, write."""
+    memory_limit_bytes: int | str | None = _named("pulsar.client.memoryLimitBytes")
+    """Bytes of messages that one Python worker may hold; 0 for no limit. Default: 64m.
+    For: read, write."""
+    stats_interval_seconds: int | None = _named("pulsar.client.statsIntervalSeconds")
+    """Seconds between two lines of statistics of a task; 0 for none, and for no line
+    about a whole write: see Where lines go. Default: 60. For: read, write."""
+    listener_name: str | None = _named("pulsar.client.listenerName")
+    """Advertised listener whose addresses brokers are asked for. For: read, write."""
+    service_url_provider: str | None = _named("pulsar.client.serviceUrlProvider")
+    """Other clusters for when that of `service.url` is down, for batch reads and for
+    writes with `none` or `at-least-once`: a JSON object such as `{"secondary":
+    ["pulsar://b:6650"], "failoverDelayMs": 10000}`. See Another cluster. For: read,
+    write."""
+    use_tls: bool | None = _named("pulsar.client.useTls")
+    """Only repeats what the scheme of `service.url` says: `true` with `pulsar://` is an
+    error. Default: false. For: read, write."""
+    tls_trust_certs_file_path: str | None = _named(
+        "pulsar.client.tlsTrustCertsFilePath"
+    )
+    """File with the certificates to trust, in PEM; by default those of the system. See
+    TLS. For: read, write."""
+    tls_certificate_file_path: str | None = _named(
+        "pulsar.client.tlsCertificateFilePath"
+    )
+    """File with the client's certificate, and those between it and its authority, in
+    PEM. For: read, write."""
+    tls_key_file_path: str | None = _named("pulsar.client.tlsKeyFilePath")
+    """File with its private key, in PEM, without a password. For: read, write."""
+    tls_allow_insecure_connection: bool | None = _named(
+        "pulsar.client.tlsAllowInsecureConnection"
+    )
+    """Whether any broker is trusted, whatever certificate it shows. For tests only:
+    anybody in between can read and change all. Default: false. For: read, write."""
+    tls_hostname_verification_enable: bool | None = _named(
+        "pulsar.client.tlsHostnameVerificationEnable"
+    )
+    """Whether a broker's certificate must be for the host that was asked for. Default:
+    true. For: read, write."""
+    use_key_store_tls: bool | None = _named("pulsar.client.useKeyStoreTls")
+    """Whether the stores below are used instead of files in PEM. Needs `pip install
+    cryptography`. Default: false. For: read, write."""
+    tls_trust_store_type: str | None = _named("pulsar.client.tlsTrustStoreType")
+    """`PKCS12`. One of type `JKS` has to be converted. Default: PKCS12. For: read,
+    write."""
+    tls_trust_store_path: str | None = _named("pulsar.client.tlsTrustStorePath")
+    """Store with the certificates to trust; by default those of the system. For: read,
+    write."""
+    tls_trust_store_password: str | None = _named("pulsar.client.tlsTrustStorePassword")
+    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
+    tls_key_store_type: str | None = _named("pulsar.client.tlsKeyStoreType")
+    """As `tlsTrustStoreType`. Default: PKCS12. For: read, write."""
+    tls_key_store_path: str | None = _named("pulsar.client.tlsKeyStorePath")
+    """Store with the client's certificate and its private key. For: read, write."""
+    tls_key_store_password: str | None = _named("pulsar.client.tlsKeyStorePassword")
+    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
+    tls_ciphers: str | None = _named("pulsar.client.tlsCiphers")
+    """Cipher suites that may be used, by comma, in the spelling of Java or OpenSSL; by
+    default those that the system's OpenSSL holds safe. For: read, write."""
+    tls_protocols: str | None = _named("pulsar.client.tlsProtocols")
+    """Versions of TLS that may be used, by comma. None before 1.2 ever is. Default:
+    TLSv1.2,TLSv1.3. For: read, write."""
+    proxy_service_url: str | None = _named("pulsar.client.proxyServiceUrl")
+    """`pulsar+ssl://host:port` of a proxy that all connections go through, to brokers
+    that it knows by the name in TLS (SNI). For: read, write."""
+    proxy_protocol: str | None = _named("pulsar.client.proxyProtocol")
+    """`SNI`: how the proxy knows the broker. Default: SNI. For: read, write."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ReadOptions(ClientOptions):
+    """Options of ``spark.read`` and ``spark.readStream``, see docs/options.md."""
+
     topics: str | Sequence[str] | None = _named("topics")
     """Several topics and partitions by comma. For: read."""
     topics_pattern: str | None = _named("topicsPattern")
@@ -162,21 +299,10 @@ class ReadOptions(_Options):
     allow_different_topic_schemas: bool | None = _named("allowDifferentTopicSchemas")
     """Whether to read topics whose schemas differ, all of them as `value` BINARY, with
     `__schemaVersion`. Default: false. For: read."""
-    json_bytes: str | None = _named("jsonBytes")
-    """How values in JSON hold bytes: `base64`, as Java's client writes them, or `utf8`,
-    as Python's. Without this option a read takes `base64`, and a write does what the
-    schema says, or asks for the option: see Whose JSON. For: read, write."""
-    time_zone: str | None = _named("timeZone")
-    """Zone in which a moment of the schema DATE has its day, and in which a write
-    begins the day. Default: UTC. For: read, write."""
     rows_per_arrow_batch: int | None = _named("rowsPerArrowBatch")
     """Most rows handed to Spark at a time. Default: 10000. For: read."""
     bytes_per_arrow_batch: int | str | None = _named("bytesPerArrowBatch")
     """Bytes after which rows are handed to Spark. Default: 4m. For: read."""
-    subscription_prefix: str | None = _named("subscriptionPrefix")
-    """Prefix of the names of all subscriptions, as topic statistics show them; also of
-    the one that keeps the log of an exactly-once stream, which must not change while
-    that stream lives. Default: spark-pulsar. For: read, write."""
     predefined_subscription: str | None = _named("predefinedSubscription")
     """Name of a durable subscription to use instead of one of the stream's own; it is
     never deleted. For: stream read."""
@@ -225,15 +351,6 @@ class ReadOptions(_Options):
     )
     """Age at which an incomplete chunked message is given up, in milliseconds; 0 for
     never. Default: 60000. For: read."""
-    auth_plugin_class_name: str | None = _named("pulsar.client.authPluginClassName")
-    """How to authenticate: `token`, `oauth2`, `basic`, `tls`, `keystore`, or Java's
-    class for it. Default: none. For: read, write."""
-    auth_params: str | None = _named("pulsar.client.authParams")
-    """What the method needs, in Java's forms: see Authentication. Never shown. For:
-    read, write."""
-    auth_param_map: str | None = _named("pulsar.client.authParamMap")
-    """The same as a JSON object of strings, instead of `authParams`. For: read,
-    write."""
     encryption_private_keys: str | Mapping[str, str] | None = _named(
         "encryption.privateKeys"
     )
@@ -246,138 +363,12 @@ class ReadOptions(_Options):
     )
     """What becomes of a message that no key opens: `FAIL` fails, `DISCARD` leaves it
     out, `CONSUME` gives its encrypted bytes. Default: FAIL. For: read."""
-    encryption_required: bool | None = _named("encryption.required")
-    """Whether messages must be encrypted. A read takes a message that is not encrypted
-    for a message that no key opens. A write needs `encryption.keys`, and sends nothing
-    without encryption. Default: false. For: read, write."""
-    operation_timeout_ms: int | None = _named("pulsar.client.operationTimeoutMs")
-    """Longest wait for the answer to a request, in milliseconds. Default: 30000. For:
-    read, write."""
-    connection_timeout_ms: int | None = _named("pulsar.client.connectionTimeoutMs")
-    """Longest wait for a connection to one host, the resolver's for its name included,
-    and again for its handshake, in milliseconds. Default: 10000. For: read, write."""
-    lookup_timeout_ms: int | None = _named("pulsar.client.lookupTimeoutMs")
-    """Time for the lookup of a topic, in milliseconds; after that no further try
-    begins. Default: 30000. For: read, write."""
-    keep_alive_interval_seconds: int | None = _named(
-        "pulsar.client.keepAliveIntervalSeconds"
-    )
-    """Silence after which a connection is probed. Default: 30. For: read, write."""
-    initial_backoff_interval_nanos: int | None = _named(
-        "pulsar.client.initialBackoffIntervalNanos"
-    )
-    """Pause before the first retry, in nanoseconds. Default: 100000000. For: read,
-    write."""
-    max_backoff_interval_nanos: int | None = _named(
-        "pulsar.client.maxBackoffIntervalNanos"
-    )
-    """Longest pause between two retries, in nanoseconds. Default: 60000000000. For:
-    read, write."""
-    max_lookup_redirects: int | None = _named("pulsar.client.maxLookupRedirects")
-    """Most redirects of one lookup. Default: 20. For: read, write."""
-    connection_max_idle_seconds: int | None = _named(
-        "pulsar.client.connectionMaxIdleSeconds"
-    )
-    """Seconds after which a connection is closed that nothing uses: no request, no
-    reader, no producer; 0 or -1 for never. Where it is wanted again, it is opened anew.
-    Default: 60. For: read, write."""
-    concurrent_lookup_request: int | None = _named(
-        "pulsar.client.concurrentLookupRequest"
-    )
-    """Most questions about topics that one broker is asked at a time; more of them wait
-    for these to be answered. Default: 5000. For: read, write."""
-    max_lookup_request: int | None = _named("pulsar.client.maxLookupRequest")
-    """The same for all brokers together. Default: 50000. For: read, write."""
-    memory_limit_bytes: int | str | None = _named("pulsar.client.memoryLimitBytes")
-    """Bytes of messages that one Python worker may hold; 0 for no limit. Default: 64m.
-    For: read, write."""
-    stats_interval_seconds: int | None = _named("pulsar.client.statsIntervalSeconds")
-    """Seconds between two lines of statistics of a task; 0 for none, and for no line
-    about a whole write: see Where lines go. Default: 60. For: read, write."""
-    listener_name: str | None = _named("pulsar.client.listenerName")
-    """Advertised listener whose addresses brokers are asked for. For: read, write."""
-    service_url_provider: str | None = _named("pulsar.client.serviceUrlProvider")
-    """Other clusters for when that of `service.url` is down, for batch reads and for
-    writes with `none` or `at-least-once`: a JSON object such as `{"secondary":
-    ["pulsar://b:6650"], "failoverDelayMs": 10000}`. See Another cluster. For: read,
-    write."""
-    use_tls: bool | None = _named("pulsar.client.useTls")
-    """Only repeats what the scheme of `service.url` says: `true` with `pulsar://` is an
-    error. Default: false. For: read, write."""
-    tls_trust_certs_file_path: str | None = _named(
-        "pulsar.client.tlsTrustCertsFilePath"
-    )
-    """File with the certificates to trust, in PEM; by default those of the system. See
-    TLS. For: read, write."""
-    tls_certificate_file_path: str | None = _named(
-        "pulsar.client.tlsCertificateFilePath"
-    )
-    """File with the client's certificate, and those between it and its authority, in
-    PEM. For: read, write."""
-    tls_key_file_path: str | None = _named("pulsar.client.tlsKeyFilePath")
-    """File with its private key, in PEM, without a password. For: read, write."""
-    tls_allow_insecure_connection: bool | None = _named(
-        "pulsar.client.tlsAllowInsecureConnection"
-    )
-    """Whether any broker is trusted, whatever certificate it shows. For tests only:
-    anybody in between can read and change all. Default: false. For: read, write."""
-    tls_hostname_verification_enable: bool | None = _named(
-        "pulsar.client.tlsHostnameVerificationEnable"
-    )
-    """Whether a broker's certificate must be for the host that was asked for. Default:
-    true. For: read, write."""
-    use_key_store_tls: bool | None = _named("pulsar.client.useKeyStoreTls")
-    """Whether the stores below are used instead of files in PEM. Needs `pip install
-    cryptography`. Default: false. For: read, write."""
-    tls_trust_store_type: str | None = _named("pulsar.client.tlsTrustStoreType")
-    """`PKCS12`. One of type `JKS` has to be converted. Default: PKCS12. For: read,
-    write."""
-    tls_trust_store_path: str | None = _named("pulsar.client.tlsTrustStorePath")
-    """Store with the certificates to trust; by default those of the system. For: read,
-    write."""
-    tls_trust_store_password: str | None = _named("pulsar.client.tlsTrustStorePassword")
-    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
-    tls_key_store_type: str | None = _named("pulsar.client.tlsKeyStoreType")
-    """As `tlsTrustStoreType`. Default: PKCS12. For: read, write."""
-    tls_key_store_path: str | None = _named("pulsar.client.tlsKeyStorePath")
-    """Store with the client's certificate and its private key. For: read, write."""
-    tls_key_store_password: str | None = _named("pulsar.client.tlsKeyStorePassword")
-    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
-    tls_ciphers: str | None = _named("pulsar.client.tlsCiphers")
-    """Cipher suites that may be used, by comma, in the spelling of Java or OpenSSL; by
-    default those that the system's OpenSSL holds safe. For: read, write."""
-    tls_protocols: str | None = _named("pulsar.client.tlsProtocols")
-    """Versions of TLS that may be used, by comma. None before 1.2 ever is. Default:
-    TLSv1.2,TLSv1.3. For: read, write."""
-    proxy_service_url: str | None = _named("pulsar.client.proxyServiceUrl")
-    """`pulsar+ssl://host:port` of a proxy that all connections go through, to brokers
-    that it knows by the name in TLS (SNI). For: read, write."""
-    proxy_protocol: str | None = _named("pulsar.client.proxyProtocol")
-    """`SNI`: how the proxy knows the broker. Default: SNI. For: read, write."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class WriteOptions(_Options):
+class WriteOptions(ClientOptions):
     """Options of ``df.write`` and ``df.writeStream``, see docs/options.md."""
 
-    service_url: str | None = _named("service.url")
-    """Required. `pulsar://host:port`, or `pulsar+ssl://host:port` for TLS; several
-    hosts by comma. The port is 6650 unless given, with TLS 6651. For: read, write."""
-    topic: str | None = _named("topic")
-    """One topic, or one partition as `topic-partition-0`. A read needs exactly one of
-    `topic`, `topics` and `topicsPattern`. In a write it stands before the column
-    `__topic`, and is needed without that column. For: read, write."""
-    json_bytes: str | None = _named("jsonBytes")
-    """How values in JSON hold bytes: `base64`, as Java's client writes them, or `utf8`,
-    as Python's. Without this option a read takes `base64`, and a write does what the
-    schema says, or asks for the option: see Whose JSON. For: read, write."""
-    time_zone: str | None = _named("timeZone")
-    """Zone in which a moment of the schema DATE has its day, and in which a write
-    begins the day. Default: UTC. For: read, write."""
-    subscription_prefix: str | None = _named("subscriptionPrefix")
-    """Prefix of the names of all subscriptions, as topic statistics show them; also of
-    the one that keeps the log of an exactly-once stream, which must not change while
-    that stream lives. Default: spark-pulsar. For: read, write."""
     delivery_guarantee: str | None = _named("deliveryGuarantee")
     """`none`, `at-least-once`, `idempotent` or `exactly-once`. Default: at-least-once.
     For: write."""
@@ -476,19 +467,6 @@ class WriteOptions(_Options):
     query_name: str | None = _named("queryName")
     """Spark's own, which `queryName(...)` sets. It changes no row. For: stream
     write."""
-    auth_plugin_class_name: str | None = _named("pulsar.client.authPluginClassName")
-    """How to authenticate: `token`, `oauth2`, `basic`, `tls`, `keystore`, or Java's
-    class for it. Default: none. For: read, write."""
-    auth_params: str | None = _named("pulsar.client.authParams")
-    """What the method needs, in Java's forms: see Authentication. Never shown. For:
-    read, write."""
-    auth_param_map: str | None = _named("pulsar.client.authParamMap")
-    """The same as a JSON object of strings, instead of `authParams`. For: read,
-    write."""
-    encryption_required: bool | None = _named("encryption.required")
-    """Whether messages must be encrypted. A read takes a message that is not encrypted
-    for a message that no key opens. A write needs `encryption.keys`, and sends nothing
-    without encryption. Default: false. For: read, write."""
     encryption_keys: str | Sequence[str] | None = _named("encryption.keys")
     """Names of the keys to encrypt messages with, by comma: who has the private key of
     any of them can read them. Nothing is encrypted without it. For: write."""
@@ -503,107 +481,3 @@ class WriteOptions(_Options):
     )
     """What to do where a public key cannot be used: `FAIL` fails, `SEND` sends the
     messages as they are, with a warning. Default: FAIL. For: write."""
-    operation_timeout_ms: int | None = _named("pulsar.client.operationTimeoutMs")
-    """Longest wait for the answer to a request, in milliseconds. Default: 30000. For:
-    read, write."""
-    connection_timeout_ms: int | None = _named("pulsar.client.connectionTimeoutMs")
-    """Longest wait for a connection to one host, the resolver's for its name included,
-    and again for its handshake, in milliseconds. Default: 10000. For: read, write."""
-    lookup_timeout_ms: int | None = _named("pulsar.client.lookupTimeoutMs")
-    """Time for the lookup of a topic, in milliseconds; after that no further try
-    begins. Default: 30000. For: read, write."""
-    keep_alive_interval_seconds: int | None = _named(
-        "pulsar.client.keepAliveIntervalSeconds"
-    )
-    """Silence after which a connection is probed. Default: 30. For: read, write."""
-    initial_backoff_interval_nanos: int | None = _named(
-        "pulsar.client.initialBackoffIntervalNanos"
-    )
-    """Pause before the first retry, in nanoseconds. Default: 100000000. For: read,
-    write."""
-    max_backoff_interval_nanos: int | None = _named(
-        "pulsar.client.maxBackoffIntervalNanos"
-    )
-    """Longest pause between two retries, in nanoseconds. Default: 60000000000. For:
-    read, write."""
-    max_lookup_redirects: int | None = _named("pulsar.client.maxLookupRedirects")
-    """Most redirects of one lookup. Default: 20. For: read, write."""
-    connection_max_idle_seconds: int | None = _named(
-        "pulsar.client.connectionMaxIdleSeconds"
-    )
-    """Seconds after which a connection is closed that nothing uses: no request, no
-    reader, no producer; 0 or -1 for never. Where it is wanted again, it is opened anew.
-    Default: 60. For: read, write."""
-    concurrent_lookup_request: int | None = _named(
-        "pulsar.client.concurrentLookupRequest"
-    )
-    """Most questions about topics that one broker is asked at a time; more of them wait
-    for these to be answered. Default: 5000. For: read, write."""
-    max_lookup_request: int | None = _named("pulsar.client.maxLookupRequest")
-    """The same for all brokers together. Default: 50000. For: read, write."""
-    memory_limit_bytes: int | str | None = _named("pulsar.client.memoryLimitBytes")
-    """Bytes of messages that one Python worker may hold; 0 for no limit. Default: 64m.
-    For: read, write."""
-    stats_interval_seconds: int | None = _named("pulsar.client.statsIntervalSeconds")
-    """Seconds between two lines of statistics of a task; 0 for none, and for no line
-    about a whole write: see Where lines go. Default: 60. For: read, write."""
-    listener_name: str | None = _named("pulsar.client.listenerName")
-    """Advertised listener whose addresses brokers are asked for. For: read, write."""
-    service_url_provider: str | None = _named("pulsar.client.serviceUrlProvider")
-    """Other clusters for when that of `service.url` is down, for batch reads and for
-    writes with `none` or `at-least-once`: a JSON object such as `{"secondary":
-    ["pulsar://b:6650"], "failoverDelayMs": 10000}`. See Another cluster. For: read,
-    write."""
-    use_tls: bool | None = _named("pulsar.client.useTls")
-    """Only repeats what the scheme of `service.url` says: `true` with `pulsar://` is an
-    error. Default: false. For: read, write."""
-    tls_trust_certs_file_path: str | None = _named(
-        "pulsar.client.tlsTrustCertsFilePath"
-    )
-    """File with the certificates to trust, in PEM; by default those of the system. See
-    TLS. For: read, write."""
-    tls_certificate_file_path: str | None = _named(
-        "pulsar.client.tlsCertificateFilePath"
-    )
-    """File with the client's certificate, and those between it and its authority, in
-    PEM. For: read, write."""
-    tls_key_file_path: str | None = _named("pulsar.client.tlsKeyFilePath")
-    """File with its private key, in PEM, without a password. For: read, write."""
-    tls_allow_insecure_connection: bool | None = _named(
-        "pulsar.client.tlsAllowInsecureConnection"
-    )
-    """Whether any broker is trusted, whatever certificate it shows. For tests only:
-    anybody in between can read and change all. Default: false. For: read, write."""
-    tls_hostname_verification_enable: bool | None = _named(
-        "pulsar.client.tlsHostnameVerificationEnable"
-    )
-    """Whether a broker's certificate must be for the host that was asked for. Default:
-    true. For: read, write."""
-    use_key_store_tls: bool | None = _named("pulsar.client.useKeyStoreTls")
-    """Whether the stores below are used instead of files in PEM. Needs `pip install
-    cryptography`. Default: false. For: read, write."""
-    tls_trust_store_type: str | None = _named("pulsar.client.tlsTrustStoreType")
-    """`PKCS12`. One of type `JKS` has to be converted. Default: PKCS12. For: read,
-    write."""
-    tls_trust_store_path: str | None = _named("pulsar.client.tlsTrustStorePath")
-    """Store with the certificates to trust; by default those of the system. For: read,
-    write."""
-    tls_trust_store_password: str | None = _named("pulsar.client.tlsTrustStorePassword")
-    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
-    tls_key_store_type: str | None = _named("pulsar.client.tlsKeyStoreType")
-    """As `tlsTrustStoreType`. Default: PKCS12. For: read, write."""
-    tls_key_store_path: str | None = _named("pulsar.client.tlsKeyStorePath")
-    """Store with the client's certificate and its private key. For: read, write."""
-    tls_key_store_password: str | None = _named("pulsar.client.tlsKeyStorePassword")
-    """Its password: itself, `file:/path` or `env:NAME`. For: read, write."""
-    tls_ciphers: str | None = _named("pulsar.client.tlsCiphers")
-    """Cipher suites that may be used, by comma, in the spelling of Java or OpenSSL; by
-    default those that the system's OpenSSL holds safe. For: read, write."""
-    tls_protocols: str | None = _named("pulsar.client.tlsProtocols")
-    """Versions of TLS that may be used, by comma. None before 1.2 ever is. Default:
-    TLSv1.2,TLSv1.3. For: read, write."""
-    proxy_service_url: str | None = _named("pulsar.client.proxyServiceUrl")
-    """`pulsar+ssl://host:port` of a proxy that all connections go through, to brokers
-    that it knows by the name in TLS (SNI). For: read, write."""
-    proxy_protocol: str | None = _named("pulsar.client.proxyProtocol")
-    """`SNI`: how the proxy knows the broker. Default: SNI. For: read, write."""

@@ -28,7 +28,7 @@ def test_each_option_has_a_field(scope: Scope) -> None:
     """And no two options share a field."""
     names = [spec.name for spec in OPTIONS if spec.available and spec.scope & scope]
     its_fields = fields(CLASSES[scope])
-    assert [f.metadata["option"] for f in its_fields] == names
+    assert sorted(f.metadata["option"] for f in its_fields) == sorted(names)
     assert len({f.name for f in its_fields}) == len(names)
     assert all(getattr(CLASSES[scope](), f.name) is None for f in its_fields)
 
@@ -68,6 +68,14 @@ def test_values_become_text() -> None:
     assert options.metadata_columns == ("__key", "__position")
     write = pulsar_spark.WriteOptions(**PLACE, producer_compression_type="ZSTD")
     parse_write_options(write.as_dict(), streaming=False)
+
+
+def test_what_reads_and_writes_share() -> None:
+    """One object for the connection goes before either."""
+    client = pulsar_spark.ClientOptions(**PLACE)
+    for kind in CLASSES.values():
+        assert issubclass(kind, pulsar_spark.ClientOptions)
+        assert kind(**PLACE).as_dict() == client.as_dict()
 
 
 def test_no_secret_is_shown() -> None:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,68 +35,37 @@ _TYPES = {
     "_key_names": "str | Sequence[str]",
 }
 
-_HEAD = '''\
-# SPDX-License-Identifier: Apache-2.0
-"""Options with completion: classes whose fields are the options, made by a generator.
+#: What is above this line of the module is written by hand.
+_MARK = "# -- made by `make generate-docs` "
 
-::
-
-    options = pulsar_spark.ReadOptions(
-        service_url="pulsar://localhost:6650", topic="public/default/orders"
-    )
-    spark.read.format("pulsar").options(**options.as_dict()).load()
-
-``make generate-docs`` writes this file from the tables that also make docs/options.md.
-"""
-
-from __future__ import annotations
-
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+_BOTH = Scope.READ | Scope.WRITE
 
 
-def _named(name: str) -> Any:
-    """Return the field of an option, which is not set."""
-    return field(default=None, metadata={"option": name})
+def _is_of_both(spec: OptionSpec[Any]) -> bool:
+    return spec.scope & _BOTH == _BOTH
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Fields that are options."""
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the options that are set, for ``.options(**...)`` of Spark."""
-        given = ((f.metadata["option"], getattr(self, f.name)) for f in fields(self))
-        return {name: _text(value) for name, value in given if value is not None}
-
-    def __repr__(self) -> str:
-        # Values may be secrets.
-        names = [f.name for f in fields(self) if getattr(self, f.name) is not None]
-        return f"{type(self).__name__}({', '.join(names)})"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return json.dumps(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return str(value)
-'''
-
-_CLASSES = {
-    "ReadOptions": (
-        Scope.READ,
+#: Name, base class, first line of the docstring, and which options are its own.
+_CLASSES: tuple[tuple[str, str, str, Callable[[OptionSpec[Any]], bool]], ...] = (
+    (
+        "ClientOptions",
+        "_Options",
+        "Options that reads and writes share, such as those of the connection.",
+        _is_of_both,
+    ),
+    (
+        "ReadOptions",
+        "ClientOptions",
         "Options of ``spark.read`` and ``spark.readStream``, see docs/options.md.",
+        lambda spec: bool(spec.scope & Scope.READ) and not _is_of_both(spec),
     ),
-    "WriteOptions": (
-        Scope.WRITE,
+    (
+        "WriteOptions",
+        "ClientOptions",
         "Options of ``df.write`` and ``df.writeStream``, see docs/options.md.",
+        lambda spec: bool(spec.scope & Scope.WRITE) and not _is_of_both(spec),
     ),
-}
+)
 
 
 def field_name(option: str) -> str:
@@ -129,15 +98,16 @@ def _field(spec: OptionSpec[Any]) -> Iterable[str]:
 
 def generated() -> dict[Path, str]:
     """Return the text of the module, by its path."""
-    parts = [_HEAD]
-    for name, (scope, doc) in _CLASSES.items():
-        specs = [spec for spec in OPTIONS if spec.available and spec.scope & scope]
+    head = PATH.read_text().partition(_MARK)[0]
+    parts = [head + _MARK + "-" * (88 - len(_MARK))]
+    for name, base, doc, is_own in _CLASSES:
         lines = [
             "@dataclass(frozen=True, kw_only=True, repr=False)",
-            f"class {name}(_Options):",
+            f"class {name}({base}):",
             f'    """{doc}"""\n',
         ]
-        lines += ["\n".join(_field(spec)) for spec in specs]
+        own = (spec for spec in OPTIONS if spec.available and is_own(spec))
+        lines += ["\n".join(_field(spec)) for spec in own]
         parts.append("\n".join(lines))
     return {PATH: _formatted("\n\n".join(parts))}
 
