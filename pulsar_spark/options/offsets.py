@@ -114,6 +114,23 @@ def dump_offsets(offsets: Mapping[str, Position]) -> str:
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
+def id_of_a_whole_topic(
+    option: str, name: str, value: MessageId, partitions: int | str = "several"
+) -> OptionError:
+    """Return the error for a message id that says nothing of its partition.
+
+    Args:
+        option: The option's name.
+        name: A partitioned topic, as its full name.
+        value: The id that the option gives to the topic.
+        partitions: How many the topic has.
+    """
+    return OptionError(
+        f"`{option}` gives one message id to {name}, which has {partitions} partitions."
+        f' Name the partition: {{"{name}":{{"0":"{value}"}}}}.'
+    )
+
+
 def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
     """Values of topic partitions as a tree: by topic, then by partition number.
 

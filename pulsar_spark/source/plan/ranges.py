@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
-from pulsar_spark.options.offsets import OffsetsSpec, Position
+from pulsar_spark.options.offsets import OffsetsSpec, Position, id_of_a_whole_topic
 from pulsar_spark.topics import TopicName
 from spark_topics.text import list_names
 
@@ -76,23 +76,6 @@ def assign_offsets(
             a topic of several partitions.
     """
     return _assign(spec.topics, spec.default, topic_partitions, option)
-
-
-def id_of_a_whole_topic(
-    option: str, name: str, value: MessageId, partitions: int | str = "several"
-) -> OptionError:
-    """Return the error for a message id that says nothing of its partition.
-
-    Args:
-        option: The option's name.
-        name: A partitioned topic, as its full name.
-        value: The id that the option gives to the topic.
-        partitions: How many the topic has.
-    """
-    return OptionError(
-        f"`{option}` gives one message id to {name}, which has {partitions} partitions."
-        f' Name the partition: {{"{name}":{{"0":"{value}"}}}}.'
-    )
 
 
 def assign_times(

@@ -16,7 +16,7 @@ from typing import TypeVar
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.plan.ranges import id_of_a_whole_topic
+from pulsar_spark.options.offsets import id_of_a_whole_topic
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.topics import TopicName
 
