@@ -178,7 +178,7 @@ demo-tubemq: $(STAMP) ## The same with TubeMQ: write a topic with Spark, and rea
 	$(BIN)/python -m siblings.tubemq.examples.demo $(ARGS)
 
 broker: $(STAMP) ## Run a broker in the foreground, to play with
-	$(BIN)/python -m tests.support.embedded_broker $(ARGS)
+	$(BIN)/pulsar-spark broker --port 0 --admin-port 0 $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache \

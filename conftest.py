@@ -23,15 +23,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pulsar_spark.sink import probes
-from spark_topics.client.reached import forget_reached
-from tests.support.admin import Admin
-from tests.support.by_file import make_scheduler, unit_of
-from tests.support.embedded_broker import (
-    DEFAULT_VERSION,
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import (
     EmbeddedBroker,
     ExternalBroker,
     record_classes,
 )
+from pulsar_spark.testing.jars import DEFAULT_VERSION
+from spark_topics.client.reached import forget_reached
+from tests.support.by_file import make_scheduler, unit_of
 from tests.support.link_proxy import LinkProxy
 from tests.support.products import ROOT
 from tests.support.session import start_spark

@@ -141,7 +141,7 @@ def new_topic(admin_url: str) -> str:
     now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     topic = f"persistent://public/default/spark-demo-{now}-{os.urandom(3).hex()}"
     if admin_url:
-        from tests.support.admin import Admin
+        from pulsar_spark.testing.admin import Admin
 
         Admin(admin_url).create_partitioned(topic, PARTITIONS)
         step("Topic", f"{topic}, {PARTITIONS} partitions")
@@ -218,7 +218,7 @@ def broker() -> Iterator[tuple[str, str, str]]:
     if service_url:
         yield service_url, os.environ.get("PULSAR_ADMIN_URL", ""), "yours"
         return
-    from tests.support.embedded_broker import EmbeddedBroker
+    from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 
     say("  Starting a broker ...")
     with EmbeddedBroker(log_level="warn") as embedded:

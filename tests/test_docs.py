@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 README = (ROOT / "README.md").read_text()
 

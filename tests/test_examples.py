@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: A gauge of the source of a query, in the text that Prometheus reads.
 PROMETHEUS = re.compile(

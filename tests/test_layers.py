@@ -327,6 +327,10 @@ LAYERS = {
             "client.tls_context",
         )
     ),
+    # A broker for tests, on the standard library alone.
+    "testing": Layer((), (), ("ssl", "selectors", "asyncio", "http")),
+    "testing.guard": Layer((), (), _NETWORK),
+    "testing.settings": Layer(("testing.processes",), (), _NETWORK + _CLOCK),
     "client.authentication.token_server": Layer(
         (
             "errors",
@@ -601,6 +605,7 @@ LAYERS = {
     "cli.plan": Layer(
         ("errors", "options", "client", "source", "cli"), (), _NETWORK + _CLOCK
     ),
+    "cli.broker": Layer(("cli", "testing"), (), _NETWORK),
     "cli.peek": Layer(
         ("errors", "columns", "options", "client", "arrow", "source", "cli"),
         ("pyarrow",),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pulsar_spark._version import __version__
 from pulsar_spark.cli import (
+    broker,
     checkpoint,
     doctor,
     lag,
@@ -20,7 +21,16 @@ from pulsar_spark.cli.arguments import FAILED, MISUSED, Parser
 from pulsar_spark.cli.output import complain
 from pulsar_spark.errors import OptionError, PulsarSparkError
 
-_COMMANDS = (doctor, plan, peek, lag, checkpoint, subscriptions, transactions)
+_COMMANDS = (
+    doctor,
+    plan,
+    peek,
+    lag,
+    checkpoint,
+    subscriptions,
+    transactions,
+    broker,
+)
 
 
 def parser() -> Parser:

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pulsar_spark import __version__, kernel
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.bench import (
     bench_cold,
     bench_decode,
@@ -45,7 +46,6 @@ from tests.bench import (
 from tests.bench.cluster import ROOT, Cluster, cluster, note, spark_session
 from tests.bench.plot import draw
 from tests.bench.report import Case, Document, table
-from tests.support.embedded_broker import DEFAULT_VERSION
 
 _ALONE: dict[str, Callable[[int], list[Case]]] = {
     "tls": bench_tls.run,

@@ -18,10 +18,10 @@ from pulsar_spark.options import ReadOptions, parse_read_options
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.plan.batch_plan import plan_batch
 from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.bench.publish import publish
 from tests.bench.samples import NONE, Batch, make_batches
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.reading import ranges_of
 from tests.support.session import start_spark
 

@@ -54,7 +54,7 @@ from tests.support.docs import replace_between
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.batch_commit import BatchCommit
 from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options
@@ -43,9 +45,7 @@ from tests.broker.test_write_guarantees import (
     record_batches,
     visible,
 )
-from tests.support.admin import Admin
 from tests.support.combinations import combinations
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.official import produce
 from tests.support.waiting import await_true, trim_first_ledger
 

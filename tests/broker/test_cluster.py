@@ -24,10 +24,10 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.testing.admin import AdminError
+from pulsar_spark.testing.processes import free_ports
 from tests.support import official
-from tests.support.admin import AdminError
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.embedded_broker import free_ports
 from tests.support.link_proxy import LinkProxy
 from tests.support.pulsar_proxy import PulsarProxy
 from tests.support.streaming import PATIENCE_S, Job, Query, publish_numbers

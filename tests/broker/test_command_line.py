@@ -12,10 +12,10 @@ import pytest
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.sink.commit_log import Began, Opened, Prepared, Record, dump_record
 from pulsar_spark.sink.journal import Journal
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.commands import Run
 from tests.support.commands import run as run
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.entries import message
 from tests.support.raw_publisher import RawPublisher
 from tests.support.streaming import publish_numbers
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.admin import Admin
-    from tests.support.embedded_broker import ExternalBroker
+    from pulsar_spark.testing.admin import Admin
+    from pulsar_spark.testing.embedded_broker import ExternalBroker
 
 
 @pytest.fixture

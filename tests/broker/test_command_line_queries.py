@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import pulsar
 import pytest
 
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
 from tests.support.commands import Run
 from tests.support.commands import run as run
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.streaming import Job, Query, durable_backlogs, publish_numbers
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
-    from tests.support.embedded_broker import ExternalBroker
+    from pulsar_spark.testing.admin import Admin
+    from pulsar_spark.testing.embedded_broker import ExternalBroker
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.support.official import CODECS, Row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: How rows become entries.
 SHAPES = {

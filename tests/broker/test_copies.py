@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Only a write says these, or nobody: they are another's in a copy.
 NEW = ("__topic", "__messageId", "__publishTime")

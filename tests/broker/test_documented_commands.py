@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import docs
 from tests.support.commands import Run
 from tests.support.commands import run as run
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.event_logs import progress_event
 from tests.support.official import produce
 from tests.support.pasted import topics_of_guides
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
-    from tests.support.embedded_broker import ExternalBroker
+    from pulsar_spark.testing.admin import Admin
+    from pulsar_spark.testing.embedded_broker import ExternalBroker
 
 ORDERS = "persistent://public/default/orders"
 PARTS = [f"{ORDERS}-partition-{number}" for number in range(2)]

@@ -27,7 +27,7 @@ from tests.support.waiting import await_true, join
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Too short for anything that has to be waited for.
 HASTY = {"pollTimeoutMs": "100"}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.jars import resolve_classpath
 from tests.support import official
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker, resolve_classpath
 from tests.support.jvm import compile_java
 from tests.support.official import Message
 from tests.support.reading import read

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official, reading
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.entries import batch, chunks, member, message
 from tests.support.raw_publisher import RawPublisher
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.plan.batch_plan import plan_batch
 from pulsar_spark.source.read.range_reader import RangeReader
 from pulsar_spark.source.read.task import range_settings
-from tests.support.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support.entries import batch, member
 from tests.support.raw_publisher import RawPublisher
 from tests.support.reading import ranges_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
     from tests.support.link_proxy import LinkProxy
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,11 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.sink.probes import prepare_for_transactions
+from pulsar_spark.testing.admin import Admin
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from pulsar_spark.wire.outgoing import EntryEncoder
 from tests.bench.publish import client_options
-from tests.support.admin import Admin
 
 #: Without preparation about one pair of three meets the broker's race.
 _ROUNDS = 12

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 FULL = "persistent://public/default/"
 PARTITIONS = {"topic1": 2, "topic2": 1}

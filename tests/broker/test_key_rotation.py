@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Seconds between two halves of a file, where it is written in place.
 HALF_S = 0.3

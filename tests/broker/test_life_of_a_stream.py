@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 SINK_PARTITIONS = 2
 #: Topics of the stream, with their partitions; 0 for a topic without.

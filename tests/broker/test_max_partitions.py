@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulsar_spark.source.plan.read_task import ReadTask
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 PARTITIONS = 7
 

@@ -22,8 +22,8 @@ from tests.support.raw_publisher import RawPublisher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_spark.testing.admin import Admin
     from pulsar_spark.wire import pulsar_api_pb2 as pb
-    from tests.support.admin import Admin
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20

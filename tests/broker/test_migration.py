@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official, reading
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:

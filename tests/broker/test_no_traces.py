@@ -20,7 +20,7 @@ from tests.support.waiting import await_true
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 def cursors(admin: Admin, topic: str) -> dict[str, tuple[Any, ...]]:

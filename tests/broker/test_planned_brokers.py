@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official, reading
-from tests.support.embedded_broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pulsar_spark.spark.batch import PulsarReader
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 ROWS = [b"%d" % i for i in range(100)]
 

@@ -18,7 +18,7 @@ from tests.support.waiting import trim_first_ledger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.support import official
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 RUNNING = re.compile(r"pulsar-spark: stage \d+: (\d) of 4 tasks \((\d+)%\), (\d+) rows")
 OVER = re.compile(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
 T0 = 1_700_000_000_000

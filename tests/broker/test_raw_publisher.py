@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pulsar_spark.testing.admin import Admin
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support import raw_publisher
-from tests.support.admin import Admin
 from tests.support.entries import message
 from tests.support.official import read_back
 from tests.support.raw_publisher import ProducerClosedError, RawPublisher

@@ -20,7 +20,7 @@ from tests.support.raw_publisher import RawPublisher
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Not only beyond ASCII, but beyond 16 bits, too.
 TEXT = "größer Ünïcödé 日本語 🚀 \u0000 end"

@@ -17,7 +17,7 @@ from tests.support.waiting import await_true
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Rows of each ledger; the last one is still open.
 ROWS = (1000, 100, 100)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.support import official
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 def read(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame:

@@ -17,7 +17,7 @@ from tests.support.streaming import ROOT, publish_numbers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 PARTS = 2
 ROWS = 200

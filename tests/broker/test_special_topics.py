@@ -33,7 +33,7 @@ from tests.support.transactions import Transactions
 from tests.support.waiting import join, trim_first_ledger
 
 if TYPE_CHECKING:
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 def values(service_url: str, topic: str, **options: str) -> list[bytes | None]:

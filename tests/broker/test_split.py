@@ -21,7 +21,7 @@ from tests.support.waiting import await_subscriptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 def publish(service_url: str, admin: Admin, topic: str) -> list[Row]:

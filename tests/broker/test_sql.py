@@ -22,7 +22,7 @@ from tests.support.standalone import SPARK_HOME, Process, environment, install
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATIENCE_S = 240

@@ -17,7 +17,7 @@ from tests.support.streaming import ROOT, publish_numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
     from tests.support.standalone import Process
 
 #: Five JVMs and a Python of its own. What the driver logs by default, and that rows are

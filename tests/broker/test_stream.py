@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pulsar_spark import PulsarLagListener, decode_message_id, encode_message_id
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.spark.lag import StreamLag, lag_of
+from pulsar_spark.testing.admin import AdminError
 from tests.support import official
-from tests.support.admin import AdminError
 from tests.support.entries import batch, member
 from tests.support.raw_publisher import RawPublisher
 from tests.support.streaming import durable_backlogs
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: Longest wait for anything, in seconds: the machine may be busy with other things.
 PATIENCE_S = 120.0

@@ -19,7 +19,7 @@ from tests.support.waiting import await_true
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 PATIENCE_S = 120
 

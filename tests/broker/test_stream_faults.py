@@ -28,11 +28,11 @@ from pulsar_spark.message_id import MessageId, encode_message_id
 from pulsar_spark.source.plan import held_back
 from pulsar_spark.source.stream import held_rows
 from pulsar_spark.source.stream.subscription import Subscription
+from pulsar_spark.testing.admin import Admin, AdminError
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from spark_topics.source.stream import idle_rest
 from tests.support import reading
-from tests.support.admin import Admin, AdminError
 from tests.support.combinations import combinations
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.entries import message
 from tests.support.link_proxy import LinkProxy
 from tests.support.official import client, read_back

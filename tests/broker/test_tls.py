@@ -24,12 +24,12 @@ from pulsar_spark.client.connect import connect
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import TlsError
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire import commands
 from spark_topics.client.reached import forget_reached
 from tests.support import docs
-from tests.support.admin import Admin
 from tests.support.certificates import Authority, Pair, tls_settings
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.link_proxy import LinkProxy, _Connection, _Pipe
 from tests.support.official import PATIENCE_S, QUIET, produce, read_back
 from tests.support.reading import read

@@ -23,7 +23,7 @@ from tests.support.raw_publisher import RawPublisher
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,11 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import Request, TxnAction
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.entries import message
 from tests.support.official import read_back
 from tests.support.raw_publisher import RawError, RawPublisher

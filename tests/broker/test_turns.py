@@ -14,8 +14,8 @@ from pulsar_spark.client.producing import producers as producers_module
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.testing.admin import Admin
 from pulsar_spark.wire.commands import ProducerAccessMode
-from tests.support.admin import Admin
 from tests.support.official import read_back
 from tests.support.waiting import await_true
 

@@ -14,14 +14,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
+from pulsar_spark.testing.embedded_broker import archived_classes
+from pulsar_spark.testing.jars import resolve_classpath
+from pulsar_spark.testing.processes import SHORT_LIVED, java
 from tests.broker.test_typed_reads import Stream, load, rows
 from tests.broker.test_write import save
-from tests.support.embedded_broker import (
-    SHORT_LIVED,
-    archived_classes,
-    java,
-    resolve_classpath,
-)
 from tests.support.jvm import compile_java
 from tests.support.session import ROOT
 
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 CLIENT = ROOT / "tests/support/TypedClient.java"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 pytestmark = pytest.mark.timeout(300)
 

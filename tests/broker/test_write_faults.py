@@ -28,10 +28,10 @@ from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import TaskWriter
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from spark_topics.sink.write import Task
 from tests.broker.test_faults import kill_workers_of, unloading, wait_until
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.link_proxy import LinkProxy
 from tests.support.reading import read
 from tests.support.session import environment, start_spark

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.streaming import PATIENCE_S, Job, Query, publish_numbers
 from tests.support.waiting import await_true
 from tests.support.watching import Watcher

@@ -32,6 +32,8 @@ from pulsar_spark.errors import (
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
 from pulsar_spark.sink.task import TaskWriter
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.sink.write import Task
@@ -47,8 +49,6 @@ from tests.broker.test_write_guarantees import (
     visible,
 )
 from tests.support import official, reading
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
 from tests.support.official import produce, read_back
 from tests.support.waiting import await_true
 

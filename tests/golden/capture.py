@@ -12,7 +12,7 @@ For each topic it writes beside itself:
 ``<name>.jsonl``
     The messages as the Java client read them, one a line, bytes in hex.
 
-Needs what ``tests.support.embedded_broker`` needs. Every run gives other ids, times and
+Needs what ``pulsar_spark.testing`` needs. Every run gives other ids, times and
 checksums, so it is for new cases or a new broker, not for every day.
 """
 
@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING
 import pulsar
 
 from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.jars import resolve_classpath
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker, resolve_classpath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.support.embedded_broker import DEFAULT_VERSION
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 
 #: Variables that tell a cell which release of the broker to start, and where the result
 #: goes.

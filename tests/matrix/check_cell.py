@@ -19,9 +19,9 @@ import pulsar
 import pytest
 from pyspark.sql import datasource
 
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.matrix.cells import BROKER
 from tests.support import official
-from tests.support.embedded_broker import DEFAULT_VERSION
 from tests.support.official import Message, produce
 from tests.support.streaming import (
     PATIENCE_S,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.support.admin import Admin
-    from tests.support.embedded_broker import EmbeddedBroker
+    from pulsar_spark.testing.admin import Admin
+    from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 
     Note = Callable[[str, object], None]
 

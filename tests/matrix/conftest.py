@@ -13,8 +13,9 @@ import pyspark
 import pytest
 
 import pulsar_spark
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.matrix.cells import BROKER, RESULT, Found, Result, write
-from tests.support.embedded_broker import DEFAULT_VERSION, EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.matrix import __main__ as runner
 from tests.matrix.cells import CELLS, Found, Result, markdown, read, write
 from tests.packaging.environments import ROOT
-from tests.support.embedded_broker import DEFAULT_VERSION
 
 GOOD = Result(
     *("4.0.7", "4.1.4", "3.11.7", "compiled", "2026-11-23", 61.5),

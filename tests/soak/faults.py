@@ -14,19 +14,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pulsar_spark.testing.admin import AdminError
+from pulsar_spark.testing.processes import BrokerStartError
 from tests.soak import processes
 from tests.soak.site import TOKEN_S
-from tests.support.admin import AdminError
 from tests.support.broker_cluster import SESSION_S
-from tests.support.embedded_broker import BrokerStartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pulsar_spark.testing.admin import Admin
     from tests.soak.site import Site
     from tests.soak.stream import Stream
     from tests.soak.traffic import Feeder, Watcher
-    from tests.support.admin import Admin
     from tests.support.broker_cluster import ClusterBroker
     from tests.support.link_proxy import LinkProxy
 

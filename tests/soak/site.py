@@ -18,11 +18,11 @@ import pulsar
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.options.parse import parse_common_options
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import COORDINATOR_TOPIC
 from pulsar_spark.wire.commands import TxnAction
-from tests.support.admin import Admin
 from tests.support.broker_cluster import BrokerCluster, ClusterBroker
 from tests.support.certificates import Authority, tls_settings
-from tests.support.embedded_broker import COORDINATOR_TOPIC
 from tests.support.link_proxy import LinkProxy
 from tests.support.secured import ADMIN, RenewedFile
 from tests.support.tokens import Signer

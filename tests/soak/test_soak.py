@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import PulsarSparkError, __version__, kernel
+from pulsar_spark.testing.admin import AdminError
+from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.soak import faults, processes, verify
 from tests.soak.coordinator_log import COMMITTED, statuses
 from tests.soak.faults import BROKERS, PROCESSES, Storm
@@ -34,8 +36,6 @@ from tests.soak.report import Growth, Left, Report, Spread, growth_of
 from tests.soak.site import ROLES, TOKEN_S, Site, parts
 from tests.soak.stream import Stream
 from tests.soak.traffic import Feeder, Watcher
-from tests.support.admin import AdminError
-from tests.support.embedded_broker import DEFAULT_VERSION
 from tests.support.standalone import StandaloneCluster
 from tests.support.streaming import ROOT, durable_backlogs
 from tests.support.waiting import await_true

@@ -17,7 +17,7 @@ from tests.support.scripted_broker import ScriptedBroker, numbered, refuse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 #: A batch query that fails shows at most so many.
 MOST_LINES = 25

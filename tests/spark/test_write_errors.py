@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 NAME = "persistent://public/default/t"
 NOWHERE = "pulsar://127.0.0.1:1"

@@ -30,17 +30,16 @@ import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.admin import Admin, AdminError
-from tests.support.embedded_broker import (
-    DEFAULT_VERSION,
+from pulsar_spark.testing.admin import Admin, AdminError
+from pulsar_spark.testing.embedded_broker import archived_classes
+from pulsar_spark.testing.jars import DEFAULT_VERSION, resolve_classpath
+from pulsar_spark.testing.processes import (
     LOOPBACK,
-    SETTINGS,
     BrokerStartError,
-    archived_classes,
     free_ports,
     loopback_interface,
-    resolve_classpath,
 )
+from pulsar_spark.testing.settings import SETTINGS
 from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:

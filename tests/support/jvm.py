@@ -7,13 +7,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.embedded_broker import (
+from pulsar_spark.testing.processes import (
     ADD_OPENS,
     LOG4J,
     SHORT_LIVED,
     BrokerStartError,
     end_guarded,
     java,
+    process_id,
     start_guard,
     tail_of,
 )
@@ -122,13 +123,9 @@ class Jvm:
             self._guard = start_guard(
                 [str(self._remove or ""), *command], self._folder, output
             )
-        stdout = self._guard.stdout
-        assert stdout is not None
-        with stdout:
-            line = stdout.readline()
-        if not line:
+        self.pid = process_id(self._guard)
+        if self.pid is None:
             raise BrokerStartError(f"{program[0]} could not be started: {self.tail()}")
-        self.pid = int(line)
 
     @property
     def is_running(self) -> bool:

@@ -15,13 +15,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pulsar_spark.testing.jars import resolve_classpath
+from pulsar_spark.testing.processes import LOOPBACK, BrokerStartError, free_ports
 from tests.support.broker_cluster import POM
-from tests.support.embedded_broker import (
-    LOOPBACK,
-    BrokerStartError,
-    free_ports,
-    resolve_classpath,
-)
 from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, unquote
 
-from tests.support.admin import Admin
-from tests.support.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support.tokens import Signer
 
 if TYPE_CHECKING:

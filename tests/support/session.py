@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.class_archive import ClassArchive
-from tests.support.embedded_broker import java
+from pulsar_spark.testing.class_archive import ClassArchive
+from pulsar_spark.testing.processes import java
 from tests.support.standing import SITE
 
 if TYPE_CHECKING:

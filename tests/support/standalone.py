@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from tests.support.embedded_broker import GUARD, LOOPBACK, SHORT_LIVED
+from pulsar_spark.testing.processes import GUARD, LOOPBACK, SHORT_LIVED
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:

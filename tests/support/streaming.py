@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
+from pulsar_spark.testing.embedded_broker import COORDINATOR_TOPIC
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.support.embedded_broker import COORDINATOR_TOPIC
 from tests.support.raw_publisher import RawConnection, TxnId
 
 _COMMIT, _ABORT = 0, 1  # TxnAction

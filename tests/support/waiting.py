@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from tests.support.admin import Admin
+    from pulsar_spark.testing.admin import Admin
 
 
 #: A condition mostly asks a broker, which costs it some 8 ms of processor time each. So

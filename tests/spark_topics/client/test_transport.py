@@ -25,7 +25,6 @@ from spark_topics.client.transport import Transport, open_transport
 from tests.spark_topics.network import NETWORK, TlsOptions
 from tests.spark_topics.numbers import TlsError, TransportError
 from tests.support.certificates import Authority, Pair
-from tests.support.embedded_broker import free_ports
 from tests.support.tls_front import server_context
 from tests.support.waiting import wait_until
 
@@ -512,7 +511,8 @@ class TestTls:
         """TLS 1.3 lets the other side renew keys at any time, and ask for ours."""
         openssl = shutil.which("openssl")
         assert openssl is not None, "openssl, which comes with Python's ssl, is missing"
-        (port,) = free_ports(1)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         command = [openssl, "s_server", "-tls1_3", "-accept", f"127.0.0.1:{port}"]
         command += ["-cert", str(server.certificate), "-key", str(server.key)]
         with subprocess.Popen(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pulsar_spark.testing.processes import BrokerStartError
 from siblings.tubemq.tests.real.servers import (
     FLUSH_S,
     PATIENCE_S,
@@ -27,7 +28,6 @@ from siblings.tubemq.tests.real.servers import (
     values_of,
 )
 from siblings.tubemq.tests.support.servers import TubeMQ
-from tests.support.embedded_broker import BrokerStartError
 from tests.support.waiting import await_true, join
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters, Producer

@@ -9,8 +9,8 @@ from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pulsar_spark.testing.processes import SHORT_LIVED
 from siblings.tubemq.tests.support.servers import resolve_class_path
-from tests.support.embedded_broker import SHORT_LIVED
 from tests.support.jvm import compile_java
 
 if TYPE_CHECKING:

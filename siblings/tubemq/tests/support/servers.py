@@ -37,14 +37,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support import own_network
-from tests.support.embedded_broker import (
+from pulsar_spark.testing.processes import (
     LOOPBACK,
     BrokerStartError,
     end_guarded,
     free_ports,
     start_guard,
 )
+from tests.support import own_network
 from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:

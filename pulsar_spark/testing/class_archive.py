@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of a JVM in a file that the next one maps, instead of loading them anew.
+"""The loaded classes of a JVM in a file, from which the next JVM starts faster.
 
-A broker takes some 11 s of processor time to start, of which a third goes to reading,
-checking and linking 25,000 classes. A JVM that ends in order writes down what it has
-loaded; one that finds that file, of the same jars and the same Java, begins with it,
-and any other takes no notice of it.
+A broker takes some 11 s of processor time to start. A third of that goes to reading,
+checking and linking 25,000 classes. A JVM that ends in order can write its classes to a
+file. A JVM with the same jars and the same Java maps that file; other JVMs ignore it.
 
 Source: JEP 350, Dynamic CDS Archives.
 """
@@ -26,9 +25,9 @@ class ClassArchive:
     """The archive of one class path.
 
     Args:
-        folder: Where it is.
-        java: The program that loads the classes.
-        class_path: From where.
+        folder: Folder of the archive.
+        java: The program ``java`` that loads the classes.
+        class_path: The jars.
     """
 
     def __init__(self, folder: Path, java: str, class_path: str) -> None:
@@ -39,16 +38,16 @@ class ClassArchive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What a JVM is to be told: nothing where there is no archive."""
+        """Return the options of a JVM that uses the archive, if it exists."""
         if not self._file.exists():
             return ()
         return ("-Xshare:auto", f"-XX:SharedArchiveFile={self._file}")
 
     def record(self, run: Callable[[str], None]) -> None:
-        """Make the archive, unless there is one or another process makes it.
+        """Make the archive, unless it exists or another process makes it.
 
         Args:
-            run: Starts a JVM with this option, uses it, and ends it in order.
+            run: Starts a JVM with the given option, and ends the JVM in order.
         """
         new = self._file.with_suffix(f".{os.getpid()}")
         lock = self._file.with_suffix(".lock").open("w")

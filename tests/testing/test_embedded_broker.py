@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import io
-import json
 import os
 import signal
 import socket
@@ -14,20 +11,14 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 import pytest
-from google.protobuf import descriptor_pb2, wrappers_pb2
 
-from tests.support.admin import Admin, AdminError
-from tests.support.embedded_broker import (
-    BrokerStartError,
-    Downloads,
-    EmbeddedBroker,
-    resolve_classpath,
-)
-from tests.support.fixtures import Clock
+from pulsar_spark.testing.admin import Admin
+from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from pulsar_spark.testing.processes import BrokerStartError
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -125,53 +116,6 @@ def test_transactions_are_on(service_url: str) -> None:
     )  # request 2, and some id: no error
 
 
-def test_admin(admin: Admin, namespace: str) -> None:
-    """The admin helpers do what their names say."""
-    # The odd name has no subscription: 4.0.7 never answers create_subscription there.
-    plain, odd, parted = (f"persistent://{namespace}/{n}" for n in ("a", "ä ö", "p"))
-    admin.create_topic(plain)
-    admin.create_topic(odd)
-    admin.create_partitioned(parted, 2)
-    assert admin.partitions(plain) == 0
-    assert admin.partitions(parted) == 2
-    admin.update_partitions(parted, 3)
-    assert admin.partitions(parted) == 3
-    assert admin.partitioned_topics(namespace) == [parted]
-    assert len(admin.topics(namespace)) == 5
-
-    assert admin.subscriptions(plain) == []
-    admin.create_subscription(plain, "s/1")
-    admin.create_subscription(plain, "s2", "latest")
-    assert admin.subscriptions(plain) == ["s/1", "s2"]
-    admin.delete_subscription(plain, "s2")
-    assert admin.subscriptions(plain) == ["s/1"]
-    assert admin.stats(plain)["msgInCounter"] == 0
-    assert admin.internal_stats(plain)["numberOfEntries"] == 0
-
-    admin.set_deduplication(namespace, True)
-    admin.set_policy(namespace, "messageTTL", 60)
-    admin.delete(parted, partitioned=True)
-    admin.delete(plain)
-    admin.delete(odd)
-    assert admin.topics(namespace) == []
-    with pytest.raises(AdminError, match="404"):
-        admin.stats(plain)
-
-
-def test_admin_ledgers(service_url: str, admin: Admin, topic: str) -> None:
-    """A topic can be unloaded, compacted, trimmed and terminated."""
-    write(service_url, topic, [b"x"])
-    admin.unload(topic)
-    write(service_url, topic, [b"y"])
-    admin.compact(topic)
-    admin.set_retention(topic.split("://")[1].rsplit("/", 1)[0], minutes=-1, size_mb=-1)
-    admin.trim(topic)
-    assert read(service_url, topic) == [b"x", b"y"]
-    ledger, entry = admin.terminate(topic).split(":")
-    assert int(ledger) > 0
-    assert entry == "0"
-
-
 def test_nothing_goes_around_the_link(
     link: LinkProxy, admin: Admin, topic: str
 ) -> None:
@@ -218,7 +162,8 @@ def test_ends_with_its_parent(tmp_path: Path) -> None:
     """``kill -9`` of the process that started a broker ends it and removes its data."""
     script = (
         "import sys, time\n"
-        "from tests.support.embedded_broker import EmbeddedBroker, resolve_classpath\n"
+        "from pulsar_spark.testing.embedded_broker import EmbeddedBroker\n"
+        "from pulsar_spark.testing.jars import resolve_classpath\n"
         "broker = EmbeddedBroker(progress=None)\n"
         "broker._choose_ports()\n"
         "broker._launch(resolve_classpath())\n"
@@ -287,76 +232,3 @@ def test_restless_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     broker.log_file.write_text(lost * 12)
     with pytest.raises(BrokerStartError, match="lost its lock 12 times"):
         broker._check_bookie()
-
-
-@pytest.mark.broker
-def test_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A jar whose checksum is wrong is an error, not a warning of Maven's."""
-    maven = tmp_path / "mvn"
-    maven.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit 1\n')
-    maven.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(BrokerStartError, match="could not resolve"):
-        resolve_classpath(progress=None)
-    assert "--strict-checksums" in (tmp_path / "asked").read_text().split()
-
-
-def test_downloads_are_shown() -> None:
-    """Lines of Maven's are added up; others are none of them."""
-    clock = Clock()
-    downloads = Downloads(lambda: clock.now)
-    for line in (
-        "[INFO] Downloading from central: https://host/a/1/a-1.pom",
-        "[INFO] Downloaded from central: https://host/a/1/a-1.pom (800 B at 2.1 kB/s)",
-        "[INFO] Downloaded from central: https://host/b/1/b-1.jar (999 kB at 40 kB/s)",
-    ):
-        assert downloads.count(line)
-    assert not downloads.count("[INFO] BUILD SUCCESS")
-    assert str(downloads) == "  1.0 MB of about 100 MB, 2 files of 800"
-    clock.now += 60
-    large = (
-        "[INFO] Downloaded from central: https://host/c/1/c-1.jar (20 MB at 1.0 MB/s)"
-    )
-    downloads.count(large)
-    assert str(downloads) == " 21.0 MB of about 100 MB, 3 files of 800"
-    clock.now += 10
-    downloads.count(large)
-    assert str(downloads) == " 41.0 MB of about 100 MB, 4 files of 800, about 30 s left"
-    downloads.megabytes = 300.0  # of a larger release
-    assert str(downloads).endswith("about 0 s left")
-
-
-def test_schemas_of_each_kind(admin: Admin, topic: str) -> None:
-    """The class path has what checks schemas, and a later one against the first."""
-    fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
-    avro = {"type": "record", "name": "Order", "fields": fields}
-    for kind in ("AVRO", "JSON"):
-        versions = f"{topic}-{kind}"
-        admin.create_topic(versions)
-        assert admin.add_schema(versions, kind, json.dumps(avro)) == 0
-        more = {"name": "at", "type": ["null", "long"], "default": None}
-        second = {**avro, "fields": [*fields, more]}
-        assert admin.add_schema(versions, kind, json.dumps(second)) == 1
-        third = {**avro, "fields": [{"name": "id", "type": "string"}]}
-        with pytest.raises(AdminError, match="schema compatibility check"):
-            admin.add_schema(versions, kind, json.dumps(third))
-    file = wrappers_pb2.DESCRIPTOR
-    files = descriptor_pb2.FileDescriptorSet()
-    file.CopyToProto(files.file.add())
-    native = {
-        "fileDescriptorSet": base64.b64encode(files.SerializeToString()).decode(),
-        "rootMessageTypeName": "google.protobuf.Int64Value",
-        "rootFileDescriptorName": file.name,
-    }
-    admin.create_topic(topic)
-    assert admin.add_schema(topic, "PROTOBUF_NATIVE", json.dumps(native)) == 0
-
-
-def test_class_path_is_remembered() -> None:
-    """Maven is asked once; later calls answer from the cache, silently."""
-    first = resolve_classpath(progress=None)
-    progress = io.StringIO()
-    assert resolve_classpath(progress=progress) == first
-    assert progress.getvalue() == ""
-    assert all(Path(jar).exists() for jar in first.split(os.pathsep))

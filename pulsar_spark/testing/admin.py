@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar's admin REST calls that the tests need, over the standard library.
+"""Pulsar's admin REST, as far as tests need the calls.
 
 Topics are full names, ``persistent://tenant/namespace/topic``; namespaces are
 ``tenant/namespace``.
@@ -20,7 +20,7 @@ class AdminError(RuntimeError):
 
     Attributes:
         status: HTTP status.
-        reason: The broker's own words.
+        reason: The words of the broker.
     """
 
     def __init__(self, call: str, status: int, reason: str) -> None:
@@ -30,12 +30,12 @@ class AdminError(RuntimeError):
 
 
 class Admin:
-    """Admin calls to one broker. Each call is a connection of its own.
+    """Admin calls to one broker. Each call opens a connection.
 
     Args:
         admin_url: ``http://host:port``.
         timeout: Seconds for one call.
-        token: Proves who calls, where the broker asks; "" for nothing.
+        token: Authenticates the calls; "" for none.
     """
 
     def __init__(
@@ -44,61 +44,61 @@ class Admin:
         self.admin_url = admin_url.rstrip("/")
         self._token = token
         self._timeout = timeout
-        # Loopback must not go through a proxy that the environment may name.
+        # Calls to loopback must not use a proxy of the environment.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     # -- broker ----------------------------------------------------------------------
 
     def version(self) -> str:
-        """The broker's release, such as ``4.0.7``."""
+        """Return the release of the broker, such as ``4.0.7``."""
         return str(self._call("GET", "brokers/version")).strip('"')
 
     def healthy(self) -> bool:
-        """Whether the broker passes its own check: a message written and read back."""
+        """Return whether the broker passes its own check, by writing and reading."""
         return bool(self._call("GET", "brokers/health") == "ok")
 
     def is_ready(self) -> bool:
-        """Whether it serves; other than ``healthy``, this moves no topic."""
+        """Return whether the broker serves; unlike `healthy`, this moves no topic."""
         return bool(self._call("GET", "brokers/ready") == "ok")
 
     def configuration(self) -> dict[str, str]:
-        """The settings that the broker runs with, defaults included, as texts."""
+        """Return the settings that the broker runs with, defaults included."""
         settings = self._call("GET", "brokers/configuration/runtime")
         return cast("dict[str, str]", settings)
 
     def migrate(self, cluster: str, admin_url: str, service_url: str) -> None:
-        """Mark a cluster as migrated to another one; there is no way back."""
+        """Mark a cluster as migrated to another cluster, for good."""
         urls = {"serviceUrl": admin_url, "brokerServiceUrl": service_url}
         self._call("POST", f"clusters/{cluster}/migrate", urls, migrated=True)
 
     def open_transactions(self, older_than_s: float = 0) -> dict[str, dict[str, Any]]:
-        """What coordinators know of transactions that are open for so long, by id."""
+        """Return the transactions that are open for longer, by id."""
         call = f"transactions/slowTransactions/{int(older_than_s * 1000)}"
-        found = self._open("GET", f"{self.admin_url}/admin/v3/{call}")
-        return cast("dict[str, dict[str, Any]]", found)
+        reply = self._open("GET", f"{self.admin_url}/admin/v3/{call}")
+        return cast("dict[str, dict[str, Any]]", reply)
 
     def lookup(self, topic: str) -> str:
-        """Service URL of the broker that serves a topic; a broker takes it over."""
+        """Return the service URL of the broker that serves a topic; loads the topic."""
         url = f"{self.admin_url}/lookup/v2/topic/{_path(topic)}"
         return str(self._open("GET", url)["brokerUrl"])
 
     # -- namespaces --------------------------------------------------------------------
 
     def namespaces(self, tenant: str) -> list[str]:
-        """Namespaces of a tenant."""
+        """Return the namespaces of a tenant."""
         return _names(self._call("GET", f"namespaces/{tenant}"))
 
     def create_namespace(self, namespace: str, *, keep: bool = False) -> None:
         """Create a namespace.
 
         Args:
-            namespace: Its name.
-            keep: Keep rows that no subscription asks for. Without it the broker drops
-                them as soon as their ledger is closed, its default.
+            namespace: ``tenant/namespace``.
+            keep: Keep messages that no subscription asks for. By default a broker drops
+                such messages as soon as their ledger is closed.
         """
         policies: dict[str, Any] = {"bundles": {"numBundles": 4}}
         if keep:
-            # At once: who loads a topic may know the namespace from before a change.
+            # At once: a broker may know the namespace from before a change.
             policies["retention_policies"] = {
                 "retentionTimeInMinutes": -1,
                 "retentionSizeInMB": -1,
@@ -106,14 +106,14 @@ class Admin:
         self._call("PUT", f"namespaces/{namespace}", policies)
 
     def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
-        """Delete a namespace; ``force`` deletes its topics, too, where allowed."""
+        """Delete a namespace; with ``force`` and its topics, where allowed."""
         self._call("DELETE", f"namespaces/{namespace}", force=force)
 
     def set_retention(self, namespace: str, *, minutes: int, size_mb: int) -> None:
-        """How long, and how much of, what all subscriptions acknowledged is kept.
+        """Set how long, and how many, acknowledged messages are kept.
 
         Args:
-            namespace: Its name.
+            namespace: ``tenant/namespace``.
             minutes: -1 for ever, 0 for not at all.
             size_mb: -1 for everything, 0 for nothing.
         """
@@ -121,41 +121,41 @@ class Admin:
         self._call("POST", f"namespaces/{namespace}/retention", policy)
 
     def set_deduplication(self, namespace: str, enabled: bool) -> None:
-        """Whether the broker drops messages that a producer sent before."""
+        """Set whether the broker drops messages that a producer sent before."""
         self._call("POST", f"namespaces/{namespace}/deduplication", enabled)
 
     def grant(self, subject: str, role: str, *actions: str) -> None:
-        """Let a role do something: ``produce``, ``consume``.
+        """Grant actions to a role, in place of what the role was allowed before.
 
         Args:
             subject: A namespace, or a topic.
-            role: Who.
-            actions: What; nothing else is allowed any more.
+            role: Name of the role.
+            actions: ``produce``, ``consume``.
         """
         is_topic = "://" in subject
         path = _path(subject) if is_topic else f"namespaces/{subject}"
         self._call("POST", f"{path}/permissions/{role}", list(actions))
 
     def set_topic_policy(self, topic: str, policy: str, value: Any) -> None:
-        """A policy of one topic: POST ``value`` as JSON to ``<topic>/<policy>``."""
+        """Set a policy of a topic: POST ``value`` as JSON to ``<topic>/<policy>``."""
         self._call("POST", f"{_path(topic)}/{policy}", value)
 
     def set_policy(self, namespace: str, policy: str, value: Any) -> None:
-        """Any other policy: POST ``value`` as JSON to ``namespaces/<ns>/<policy>``."""
+        """Set a policy of a namespace: POST to ``namespaces/<namespace>/<policy>``."""
         self._call("POST", f"namespaces/{namespace}/{policy}", value)
 
     def topics(self, namespace: str, *, system: bool = False) -> list[str]:
-        """Persistent topics of a namespace, each partition by itself.
+        """Return the persistent topics of a namespace, each partition by itself.
 
         Args:
-            namespace: Its name.
-            system: With the topics that the broker keeps for itself.
+            namespace: ``tenant/namespace``.
+            system: Include the topics that brokers use for themselves.
         """
         call = f"persistent/{namespace}"
         return _names(self._call("GET", call, includeSystemTopic=system))
 
     def partitioned_topics(self, namespace: str) -> list[str]:
-        """Partitioned topics of a namespace, without their partitions."""
+        """Return the partitioned topics of a namespace, without their partitions."""
         return _names(self._call("GET", f"persistent/{namespace}/partitioned"))
 
     # -- topics ------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Admin:
         self._call("POST", f"{_path(topic)}/partitions", partitions)
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions, 0 for a topic without. Creates nothing."""
+        """Return the number of partitions, 0 for none. Creates nothing."""
         call = f"{_path(topic)}/partitions"
         answer = self._call("GET", call, checkAllowAutoCreation=False)
         return int(answer.get("partitions", 0))
@@ -184,32 +184,32 @@ class Admin:
         """Delete a topic, or a partitioned topic with all partitions.
 
         Args:
-            topic: Its name.
+            topic: Full name.
             partitioned: The topic has partitions.
-            force: Even while clients are connected to it.
+            force: Delete the topic even while clients are connected.
         """
         suffix = "/partitions" if partitioned else ""
         self._call("DELETE", _path(topic) + suffix, force=force)
 
     def unload(self, topic: str) -> None:
-        """Close a topic on its broker. Clients look it up anew; a new ledger begins."""
+        """Close a topic on its broker. The next lookup begins a new ledger."""
         self._call("PUT", f"{_path(topic)}/unload")
 
     def unload_namespace(self, namespace: str) -> None:
-        """Let the broker give away all topics; it takes them back when looked up."""
+        """Close all topics of a namespace; lookups load them again."""
         self._call("PUT", f"namespaces/{namespace}/unload")
 
     def bundle(self, topic: str) -> str:
-        """The bundle of its namespace that a topic is in, ``0x00000000_0x40000000``."""
+        """Return the bundle of a topic, such as ``0x00000000_0x40000000``."""
         url = f"{self.admin_url}/lookup/v2/topic/{_path(topic)}/bundle"
         return str(self._open("GET", url))
 
     def unload_bundle(self, topic: str, to: str = "") -> None:
-        """Let the broker give away the topics of a topic's bundle.
+        """Close all topics of the bundle of a topic.
 
         Args:
-            topic: Its name.
-            to: ``host:port`` of the broker's web service that takes them, or any.
+            topic: Full name.
+            to: ``host:port`` of the web service of the next broker; "" for any broker.
         """
         namespace = "/".join(topic.partition("://")[2].split("/")[:2])
         query = {"destinationBroker": to} if to else {}
@@ -218,24 +218,24 @@ class Admin:
         )
 
     def terminate(self, topic: str) -> str:
-        """End a topic for good: no more messages. Returns its last ``ledger:entry``."""
+        """Terminate a topic: no more messages. Returns the last ``ledger:entry``."""
         last = self._call("POST", f"{_path(topic)}/terminate")
         return f"{last['ledgerId']}:{last['entryId']}"
 
     def trim(self, topic: str) -> None:
-        """Drop, now, the closed ledgers that retention and subscriptions release."""
+        """Drop now the closed ledgers that retention and subscriptions release."""
         self._call("POST", f"{_path(topic)}/trim")
 
     def compact(self, topic: str, timeout: float = 300.0) -> None:
-        """Compact a topic and wait for the end of it.
+        """Compact a topic, and wait for the end.
 
         Args:
-            topic: Its name.
+            topic: Full name.
             timeout: Seconds to wait.
 
         Raises:
-            TimeoutError: It still ran after that.
-            AdminError: It failed.
+            TimeoutError: Compaction still ran after the timeout.
+            AdminError: Compaction failed.
         """
         call = f"{_path(topic)}/compaction"
         self._call("PUT", call)
@@ -248,7 +248,7 @@ class Admin:
             raise AdminError(call, 200, str(status))
 
     def subscriptions(self, topic: str) -> list[str]:
-        """Names of the subscriptions, sorted."""
+        """Return the names of the subscriptions, sorted."""
         return sorted(_names(self._call("GET", f"{_path(topic)}/subscriptions")))
 
     def create_subscription(
@@ -268,7 +268,7 @@ class Admin:
         self._call("DELETE", call, force=force)
 
     def skip(self, topic: str, subscription: str, messages: int | None = None) -> None:
-        """Move a subscription on, past so many messages, or None for all of them."""
+        """Move a subscription past some messages; None for all messages."""
         call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
         if messages is None:
             self._call("POST", f"{call}/skip_all")
@@ -276,16 +276,16 @@ class Admin:
             self._call("POST", f"{call}/skip/{messages}")
 
     def expire(self, topic: str, subscription: str, older_than_s: int) -> None:
-        """Move a subscription past all messages that are older; done in a while."""
+        """Move a subscription past older messages; the broker does so in a while."""
         call = f"{_path(topic)}/subscription/{quote(subscription, safe='')}"
         self._call("POST", f"{call}/expireMessages/{older_than_s}")
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """The broker's figures of a topic or a partition."""
+        """Return the statistics of a topic or a partition."""
         return cast("dict[str, Any]", self._call("GET", f"{_path(topic)}/stats"))
 
     def internal_stats(self, topic: str) -> dict[str, Any]:
-        """Ledgers and cursors of a topic or a partition."""
+        """Return the ledgers and cursors of a topic or a partition."""
         return cast(
             "dict[str, Any]", self._call("GET", f"{_path(topic)}/internalStats")
         )
@@ -300,13 +300,13 @@ class Admin:
         """Register a schema, and return its version.
 
         Args:
-            topic: Its name.
+            topic: Full name.
             kind: ``AVRO``, ``JSON``, ``STRING``, ...
-            definition: What the kind calls its schema, "" for a primitive one.
-            properties: What is kept with it.
+            definition: Text of the schema, "" for a primitive schema.
+            properties: Properties of the schema.
 
         Raises:
-            AdminError: The schema is wrong, or not compatible with the last one.
+            AdminError: The schema is wrong, or not compatible with the last version.
         """
         path = _path(topic).partition("/")[2]
         schema = {"type": kind, "schema": definition, "properties": properties or {}}
@@ -316,23 +316,23 @@ class Admin:
     def schema(self, topic: str) -> dict[str, Any]:
         """Return the latest schema of a topic: its ``type``, ``data`` and more."""
         path = _path(topic).partition("/")[2]
-        found: dict[str, Any] = self._call("GET", f"schemas/{path}/schema")
-        return found
+        schema: dict[str, Any] = self._call("GET", f"schemas/{path}/schema")
+        return schema
 
     def delete_schema(self, topic: str) -> None:
-        """Mark the schemas of a topic as deleted: no version is found any more."""
+        """Mark the schemas of a topic as deleted."""
         self._call("DELETE", f"schemas/{_path(topic).partition('/')[2]}/schema")
 
     def schema_versions(self, topic: str) -> int:
-        """Number of the schemas of a topic that can be found; 0 for none."""
+        """Return the number of schema versions of a topic, 0 for none."""
         path = _path(topic).partition("/")[2]
         try:
-            found = self._call("GET", f"schemas/{path}/schemas")
+            reply = self._call("GET", f"schemas/{path}/schemas")
         except AdminError as error:
             if error.status != 404:
                 raise
             return 0
-        return len(found.get("getSchemaResponses", []))
+        return len(reply.get("getSchemaResponses", []))
 
     # -- one call ----------------------------------------------------------------------
 

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one command that must not outlive the process that wanted it.
+"""Run a command that must not outlive the process that started it.
 
 ::
 
     test run ──pipe──▶ guard ──starts, signals, reaps──▶ broker
 
-The guard is a process of its own that reads its standard input. End of file means that
-the test run is gone, however it went (``kill -9`` included), and the command is killed
-at once. Two bytes are orders: ``t`` asks the command to end, ``k`` kills it, but not in
-the middle of a write. Only the guard signals the command, and it is also the one that
-reaps it, so a process id that the system has given to somebody else meanwhile is never
-hit. Pipes rather than ``prctl``: this works on macOS as well.
+The guard is a process that reads orders from its standard input. End of file means that
+the test run has ended, ``kill -9`` included: the guard then kills the command at once.
+Two bytes are orders: ``t`` asks the command to end, ``k`` kills the command, but not in
+the middle of a write. Only the guard signals the command, and only the guard reaps the
+command. So no signal reaches another process that has the same id by now. Pipes work on
+macOS as well, other than ``prctl``.
 
-A command that was orphaned leaves a folder behind; the guard's first argument names it
-("" for none), and the guard removes it then.
-
-The guard writes the command's process id to its standard output, one line, and exits
-with the command's return code.
+The first argument names a folder of the command, "" for none. The guard removes the
+folder when the test run is gone. The guard writes the process id of the command to its
+standard output, one line, and exits with the return code of the command.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import threading
 
 
 def main(folder: str, command: list[str]) -> None:
-    """Start ``command``, report its process id, follow orders until it has ended."""
+    """Start ``command``, report its process id, and follow orders until the end."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     os.write(1, f"{child.pid}\n".encode())
     os.close(1)
@@ -58,14 +56,14 @@ def main(folder: str, command: list[str]) -> None:
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """Have a command do nothing more, and what it asked the system for be done.
+    """Stop a command after the system call that is under way.
 
-    A kill ends a write between two of its pages, a stop waits for it. Where the system
-    cannot say that a command has stopped, nothing happens.
+    A kill can end a write between two pages; a stop waits for the whole write. Nothing
+    happens on systems that cannot report a stop.
     """
     if hasattr(os, "waitid"):
         child.send_signal(signal.SIGSTOP)
-        with contextlib.suppress(ChildProcessError):  # it has ended
+        with contextlib.suppress(ChildProcessError):  # the command has ended
             os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.class_archive import ClassArchive
+from pulsar_spark.testing.class_archive import ClassArchive
 
 
 def writes(option: str) -> None:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the command ``broker``."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulsar_spark.testing.admin import Admin
+from tests.support.commands import Run
+from tests.support.commands import run as run
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_a_broker_to_play_with(order: signal.Signals) -> None:
+    """It serves until a signal, and then removes its data."""
+    command = [sys.executable, "-m", "pulsar_spark", "broker"]
+    with subprocess.Popen(
+        [*command, "--port", "0", "--admin-port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(5)]
+        places = dict(re.findall(r"^  (.*?)  +(\S+)$", "".join(lines), re.M))
+        assert Admin(places["admin URL"]).version() in lines[0]
+        log = Path(places["log"])
+        assert log.exists()
+        process.send_signal(order)
+        assert process.wait(120) == 0
+    assert not log.parent.exists()
+
+
+def test_a_port_that_is_taken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the port, before Maven is asked."""
+    monkeypatch.setattr(
+        "pulsar_spark.testing.embedded_broker.resolve_classpath", lambda *_, **__: ""
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, printed = run("broker", "--port", str(port))
+    assert code == 1
+    assert f"Port {port} is taken" in printed
