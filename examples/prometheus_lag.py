@@ -1,48 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow a topic, and let Prometheus scrape how far behind it the query is.
+"""Follow a topic, and let Prometheus scrape how far behind the query is.
 
+python -m pip install prometheus-client
 python examples/prometheus_lag.py my-topic checkpoint-folder 9090 [pulsar://host:6650]
+
+A dashboard for Grafana and rules of alerts: examples/monitoring.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from pyspark.sql import SparkSession
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
+import pulsar_spark
 from pulsar_spark import PulsarLagListener, StreamLag
 
-TEXTS: dict[str, str] = {}  # what a scrape gets of each source
 
+class Gauges:
+    """The figures of each source of each query, as Prometheus scrapes them."""
 
-class Metrics(BaseHTTPRequestHandler):
-    """Answers every GET with the figures, as Prometheus reads them."""
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges: dict[str, Gauge] = {}
 
-    def do_GET(self) -> None:
-        """Send a line for each gauge of each source."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.end_headers()
-        self.wfile.write("".join(TEXTS.copy().values()).encode())
-
-
-def note(lag: StreamLag) -> None:
-    """Keep the figures of a source; JSON quotes names as Prometheus does."""
-    labels = ",".join(f"{name}={json.dumps(v)}" for name, v in lag.labels().items())
-    lines = (f"{name}{{{labels}}} {value}\n" for name, value in lag.metrics().items())
-    TEXTS[labels] = "".join(lines)
+    def note(self, lag: StreamLag) -> None:
+        """Keep the figures of a source."""
+        labels = lag.labels()
+        for name, value in lag.metrics().items():
+            if name not in self._gauges:
+                about = name.replace("_", " ")
+                self._gauges[name] = Gauge(name, about, labels, registry=self.registry)
+            self._gauges[name].labels(**labels).set(value)
 
 
 def main(topic: str, checkpoint: str, port: str, service_url: str) -> None:
     """Read until the query is stopped."""
-    server = ThreadingHTTPServer(("", int(port)), Metrics)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    spark = SparkSession.builder.appName("prometheus lag").getOrCreate()
-    listener = PulsarLagListener(note)
+    gauges = Gauges()
+    server, thread = start_http_server(int(port), registry=gauges.registry)
+    spark = pulsar_spark.session()
+    listener = PulsarLagListener(gauges.note)
     spark.streams.addListener(listener)
     options = {"service.url": service_url, "startingOffsets": "earliest"}
     rows = spark.readStream.format("pulsar").options(**options, topic=topic).load()
@@ -51,6 +49,7 @@ def main(topic: str, checkpoint: str, port: str, service_url: str) -> None:
     spark.streams.removeListener(listener)
     server.shutdown()
     server.server_close()
+    thread.join()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
+import pulsar_spark
 from pulsar_spark import end_offsets
 
 
 def main(topic: str, file: str, service_url: str) -> None:
     """Read up to where the topic ends now, and write down where to go on."""
-    spark = SparkSession.builder.appName("read from offsets").getOrCreate()
+    spark = pulsar_spark.session()
     options = {"service.url": service_url, "topic": topic}
     ends = end_offsets(options)
 

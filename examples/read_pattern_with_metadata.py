@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+
+import pulsar_spark
 
 
 def main(pattern: str, service_url: str) -> None:
     """Show how much each producer wrote to each topic partition."""
-    spark = SparkSession.builder.appName("read a pattern").getOrCreate()
+    spark = pulsar_spark.session()
 
     # The schema names the columns wanted; the others are not even built. Without it,
     # .option("metadataColumns", "__topic,...") says what comes beside `value`.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
+import pulsar_spark
 
 
 def main(
@@ -30,7 +30,7 @@ def main(
         "pulsar.client.authPluginClassName": "token",
         "pulsar.client.authParams": f"file:{folder}/token",
     }
-    spark = SparkSession.builder.appName("copy a secured topic").getOrCreate()
+    spark = pulsar_spark.session()
     query = (
         spark.readStream.format("pulsar")
         .options(**secured)

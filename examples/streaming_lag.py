@@ -10,14 +10,13 @@ import os
 import sys
 import threading
 
-from pyspark.sql import SparkSession
-
+import pulsar_spark
 from pulsar_spark import PulsarLagListener, StreamLag
 
 
 def main(topic: str, checkpoint: str, service_url: str) -> None:
     """Read until the query has caught up with the topic."""
-    spark = SparkSession.builder.appName("streaming lag").getOrCreate()
+    spark = pulsar_spark.session()
     caught_up = threading.Event()
 
     def on_lag(lag: StreamLag) -> None:

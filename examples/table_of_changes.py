@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
+
+import pulsar_spark
 
 
 def main(topic: str, service_url: str) -> None:
     """Keep the last change of each key, without the deleted keys."""
-    spark = SparkSession.builder.appName("table of changes").getOrCreate()
+    spark = pulsar_spark.session()
 
     changes = (
         spark.read.format("pulsar")

@@ -10,13 +10,16 @@ import runpy
 import socket
 import threading
 import urllib.request
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pulsar
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from pulsar_spark import PartitionLag, StreamLag
 from tests.support import official
 from tests.support.waiting import await_true
 
@@ -26,12 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulsar_spark.testing.admin import Admin
-
-#: A gauge of the source of a query, in the text that Prometheus reads.
-PROMETHEUS = re.compile(
-    r'(\w+)\{query_id="[\w-]+",query_name="prometheus lag",source_index="0"\} '
-    r"([\d.e+-]+)"
-)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -196,11 +193,12 @@ def test_prometheus_lag(
         with contextlib.suppress(OSError):
             url = f"http://127.0.0.1:{port}/metrics"
             with urllib.request.urlopen(url, timeout=60) as answer:
-                lines = answer.read().decode().splitlines()
-            for line in lines:
-                match = PROMETHEUS.fullmatch(line)
-                assert match, line
-                scraped[match[1]] = float(match[2])
+                text = answer.read().decode()
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    assert sample.labels["query_name"] == "prometheus lag"
+                    assert sample.labels["source_index"] == "0"
+                    scraped[sample.name] = sample.value
         return scraped.get("pulsar_stream_input_rows") == 10
 
     try:
@@ -296,14 +294,154 @@ def test_dead_letters(
 
 
 def test_labels_of_prometheus() -> None:
-    """A query may be called anything; the text stays one that can be read."""
+    """A query may be called anything, and a new micro-batch replaces the figures."""
     module = runpy.run_path(str(EXAMPLES / "prometheus_lag.py"))
-    lag = SimpleNamespace(
-        labels=lambda: {"query_name": 'orders "eu"\\x\n'}, metrics=lambda: {"rows": 7}
+    labels = {"query_name": 'orders "eu"\\x\n'}
+    gauges = module["Gauges"]()
+    for rows in (7, 9):
+        lag = SimpleNamespace(
+            labels=lambda: labels, metrics=lambda rows=rows: {"rows": rows}
+        )
+        gauges.note(lag)
+    assert gauges.registry.get_sample_value("rows", labels) == 9
+
+
+def test_monitoring() -> None:
+    """The dashboard and the alerts are about gauges that there are."""
+    partition = PartitionLag("t", "1:1", "1:2", 1, 1, 1.0)
+    lag = StreamLag("q", "r", "orders", 1, "", 0, 1, (partition,))
+    folder = EXAMPLES / "monitoring"
+    rules = re.findall(r"^ +expr: (.*)$", (folder / "alerts.yml").read_text(), re.M)
+    panels = json.loads((folder / "dashboard.json").read_text())["panels"]
+    terms = [target["expr"] for panel in panels for target in panel["targets"]]
+    names = {
+        name for term in (*rules, *terms) for name in re.findall(r"pulsar_\w+", term)
+    }
+    assert len(rules) == 3
+    assert len(names) > 5
+    assert names <= lag.metrics().keys()
+
+
+def orders(
+    spark: SparkSession, to: dict[str, str], rows: list[tuple[str, int]]
+) -> None:
+    """Writes rows with keys, typed where the options say so."""
+    columns = "customer STRING, cents INT" if "schemaType" in to else "value STRING"
+    values = [(key, key, n) if "schemaType" in to else (key, f"{n}") for key, n in rows]
+    frame = spark.createDataFrame(values, f"__key STRING, {columns}").coalesce(1)
+    frame.write.format("pulsar").mode("append").options(**to).save()
+
+
+@pytest.fixture(params=["avro", "none"])
+def typed(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Options of a write to a topic with a schema, and to a topic without."""
+    return {} if request.param == "none" else {"schemaType": request.param}
+
+
+def test_drop_duplicates(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    typed: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Within a run, and across a restart."""
+    to = {"service.url": service_url, "topic": topic, **typed}
+    arguments = ("drop_duplicates.py", topic, str(tmp_path))
+    orders(spark, to, [("a", 1), ("b", 1), ("a", 2)])
+    assert f"2 different keys of {topic}" in run(*arguments)
+    orders(spark, to, [("b", 2), ("c", 1)])
+    assert f"3 different keys of {topic}" in run(*arguments)
+
+
+def test_join_topics(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    typed: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """A pair whose halves come in different runs is there, too."""
+    left, right = f"{topic}-orders", f"{topic}-payments"
+    arguments = ("join_topics.py", left, right, str(tmp_path))
+    for name, rows in ((left, [("a", 1), ("b", 2)]), (right, [("a", 3)])):
+        orders(spark, {"service.url": service_url, "topic": name, **typed}, rows)
+    printed = run(*arguments)
+    assert re.search(r"\|a +\|", printed)
+    assert not re.search(r"\|b +\|", printed)
+    orders(spark, {"service.url": service_url, "topic": right, **typed}, [("b", 4)])
+    assert re.search(r"\|b +\|", run(*arguments))
+
+
+def test_topic_by_hour(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    typed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder for the hour of now, with the rows of both runs."""
+    to = {"service.url": service_url, "topic": topic, **typed}
+    orders(spark, to, [("a", 1), ("b", 1)])
+    run("topic_by_hour.py", topic, str(tmp_path))
+    orders(spark, to, [("c", 1)])
+    run("topic_by_hour.py", topic, str(tmp_path))
+    assert list((tmp_path / "table").glob("day=*/hour=*/*.parquet"))
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 3
+
+
+@pytest.mark.parametrize("columns", ["value STRING", "id INT, text STRING"])
+def test_refused_rows(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    topic: str,
+    columns: str,
+    tmp_path: Path,
+) -> None:
+    """A row beyond what a broker takes is in the folder, and all others are stored."""
+    texts = ["a", "b" * 6_000_000, "c"]
+    is_bytes = columns == "value STRING"
+    values = [(text,) if is_bytes else (n, text) for n, text in enumerate(texts)]
+    rows = spark.createDataFrame(values, columns).coalesce(1)
+    rows.write.parquet(f"{tmp_path}/rows")
+    arguments = (f"{tmp_path}/rows", topic, f"{tmp_path}/refused")
+    assert f"1 rows are too large for {topic}" in run("refused_rows.py", *arguments)
+    stored = [copy.value for copy in official.read_back(service_url, topic)]
+    fields = (
+        [b"a", b"c"] if is_bytes else [{"id": 0, "text": "a"}, {"id": 2, "text": "c"}]
     )
-    module["note"](lag)
-    (text,) = module["TEXTS"].values()
-    assert text == r'rows{query_name="orders \"eu\"\\x\n"} 7' + "\n"
+    assert (stored if is_bytes else [*map(json.loads, stored)]) == fields
+
+
+def test_replay_hour(
+    run: Callable[..., str],
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    typed: dict[str, str],
+) -> None:
+    """The rows of an hour are there once, however often that is run."""
+    source, target = (f"persistent://{namespace}/{name}" for name in ("from", "to"))
+    to = {"service.url": service_url, "topic": source, **typed}
+    orders(spark, to, [("a", 1), ("b", 2)])
+    admin.create_topic(target)
+    admin.set_deduplication(namespace, enabled=True)
+    await_true(lambda: admin.stats(target).get("deduplicationStatus") == "Enabled")
+    now = datetime.now(timezone.utc)
+    for _ in range(2):
+        begin = (now - timedelta(minutes=30)).isoformat(timespec="seconds")
+        printed = run("replay_hour.py", source, target, begin)
+        assert f"2 messages of {source}" in printed
+    begin = (now - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert f"0 messages of {source}" in run("replay_hour.py", source, target, begin)
+    copies = official.read_back(service_url, target)
+    assert [copy.key for copy in copies] == [b"a", b"b"]
 
 
 def test_write_topic(

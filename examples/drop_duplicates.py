@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copy a topic into Parquet files, without messages whose key came a short time before.
+
+python examples/drop_duplicates.py my-topic folder [pulsar://host:6650]
+
+A producer that sends again after a crash leaves such messages. Spark remembers the keys
+of the last ten minutes in its state, by publish time, also across restarts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pulsar_spark
+
+
+def main(topic: str, folder: str, service_url: str) -> None:
+    """Copy the stored messages; the next run goes on from the checkpoint."""
+    spark = pulsar_spark.session()
+    messages = (
+        spark.readStream.format("pulsar")
+        .option("service.url", service_url)
+        .option("topic", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = (
+        messages.withColumn("key", messages["__key"].cast("string"))
+        .withWatermark("__publishTime", "10 minutes")
+        .dropDuplicatesWithinWatermark(["key"])
+        .writeStream.format("parquet")
+        .option("path", f"{folder}/rows")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    print(f"{spark.read.parquet(f'{folder}/rows').count()} different keys of {topic}")
+
+
+if __name__ == "__main__":
+    url = os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650")
+    main(*sys.argv[1:3], *(sys.argv[3:] or [url]))
