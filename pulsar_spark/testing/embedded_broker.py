@@ -56,6 +56,14 @@ from pulsar_spark.testing.settings import (
 #: How often a start is tried that loses a race, see `_LostRaceError`.
 ATTEMPTS = 5
 
+#: The broker logs this where the bookie is not registered.
+UNKNOWN_BOOKIE = "bookie is unknown"
+
+#: When a broker that does not become healthy is looked at more closely, in seconds, and
+#: how many such lines are too many by then: a health check leaves some each 0.1 s.
+LOOK_AFTER_S = 60.0
+MOST_UNKNOWN = 100
+
 #: The broker logs this each time the bookie loses the lock of its registration.
 LOST_LOCK = re.compile(r"Lock on resource /ledgers/available/\S+ was invalidated")
 
@@ -85,7 +93,8 @@ class _RestlessBookieError(_LostRaceError):
     removes that lock and takes a new lock. If the notice of the removal arrives only
     then, the broker believes that the new lock is gone, removes it, and so on
     (https://github.com/apache/pulsar/issues/17759). A topic that needs a new ledger may
-    then fail with "Not enough non-faulty bookies available".
+    then fail with "Not enough non-faulty bookies available". Or the bookie unregisters
+    at last, and no broker finds the bookie.
     """
 
     on_same_ports = True
@@ -389,7 +398,11 @@ class EmbeddedBroker:
     def _await_healthy(self, deadline: float) -> None:
         admin = Admin(self.admin_url, token=self._admin_token)
         missing = "an answer"
+        look_at = time.monotonic() + LOOK_AFTER_S
         while time.monotonic() < deadline:
+            if time.monotonic() > look_at:
+                look_at = deadline
+                self._check_bookie(is_late=True)
             self.check_running()
             try:
                 missing = _missing(admin, self._settings)
@@ -405,13 +418,25 @@ class EmbeddedBroker:
             f"{missing}. The end of its log:\n{self._tail()}"
         )
 
-    def _check_bookie(self) -> None:
-        """Check that the bookie keeps its lock, taken long before the broker was up."""
+    def _check_bookie(self, *, is_late: bool = False) -> None:
+        """Check that the bookie keeps its lock, taken long before the broker was up.
+
+        Args:
+            is_late: Whether the broker should be healthy by now: then the bookie must
+                be registered, too.
+        """
+        lost = unknown = 0
         with self.log_file.open(errors="replace") as log:
             log.seek(self._log_before)
-            lost = sum(LOST_LOCK.search(line) is not None for line in log)
+            for line in log:
+                lost += LOST_LOCK.search(line) is not None
+                unknown += UNKNOWN_BOOKIE in line
         if lost > 1:
             raise _RestlessBookieError(f"The bookie lost its lock {lost} times.")
+        if is_late and unknown > MOST_UNKNOWN:
+            raise _RestlessBookieError(
+                f"The bookie was not registered when asked for {unknown} times."
+            )
 
     def check_running(self) -> None:
         """Check that the JVM still runs.

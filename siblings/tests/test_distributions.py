@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -33,7 +34,8 @@ def test_pulsar_spark_brings_pulsar_alone() -> None:
     """No package, shim or requirement of a sibling is part of pulsar-spark."""
     text = (ROOT / "pyproject.toml").read_text()
     assert 'include = ["pulsar_spark*", "spark_topics*"]' in text
-    assert 'py-modules = ["pyspark_pulsar", "pyspark_pulsar_py"]' in text
+    modules = ["pyspark_pulsar", "pyspark_pulsar_py", "pytest_pulsar_spark"]
+    assert f"py-modules = {json.dumps(modules)}" in text
     names = {
         Requirement(one).name for one in distribution("pulsar-spark").requires or []
     }

@@ -464,7 +464,8 @@ def _pytest(target: Target, finder: _Finder, plugin: object) -> int:
         _only_the_kernel_in_python(finder, target.name)
     os.chdir(ROOT)
     quiet = ["-x", "-q", "--tb=short", "--durations=0", "-p", "no:cacheprovider"]
-    quiet += ["-m", "not slow"]
+    # Modules of a package with a plugin would come from pytest, not from the finder.
+    quiet += ["-m", "not slow", "--assert=plain"]
     # It was imported before, for all of the runs.
     quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return pytest.main([*quiet, *target.files], plugins=[_But(target), plugin])

@@ -232,3 +232,8 @@ def test_restless_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     broker.log_file.write_text(lost * 12)
     with pytest.raises(BrokerStartError, match="lost its lock 12 times"):
         broker._check_bookie()
+    unknown = "Cannot resolve 127.0.0.1:3, bookie is unknown org.apache.BKException\n"
+    broker.log_file.write_text(unknown * 101)
+    broker._check_bookie()  # of a broker that is healthy
+    with pytest.raises(BrokerStartError, match="not registered when asked for 101"):
+        broker._check_bookie(is_late=True)
