@@ -332,7 +332,7 @@ def orders(
     frame.write.format("pulsar").mode("append").options(**to).save()
 
 
-@pytest.fixture(params=["avro", "none"])
+@pytest.fixture(params=["avro", pytest.param("none", marks=pytest.mark.matrix)])
 def typed(request: pytest.FixtureRequest) -> dict[str, str]:
     """Options of a write to a topic with a schema, and to a topic without."""
     return {} if request.param == "none" else {"schemaType": request.param}

@@ -192,6 +192,7 @@ def test_varied_samples() -> None:
     assert sum(map(bool, properties)) == -(-batch.rows // 4)
 
 
+@pytest.mark.matrix
 def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case makes frames of all rows; the benchmark itself counts them."""
     monkeypatch.setattr(bench_encode, "ROWS", 200)
@@ -210,6 +211,7 @@ def test_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits == ["ssl sockets alone", "plain TCP"] * 2
 
 
+@pytest.mark.matrix
 def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """All values can be read; the benchmark itself looks at that."""
     monkeypatch.setattr(bench_values, "_TIMES", 1)
@@ -229,6 +231,7 @@ def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([case for case in cases if case.target]) == 1
 
 
+@pytest.mark.matrix
 def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages of the targets, and those of a fixed size."""
     monkeypatch.setattr(bench_decode, "_ENTRIES", 8)

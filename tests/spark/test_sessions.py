@@ -83,9 +83,9 @@ THIS = {"PYSPARK_PYTHON": sys.executable}
 @pytest.mark.parametrize(
     ("begin", "given"),
     [
-        pytest.param(SESSION, ALONE, id="session"),
+        pytest.param(SESSION, ALONE, id="session", marks=pytest.mark.matrix),
         pytest.param(SESSION, ALONE | JUPYTER, id="session in a notebook"),
-        pytest.param(USE, ALONE, id="use"),
+        pytest.param(USE, ALONE, id="use", marks=pytest.mark.matrix),
         pytest.param(USE, THIS | JUPYTER, id="use in a notebook"),
         pytest.param(
             USE, THIS | {"PYSPARK_DRIVER_PYTHON": "{python}"}, id="another Python"
