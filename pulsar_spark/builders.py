@@ -314,8 +314,9 @@ class ReadOptions(ClientOptions):
     restart would read may then be removed from the topics. Default: false. For: stream
     read."""
     reader_receiver_queue_size: int | None = _named("pulsar.reader.receiverQueueSize")
-    """Messages asked for ahead, for each topic partition; bounded in bytes by
-    `pulsar.client.memoryLimitBytes`, too. Default: 10000. For: read."""
+    """Most messages asked for ahead, for each topic partition; bounded in bytes by
+    `pulsar.client.memoryLimitBytes`, too. Without the option 10,000, and as many more
+    as a link with latency holds. For: read."""
     reader_read_compacted: bool | None = _named("pulsar.reader.readCompacted")
     """Whether to read only the last message of each key, where a topic is compacted.
     Default: false. For: read."""

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -144,6 +145,7 @@ class Pending(futures.Future[T]):
         reply_type: What answers it.
         subject: The topic or the namespace that it is about, "" for none.
         attaches: The producer or consumer that the request attaches; None for neither.
+        sent_at: When the request was sent, by the monotonic clock.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Pending(futures.Future[T]):
         self.request_id = request_id
         self.reply_type = reply_type
         self.attaches = attaches
+        self.sent_at = time.monotonic()
 
     def outcome(self) -> T | PulsarSparkError:
         """Return the reply or the error of a request that is done."""
@@ -192,6 +195,7 @@ class Connection:
         supports_scalable_topics: Whether the broker knows the scalable topics of
             Pulsar 5.
         server_version: What the broker says that it is.
+        round_trip_s: Shortest time from a request to its reply, in seconds.
     """
 
     def __init__(
@@ -210,6 +214,7 @@ class Connection:
         self.max_message_size_bytes = 0
         self.supports_scalable_topics = False
         self.server_version = ""
+        self.round_trip_s = math.inf
         self._transport = transport
         self._protocol = protocol
         self._keep_alive_s = keep_alive_s
@@ -696,6 +701,8 @@ class Connection:
                     "of request."
                 )
             del self._requests[reply.request_id]
+        took_s = time.monotonic() - request.sent_at
+        self.round_trip_s = min(self.round_trip_s, took_s)
         request.set_result(reply.body)
 
     def _queued(self, event: Queued) -> None:

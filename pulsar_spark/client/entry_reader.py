@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -63,6 +64,10 @@ _IN_BULK = deliveries.KERNEL == messages.KERNEL == "compiled"
 #: are); None where the first one is not to be unpacked so.
 Unpack = Callable[[Deliveries, int, "tuple[int, int] | None"], "EntryRun | None"]
 
+#: Shortest time over which the speed of a read is measured, in seconds. Within a round
+#: trip nothing shows: permits come back after a round trip.
+_PACE_S = 0.02
+
 #: Entries in a row that were handed on before. Coming back brings one.
 _MOST_REPEATS = 1000
 
@@ -78,7 +83,8 @@ class ReaderSettings:
     Attributes:
         subscription_prefix: Beginning of the name the broker shows for the reader.
         consumer_name: Name the broker shows for the consumer, "" for a generated one.
-        receiver_queue_messages: Most messages under way or waiting to be taken.
+        receiver_queue_messages: Most messages under way or waiting to be taken; None
+            for as many as the link and the memory limit allow.
         read_compacted: Whether to read the compacted topic.
         poll_timeout_s: Longest time without an entry, reconnecting included.
         properties: Of the consumer, as the broker shows them.
@@ -86,7 +92,7 @@ class ReaderSettings:
 
     subscription_prefix: str
     consumer_name: str
-    receiver_queue_messages: int
+    receiver_queue_messages: int | None
     read_compacted: bool
     poll_timeout_s: float
     properties: tuple[tuple[str, str], ...] = ()
@@ -150,6 +156,7 @@ class EntryReader:
         self._taken: deque[Delivery | Deliveries] = deque()
         self._next = 0  # entry of the first of these, where that is Deliveries
         self._charged_messages = self._charged_bytes = 0  # not refunded yet
+        self._paced = 0.0, 0  # when the speed was looked at, and what had arrived
         self._last: tuple[int, int] | None = None
         self._is_waiting = False  # since the last entry came
         self._repeats = 0  # entries that had come before, while it waited
@@ -356,11 +363,26 @@ class EntryReader:
     def _refund(self) -> None:
         """Grant permits for the entries taken since the last time."""
         self._charge()
+        self._look_at_pace()
         grant = self._permits.next_grant() if self._consumer is not None else 0
         if grant and self._consumer is not None:
             # If the connection is broken, the next take() says so.
             with contextlib.suppress(PulsarSparkError):
                 self._consumer.grant(grant)
+
+    def _look_at_pace(self) -> None:
+        """Widen the window where the link holds more than the window, see `Permits`."""
+        if self._consumer is None:
+            return
+        round_trip_s = self._consumer.round_trip_s
+        now, arrived = time.monotonic(), self._permits.arrived
+        began, before = self._paced
+        elapsed_s = now - began
+        if elapsed_s < max(_PACE_S, 2 * round_trip_s):
+            return
+        self._paced = now, arrived
+        if before and math.isfinite(round_trip_s):
+            self._permits.widen((arrived - before) / elapsed_s, round_trip_s)
 
     def _charge(self) -> None:
         """Account for the entries taken since the last time."""
@@ -520,6 +542,11 @@ class _Consumer:
         self._is_asking = False  # and what comes stands before the answer
         self._error: PulsarSparkError | None = None
         self.consumer_id = connection.attach(self, in_bulk=_IN_BULK)
+
+    @property
+    def round_trip_s(self) -> float:
+        """Return the shortest time from a request to its reply, in seconds."""
+        return self._connection.round_trip_s
 
     def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
         """Send a request; `wait` returns the reply."""

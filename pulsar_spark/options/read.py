@@ -440,13 +440,14 @@ class ReadOptions:
         "Whether to delete the stream's own subscription when the stream stops; what a"
         " restart would read may then be removed from the topics.",
     )
-    receiver_queue_size: int = option(
+    receiver_queue_size: int | None = option(
         "pulsar.reader.receiverQueueSize",
-        "10000",
+        None,
         integer(1, 1_000_000),
         Scope.READ,
-        "Messages asked for ahead, for each topic partition; bounded in bytes by"
-        " `pulsar.client.memoryLimitBytes`, too.",
+        "Most messages asked for ahead, for each topic partition; bounded in bytes by"
+        " `pulsar.client.memoryLimitBytes`, too. Without the option 10,000, and as many"
+        " more as a link with latency holds.",
     )
     read_compacted: bool = option(
         "pulsar.reader.readCompacted",

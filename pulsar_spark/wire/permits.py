@@ -29,6 +29,20 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 #: Largest first grant. Enough to learn the size of messages in one round trip.
 _MAX_START_MESSAGES = 16
 
+#: How much the window grows by each message that arrives: eightfold in a round trip, so
+#: that a link with latency is full after a few round trips.
+_GROWTH = 7
+
+#: Most messages out at a time where none is set, and as far as `Permits.widen` goes.
+USUAL_MESSAGES, _MOST_MESSAGES = 10_000, 1_000_000
+
+#: The window is so many times what a link holds.
+_WIDTH = 2.5
+
+#: A grant is this part of a window; a smaller part where a link holds as much of the
+#: window as the last figure says.
+_PARTS, _FAR_PARTS, _FAR_SHARE = 2, 8, 4
+
 #: Weight of an entry in the average: about the last eight entries count.
 _SMOOTHING = 1 / 8
 
@@ -44,10 +58,12 @@ class Learnt(NamedTuple):
     Attributes:
         messages: How many came.
         average_bytes: Of a message, by the last of them.
+        window: Most messages that were out at a time.
     """
 
     messages: int
     average_bytes: float
+    window: int = USUAL_MESSAGES
 
 
 class Permits:
@@ -55,15 +71,17 @@ class Permits:
 
     The window starts with as many messages as would fit if each were of the largest
     size, at most 16, or with as many as a consumer of the topic got before. It grows by
-    what arrives, so that it doubles in a round trip, until one of both limits is
-    reached. Grants are half a window or more, so that FLOW
-    is rare. Whenever nothing is held and the balance is not above zero, `next_grant`
-    answers with enough to bring one more entry: no schedule of entries can stall.
+    what arrives, eightfold in a round trip, until one of both limits is reached. Grants
+    are half a window or more, so that FLOW is rare, and an eighth where a link holds
+    much of a window. Whenever nothing is held and the
+    balance is not above zero, `next_grant` answers with enough to bring one more entry:
+    no schedule of entries can stall.
 
     Bytes held stay below `window_bytes` plus what a broker sends past the balance: the
     rest of the entry that used it up, and the rest of the one read (100 entries, 5 MiB)
     that this entry was in. Permits granted for small messages cannot be called back
-    when suddenly large ones follow; `receiver_queue_messages` bounds these.
+    when suddenly large ones follow; the limit in messages bounds these. That limit
+    rises only as far as a link holds more messages, see `widen`.
 
     Attributes:
         generation: Counts connections. Messages of an older one are not refunded.
@@ -71,20 +89,24 @@ class Permits:
 
     def __init__(
         self,
-        receiver_queue_messages: int,
+        receiver_queue_messages: int | None,
         window_bytes: int,
         learnt: Learnt | None = None,
     ) -> None:
         """Start with nothing granted.
 
         Args:
-            receiver_queue_messages: Most messages to be out at a time, at least 1.
+            receiver_queue_messages: Most messages to be out at a time, at least 1. None
+                for 10,000, and more where `widen` says so.
             window_bytes: Most bytes to be out at a time, at least 1.
             learnt: What is known of the topic, None for nothing.
 
         Raises:
             ValueError: One of them is below 1.
         """
+        self._is_fixed = receiver_queue_messages is not None
+        if receiver_queue_messages is None:
+            receiver_queue_messages = USUAL_MESSAGES
         if receiver_queue_messages < 1 or window_bytes < 1:
             raise ValueError("a window needs room for at least one message")
         self.generation = 0
@@ -96,8 +118,11 @@ class Permits:
         self._arrived = 0
         if learnt is not None:
             most = max(self._grown, learnt.messages)
-            self._grown = min(receiver_queue_messages, most)
+            if not self._is_fixed:
+                self._queue_messages = max(self._queue_messages, learnt.window)
+            self._grown = min(self._queue_messages, most)
             self._average_bytes = learnt.average_bytes
+        self._parts = _PARTS
         self._balance = 0  # of permits, as the broker has it; may be negative
         self._held_messages = 0
         self._held_bytes = 0
@@ -107,7 +132,36 @@ class Permits:
         """Return what the topic's next consumer may begin with; None for nothing."""
         if not self._arrived:
             return None
-        return Learnt(self._arrived, self._average_bytes)
+        return Learnt(self._arrived, self._average_bytes, self._queue_messages)
+
+    @property
+    def most_messages(self) -> int:
+        """Return the limit in messages."""
+        return self._queue_messages
+
+    @property
+    def arrived(self) -> int:
+        """Return how many messages arrived, on all connections."""
+        return self._arrived
+
+    def widen(self, messages_per_s: float, round_trip_s: float) -> None:
+        """Raise the limit in messages to what a link holds at a speed, and some more.
+
+        A limit that the user set stays.
+
+        Args:
+            messages_per_s: The speed at which messages were taken.
+            round_trip_s: Shortest time from a request to its reply.
+        """
+        on_the_way = messages_per_s * round_trip_s
+        # Over a link that holds much of a window, late grants leave the link empty.
+        is_far = on_the_way > self.window_messages / _FAR_SHARE
+        self._parts = _FAR_PARTS if is_far else _PARTS
+        if not self._is_fixed:
+            needed = int(_WIDTH * on_the_way)
+            self._queue_messages = max(
+                self._queue_messages, min(needed, _MOST_MESSAGES)
+            )
 
     @property
     def balance(self) -> int:
@@ -158,7 +212,8 @@ class Permits:
         self._balance = as_broker_counts(self._balance - messages)
         self._held_messages += messages
         self._held_bytes += size_bytes
-        self._grown = min(self._queue_messages, self._grown + max(0, messages))
+        grown = self._grown + _GROWTH * max(0, messages)
+        self._grown = min(self._queue_messages, grown)
         if messages > 0:
             self._arrived += messages
             self._learn(size_bytes / messages)
@@ -204,7 +259,7 @@ class Permits:
             target = max(1, target)
         # Permits that only pay for what was sent past the balance deliver nothing.
         gain = target - max(0, self._balance)
-        if gain < max(1, self.window_messages // 2):
+        if gain < max(1, self.window_messages // self._parts):
             return 0
         return self._grant(target - self._balance)
 

@@ -25,6 +25,7 @@ from tests.bench import (
     bench_decode,
     bench_encode,
     bench_entries,
+    bench_far,
     bench_frames,
     bench_latency,
     bench_live,
@@ -98,7 +99,9 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
             broker = stack.enter_context(cluster())
         for hop in arguments.only:
             note(hop)
-            if hop in _ALONE:
+            if hop == "far":  # a broker of its own, behind a link
+                cases += bench_far.run(arguments.rows, repeats)
+            elif hop in _ALONE:
                 cases += _ALONE[hop](repeats)
             else:
                 assert broker is not None
@@ -158,7 +161,7 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
 
 
 #: Along the path of a row that is read, then of one that is written.
-HOPS = (*_ALONE, *_WITH_BROKER)
+HOPS = (*_ALONE, *_WITH_BROKER, "far")
 
 
 def _arguments() -> argparse.Namespace:

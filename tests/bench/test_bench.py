@@ -322,6 +322,18 @@ assert all(case.is_met for case in cases), cases
 
 @pytest.mark.soak
 @pytest.mark.slow
+def test_links_with_latency() -> None:
+    """Every delay once, with Spark and a broker of its own."""
+    code = "from tests.bench import bench_far; print(len(bench_far.run(2000, 1)))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=ROOT, check=True, timeout=900, stdout=subprocess.PIPE
+    )
+    assert done.stdout.split()[-1] == b"9"
+
+
+@pytest.mark.soak
+@pytest.mark.slow
 def test_whole_read(cluster: Cluster, spark: SparkSession) -> None:
     """Every size once; the benchmark itself counts the rows."""
     cases = bench_spark.run(cluster, spark, 2000, 1)

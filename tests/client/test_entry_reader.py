@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,6 +134,39 @@ class TestDelivery:
         scripted.add_topic(TOPIC, numbered(40, per_batch))
         reader = start(receiver_queue_messages=queue)
         assert take(reader, 40) == list(range(40))
+
+    @pytest.mark.parametrize(
+        ("round_trip_s", "queue", "most"),
+        [
+            (0.1, None, 25_000),
+            (0.0001, None, 10_000),
+            (math.inf, None, 10_000),
+            (0.1, 300, 300),
+        ],
+    )
+    def test_the_window_follows_the_link(
+        self,
+        scripted: ScriptedBroker,
+        start: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        round_trip_s: float,
+        queue: int | None,
+        most: int,
+    ) -> None:
+        """By the speed of the reader and the shortest round trip of its connection."""
+        scripted.add_topic(TOPIC, numbered(5, 10))
+        reader = start(receiver_queue_messages=queue)
+        take(reader, 5)
+        monkeypatch.setattr(
+            type(reader._consumer), "round_trip_s", round_trip_s, raising=False
+        )
+        reader._paced = 0.0, 0
+        times = iter([1000.0, 1000.01, 1001.0, 1002.0])
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=times.__next__))
+        for arrived in (0, 0, 100_000, 50_000):
+            reader._permits._arrived += arrived
+            reader._look_at_pace()
+        assert reader._permits.most_messages == most
 
     def test_permits_never_stall_when_sizes_change(
         self, scripted: ScriptedBroker, start: Any

@@ -98,9 +98,9 @@ def test_what_is_learnt():
     for _ in range(3):
         permits.entry_arrived(100, 10_000)
         permits.messages_taken(100, 10_000)
-    assert permits.learnt == Learnt(300, 100.0)
+    assert permits.learnt == Learnt(300, 100.0, 1000)
     permits.reset()
-    assert permits.learnt == Learnt(300, 100.0)
+    assert permits.learnt == Learnt(300, 100.0, 1000)
     again = Permits(1000, 64 * MIB, permits.learnt)
     assert again.learnt is None
 
@@ -112,17 +112,36 @@ def test_a_window_has_room_for_one(queue: int, window_bytes: int):
         Permits(queue, window_bytes)
 
 
-def test_the_window_doubles_in_a_round_trip():
-    """Each message that arrives widens it by one, up to the queue."""
-    permits = started(queue=50)
+def test_the_window_grows_eightfold_in_a_round_trip():
+    """Each message that arrives widens it by seven, up to the queue."""
+    permits = started(queue=5000)
     windows = [permits.window_messages]
-    while permits.window_messages < 50:
+    while permits.window_messages < 5000:
         for _ in range(permits.balance):
             permits.entry_arrived(1, 100)
             permits.messages_taken(1, 100)
         assert permits.next_grant() > 0
         windows.append(permits.window_messages)
-    assert windows == [12, 24, 48, 50]
+    assert windows == [12, 96, 768, 5000]
+
+
+def test_the_window_of_a_link_with_latency():
+    """Without a limit of the user's it is two and a half times what a link holds."""
+    permits = Permits(None, 64 * MIB)
+    permits.widen(400_000, 0.0001)  # loopback
+    assert (permits.most_messages, permits.arrived) == (10_000, 0)
+    for rate, most in ((500_000, 25_000), (1_250_000, 62_500), (800_000, 62_500)):
+        permits.widen(rate, 0.02)
+        assert permits.most_messages == most
+    permits.widen(1e9, 1.0)
+    assert permits.most_messages == 1_000_000
+    permits.entry_arrived(200_000, 20_000_000)
+    assert permits.window_messages == 64 * MIB // 100  # bytes bound it all the same
+    learnt = permits.learnt
+    assert Permits(None, MIB, learnt).most_messages == 1_000_000
+    for fixed in (Permits(7, MIB, learnt), Permits(7, MIB)):
+        fixed.widen(1e9, 1.0)
+        assert fixed.most_messages == 7
 
 
 def test_one_batch_shows_the_size_of_its_messages():
@@ -184,15 +203,16 @@ def test_the_first_entry_is_the_average():
     """However small its messages are: nothing was known before."""
     permits = started(queue=1000, window_bytes=50)
     permits.entry_arrived(100, 10)
-    assert permits.window_messages == 101
+    assert permits.window_messages == 50 * 10
 
 
 def test_what_came_before_the_first_grant_is_paid_for():
     """The first FLOW brings as much as the window has room for, on top of a debt."""
     permits = Permits(1000, 64 * MIB)
     permits.entry_arrived(4, 400)
-    assert permits.initial_grant() == 16 + 4
-    assert permits.balance == 16
+    window = 12 + 8 * 4
+    assert permits.initial_grant() == window
+    assert permits.balance == window - 4
 
 
 def test_grants_come_in_bursts_of_half_a_window():
@@ -208,6 +228,22 @@ def test_grants_come_in_bursts_of_half_a_window():
         permits.messages_taken(10, 1000)
         grants.append(permits.next_grant())
     assert [g for g in grants if g] == [500] * 4
+
+
+def test_grants_are_smaller_where_a_link_holds_much():
+    """An eighth of the window, so that the link never runs empty; and halves again."""
+    permits = started()
+    permits.entry_arrived(1000, 100_000)
+    permits.messages_taken(1000, 100_000)
+    assert permits.next_grant() > 0
+    for rate, grant in ((15_000, 130), (1000, 500)):
+        permits.widen(rate, 0.02)
+        grants = []
+        for _ in range(200):
+            permits.entry_arrived(10, 1000)
+            permits.messages_taken(10, 1000)
+            grants.append(permits.next_grant())
+        assert {g for g in grants[100:] if g} == {grant}
 
 
 def test_nothing_is_granted_while_the_reader_holds_enough():

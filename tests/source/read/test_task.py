@@ -304,6 +304,6 @@ class TestSeveralRanges:
         for body in scripted.bodies["FLOW"]:
             asked.setdefault(body.consumer_id, []).append(body.messagePermits)
         grants = list(asked.values())
-        assert len(grants[0]) > 4
+        assert len(grants[0]) > 2
         assert [first for first, *_ in grants[2:]] == [100, 100, 100]
         assert max(map(len, grants[2:])) <= 3
